@@ -1,0 +1,83 @@
+//! Turns `proto/` into Rust, with no `protoc` on the machine.
+//!
+//! One thing is unusual. Envoy copies header bytes straight into protobuf strings, valid UTF-8 or not, and a
+//! decoder that insists on UTF-8 refuses the whole message: one 0xFF byte in a header and Envoy lets the caller
+//! past the limit. So the fields in `BYTES_NOT_TEXT` are declared `string` in `proto/` (what Envoy declares, what
+//! reflection publishes, what other people's clients generate from) and are `bytes` in the code made here. The two
+//! are the same on the wire.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use prost::Message as _;
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FileDescriptorSet};
+
+/// Message path and field, as protobuf names them.
+const BYTES_NOT_TEXT: &[(&str, &str)] = &[
+    (
+        "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry",
+        "key",
+    ),
+    (
+        "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry",
+        "value",
+    ),
+    ("envoy.service.ratelimit.v3.RateLimitRequest", "domain"),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-changed=build.rs");
+
+    let published = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
+    let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(
+        out_dir.join("published_descriptors.bin"),
+        published.encode_to_vec(),
+    )?;
+
+    let mut compiled = published;
+    let changed = declare_bytes(&mut compiled);
+    if changed != BYTES_NOT_TEXT.len() {
+        return Err(format!(
+            "build.rs: {changed} of {} fields in BYTES_NOT_TEXT were found in proto/",
+            BYTES_NOT_TEXT.len()
+        )
+        .into());
+    }
+    let mut config = prost_build::Config::new();
+    config.bytes(["."]); // slices of the frame, not copies
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(true)
+        .compile_fds_with_config(compiled, config)?;
+    Ok(())
+}
+
+/// Makes every field of `BYTES_NOT_TEXT` a `bytes` field; says how many it found.
+fn declare_bytes(files: &mut FileDescriptorSet) -> usize {
+    files
+        .file
+        .iter_mut()
+        .map(|file| {
+            let package = file.package().to_owned();
+            declare_bytes_in(&mut file.message_type, &package)
+        })
+        .sum()
+}
+
+fn declare_bytes_in(messages: &mut [DescriptorProto], parent: &str) -> usize {
+    let mut changed = 0;
+    for message in messages {
+        let path = format!("{parent}.{}", message.name());
+        for field in &mut message.field {
+            if BYTES_NOT_TEXT.contains(&(path.as_str(), field.name())) {
+                field.set_type(Type::Bytes);
+                changed += 1;
+            }
+        }
+        changed += declare_bytes_in(&mut message.nested_type, &path);
+    }
+    changed
+}

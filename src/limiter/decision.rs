@@ -1,0 +1,225 @@
+//! A plan and its outcomes, concluded: the answer, and what to count about it.
+//!
+//! Why the counting is here: how many of the hits were near or over the limit is arithmetic of the reference service
+//! ([`Tally`]), part of what operators alert on, and wants tests without a metrics library.
+//!
+//! What it deliberately does not do: encode, record, decide what an overloaded store should mean (a setting does).
+
+use super::algorithm::Outcome;
+use super::descriptor::Hits;
+use super::limit::Limit;
+use super::plan::{Check, Line, Plan, Subject};
+
+/// Pass or do not pass.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Code {
+    /// May pass.
+    Ok,
+    /// Is over a limit.
+    OverLimit,
+}
+
+/// The limit that a status speaks of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CurrentLimit<'r> {
+    /// The rule's name; empty if it has none.
+    pub name: &'r str,
+    /// How many, in how long.
+    pub limit: Limit,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Status<'r> {
+    /// Pass or not.
+    pub code: Code,
+    /// Absent when no limit applies.
+    pub current_limit: Option<CurrentLimit<'r>>,
+    /// Hits left; `u32::MAX` when unlimited.
+    pub remaining: u32,
+    /// Retry when over limit, reset otherwise; absent when no limit applies.
+    pub until_us: Option<u64>,
+}
+
+/// The answer for a whole request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Decision<'r> {
+    /// Over limit if any status is.
+    pub code: Code,
+    /// One a descriptor, in the order asked.
+    pub statuses: Vec<Status<'r>>,
+}
+
+/// What one outcome adds to its limit's counters, in hits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Tally {
+    /// Asked for.
+    pub total_hits: u64,
+    /// Beyond the limit.
+    pub over_limit: u64,
+    /// Beyond the near mark (a share of the limit, 0.8 by default) and not beyond the limit.
+    pub near_limit: u64,
+    /// Of requests that passed.
+    pub within_limit: u64,
+    /// Beyond the limit of a rule in shadow mode.
+    pub shadow_mode: u64,
+    /// Given back.
+    pub negative_hits: u64,
+}
+
+/// How long a caller should wait when the store could not say, in microseconds: one second.
+const OVERLOADED_RETRY_US: u64 = 1_000_000;
+
+// === impl Plan ===
+
+impl<'r> Plan<'r> {
+    /// The decision, given one outcome a check in the order of [`Plan::checks`]. Outcomes that are missing pass.
+    pub fn conclude(&self, outcomes: &[Outcome]) -> Decision<'r> {
+        let mut outcomes = outcomes.iter();
+        self.statuses(|check, subject| match outcomes.next() {
+            None => Status::pass(),
+            Some(outcome) => Status::of(check, subject, outcome),
+        })
+    }
+
+    /// The decision when the store could not be asked and a setting says what that means.
+    pub fn conclude_unasked(&self, code: Code) -> Decision<'r> {
+        self.statuses(|check, subject| match code {
+            Code::OverLimit if !subject.shadow_mode() && matches!(check.hits, Hits::Take(_)) => {
+                Status {
+                    code,
+                    current_limit: Some(subject.current_limit(check)),
+                    remaining: 0,
+                    until_us: Some(OVERLOADED_RETRY_US),
+                }
+            }
+            Code::Ok | Code::OverLimit => Status::pass(),
+        })
+    }
+
+    fn statuses(&self, mut status: impl FnMut(&Check, &Subject<'r>) -> Status<'r>) -> Decision<'r> {
+        let statuses: Vec<Status<'r>> = self
+            .lines
+            .iter()
+            .map(|line| match line {
+                Line::Pass => Status::pass(),
+                Line::Unlimited => Status {
+                    remaining: u32::MAX,
+                    ..Status::pass()
+                },
+                Line::Check { check, subject } => status(check, subject),
+            })
+            .collect();
+        let over = statuses.iter().any(|status| status.code == Code::OverLimit);
+        Decision {
+            code: if over { Code::OverLimit } else { Code::Ok },
+            statuses,
+        }
+    }
+}
+
+// === impl Subject ===
+
+impl<'r> Subject<'r> {
+    /// Whether it is counted and never enforced.
+    pub fn shadow_mode(&self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.shadow_mode,
+            Self::Override { .. } => false,
+        }
+    }
+
+    fn current_limit(&self, check: &Check) -> CurrentLimit<'r> {
+        CurrentLimit {
+            name: match self {
+                Self::Rule(rule) => &rule.name,
+                Self::Override { .. } => "",
+            },
+            limit: check.limit,
+        }
+    }
+}
+
+// === impl Status ===
+
+impl<'r> Status<'r> {
+    fn pass() -> Self {
+        Self {
+            code: Code::Ok,
+            current_limit: None,
+            remaining: 0,
+            until_us: None,
+        }
+    }
+
+    fn of(check: &Check, subject: &Subject<'r>, outcome: &Outcome) -> Self {
+        let over = !outcome.allowed;
+        let code = if over && !subject.shadow_mode() {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        };
+        Self {
+            code,
+            current_limit: Some(subject.current_limit(check)),
+            remaining: if over {
+                0
+            } else {
+                u32::try_from(outcome.remaining).unwrap_or(u32::MAX)
+            },
+            until_us: Some(match (code, outcome.retry_us) {
+                (Code::OverLimit, Some(retry_us)) => retry_us,
+                _ => outcome.reset_us,
+            }),
+        }
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// The reference service's arithmetic, for any algorithm. `near_ratio` is the share of the limit from which hits
+    /// count as near it.
+    pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
+        let Hits::Take(hits) = check.hits else {
+            return Self {
+                negative_hits: check.hits.count(),
+                ..Self::default()
+            };
+        };
+        let limit = check.limit.burst();
+        let near = near_mark(limit, near_ratio);
+        let before = outcome.used_before;
+        let after = before.saturating_add(hits);
+        let mut tally = Self {
+            total_hits: hits,
+            ..Self::default()
+        };
+        if outcome.allowed {
+            tally.within_limit = hits;
+            if after > near {
+                tally.near_limit = if before >= near {
+                    hits
+                } else {
+                    after.saturating_sub(near)
+                };
+            }
+        } else if before >= limit {
+            tally.over_limit = hits;
+        } else {
+            tally.over_limit = after.saturating_sub(limit);
+            tally.near_limit = limit.saturating_sub(near.max(before));
+        }
+        if shadow_mode {
+            tally.shadow_mode = tally.over_limit;
+        }
+        tally
+    }
+}
+
+/// The reference computes it in 32-bit floats, and so must whoever wants its figures.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+#[allow(clippy::cast_sign_loss)] // `as` saturates
+fn near_mark(limit: u64, ratio: f32) -> u64 {
+    (limit as f32 * ratio).floor() as u64
+}

@@ -1,0 +1,138 @@
+//! The question as asked: a domain, and descriptors to check in it.
+//!
+//! Why borrowed and flat: a request lives for one decision, its texts are slices of the message it came in, and two
+//! vectors hold all of it however many descriptors there are. Keys and values are bytes: they hold what a stranger's
+//! header held, and bytes are not text until proven.
+//!
+//! What it deliberately does not do: know protobuf, judge what was asked, copy a value.
+
+use std::ops::Range;
+
+use super::limit::Limit;
+
+/// One key and its value, as sent.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Entry<'a> {
+    /// The key, not empty in practice and never assumed to be.
+    pub key: &'a [u8],
+    /// The value, often empty.
+    pub value: &'a [u8],
+}
+
+/// How many hits one descriptor takes or gives back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hits {
+    /// Take this many; 0 only looks.
+    Take(u64),
+    /// Give this many back. Never refused, floored at an unused bucket.
+    Refund(u64),
+}
+
+/// A limit that came with the request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Override {
+    /// It applies in place of the configured one, in a bucket of its own.
+    Limit(Limit),
+    /// Its unit is 0 or undefined. The configured rule applies and a counter says so: an error would let the caller
+    /// through.
+    NotObeyed,
+}
+
+/// One descriptor of a request, seen through it.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'r, 'a> {
+    /// The entries in the order sent. There may be none.
+    pub entries: &'r [Entry<'a>],
+    /// What it takes or gives back.
+    pub hits: Hits,
+    /// The limit it brought along, if any.
+    pub limit: Option<Override>,
+}
+
+/// A whole request. Build it with [`Request::new`] and [`Request::push`].
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    /// The namespace of the limits, as sent.
+    pub domain: &'a [u8],
+    /// The entries of all descriptors, one after the other.
+    entries: Vec<Entry<'a>>,
+    /// What each descriptor is besides its entries, and where those lie in `entries`.
+    descriptors: Vec<Head>,
+}
+
+#[derive(Clone, Debug)]
+struct Head {
+    entries: Range<usize>,
+    hits: Hits,
+    limit: Option<Override>,
+}
+
+// === impl Hits ===
+
+impl Hits {
+    /// Takes nothing: is the bucket within its limit as it stands?
+    pub const LOOK: Self = Self::Take(0);
+
+    /// The number, taken or given back.
+    pub const fn count(self) -> u64 {
+        match self {
+            Self::Take(hits) | Self::Refund(hits) => hits,
+        }
+    }
+
+    /// What these hits ask a bucket to make room for: nothing, when they are given back.
+    pub const fn taken(self) -> u64 {
+        match self {
+            Self::Take(hits) => hits,
+            Self::Refund(_) => 0,
+        }
+    }
+}
+
+// === impl Request ===
+
+impl<'a> Request<'a> {
+    /// A request in `domain` with no descriptor yet.
+    pub fn new(domain: &'a [u8]) -> Self {
+        Self {
+            domain,
+            entries: Vec::new(),
+            descriptors: Vec::new(),
+        }
+    }
+
+    /// Adds a descriptor after those already there.
+    pub fn push(
+        &mut self,
+        entries: impl IntoIterator<Item = Entry<'a>>,
+        hits: Hits,
+        limit: Option<Override>,
+    ) {
+        let start = self.entries.len();
+        self.entries.extend(entries);
+        self.descriptors.push(Head {
+            entries: start..self.entries.len(),
+            hits,
+            limit,
+        });
+    }
+
+    /// How many descriptors there are.
+    pub fn len(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// Whether there is no descriptor.
+    pub fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// The descriptors in the order sent.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'a>> {
+        self.descriptors.iter().map(|head| Descriptor {
+            entries: self.entries.get(head.entries.clone()).unwrap_or_default(),
+            hits: head.hits,
+            limit: head.limit,
+        })
+    }
+}
