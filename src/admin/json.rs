@@ -1,0 +1,63 @@
+//! `/json`: one decision for one body, as the reference answers it.
+//!
+//! 200 when it may pass, 429 when over limit, 400 when the question is not understood. One thing is different: a store
+//! that cannot decide is 503 here, so that a caller can tell its own mistake from ours.
+//!
+//! What it deliberately does not do: decide, or know protobuf (`service`).
+
+use std::time::Duration;
+
+use ::http::{StatusCode, header};
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use tokio::time::timeout;
+
+use super::Shown;
+use crate::service::JsonAnswer;
+use crate::service::ratelimit::Unanswered;
+
+/// The largest question, in bytes.
+pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// How long a question may take to arrive.
+const BODY_WAIT_MAX: Duration = Duration::from_secs(10);
+
+pub(super) async fn decide(State(shown): State<Shown>, request: Request) -> Response {
+    let body = timeout(BODY_WAIT_MAX, to_bytes(request.into_body(), BODY_BYTES_MAX));
+    let Ok(Ok(body)) = body.await else {
+        return refusal(StatusCode::BAD_REQUEST);
+    };
+    match shown.json.ask(&body).await {
+        JsonAnswer::Decided { allowed, body } => {
+            let status = if allowed {
+                StatusCode::OK
+            } else {
+                StatusCode::TOO_MANY_REQUESTS
+            };
+            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        JsonAnswer::NotUnderstood(why) => {
+            tracing::debug!(why, "/json: question not understood");
+            refusal(StatusCode::BAD_REQUEST)
+        }
+        JsonAnswer::Unanswered(why @ (Unanswered::Store(_) | Unanswered::NoRules)) => {
+            tracing::debug!(%why, "/json: question not answered");
+            refusal(StatusCode::SERVICE_UNAVAILABLE)
+        }
+        JsonAnswer::Unanswered(why) => {
+            tracing::debug!(%why, "/json: question not answered");
+            refusal(StatusCode::BAD_REQUEST)
+        }
+        JsonAnswer::Unwritable(why) => {
+            tracing::error!(why, "/json: answer cannot be written");
+            refusal(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
+}
+
+/// The status's own words and a line end: what the reference sends.
+fn refusal(status: StatusCode) -> Response {
+    let words = status.canonical_reason().unwrap_or_default();
+    (status, format!("{words}\n")).into_response()
+}

@@ -1,0 +1,132 @@
+//! The side door: HTTP for people, probes and Prometheus.
+//!
+//! Two listeners, because they have two audiences. Port 8080 faces the network: health, `/json`, `/metrics`, and
+//! nothing else about rules or stores. Port 6070 shows the rules themselves, has no guard, and so stays on loopback
+//! unless told otherwise.
+//!
+//! What it deliberately does not do: decide (`service`), accept connections (`accept`), count (`metrics`).
+
+mod http;
+mod json;
+mod readiness;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ::http::{StatusCode, header};
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+
+pub use self::http::serve;
+pub use self::readiness::Readiness;
+use crate::limiter::{Allowance, Rule};
+use crate::metrics::Metrics;
+use crate::service::{Generations, JsonRateLimit};
+
+/// What the side door shows.
+#[derive(Clone)]
+pub struct Shown {
+    /// Whether requests should come here.
+    pub readiness: Readiness,
+    /// Every metric.
+    pub metrics: Arc<Metrics>,
+    /// The rules in use.
+    pub generations: Arc<Generations>,
+    /// Decisions by JSON.
+    pub json: Arc<JsonRateLimit>,
+}
+
+/// What port 8080 answers.
+pub fn public(shown: Shown) -> Router {
+    Router::new()
+        .route("/healthcheck", any(healthcheck))
+        .route("/livez", any(|| async { "OK" }))
+        .route("/readyz", any(healthcheck))
+        .route("/metrics", get(metrics))
+        .route("/json", any(json::decide))
+        .layer(axum::extract::DefaultBodyLimit::max(json::BODY_BYTES_MAX))
+        .with_state(shown)
+}
+
+/// What port 6070 answers.
+pub fn private(shown: Shown) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/rlconfig", get(rlconfig))
+        .route("/metrics", get(metrics))
+        .with_state(shown)
+}
+
+/// As the reference answers it: 200 and OK, or 500 and nothing.
+async fn healthcheck(State(shown): State<Shown>) -> Response {
+    if shown.readiness.ready() {
+        "OK".into_response()
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+async fn metrics(State(shown): State<Shown>) -> Response {
+    match shown.metrics.render() {
+        Ok(text) => (
+            [(
+                header::CONTENT_TYPE,
+                "text/plain; version=0.0.4; charset=utf-8",
+            )],
+            text,
+        )
+            .into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn index() -> &'static str {
+    "/: print this list\n/metrics: counters for Prometheus\n/rlconfig: print the limits in use\n"
+}
+
+async fn rlconfig(State(shown): State<Shown>) -> String {
+    let Some(generation) = shown.generations.present() else {
+        return String::new();
+    };
+    generation.rules.rules().iter().map(rlconfig_line).collect()
+}
+
+/// One limit in the reference's words; what it does not say about a limit stands behind them.
+fn rlconfig_line(rule: &Rule) -> String {
+    let mut line = match rule.allowance {
+        Allowance::Unlimited => format!("{}: unit=UNKNOWN requests_per_unit=0", rule.full_name()),
+        Allowance::Limited { limit, .. } => format!(
+            "{}: unit={} requests_per_unit={}",
+            rule.full_name(),
+            limit.unit().name().to_ascii_uppercase(),
+            limit.requests_per_unit(),
+        ),
+    };
+    let mut say = |more: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = line.write_fmt(more);
+    };
+    say(format_args!(", shadow_mode: {}", rule.shadow_mode));
+    match rule.allowance {
+        Allowance::Unlimited => say(format_args!(", unlimited: true")),
+        Allowance::Limited { limit, algorithm } => {
+            if limit.unit_multiplier().get() != 1 {
+                say(format_args!(
+                    ", unit_multiplier: {}",
+                    limit.unit_multiplier()
+                ));
+            }
+            say(format_args!(", algorithm: {}", algorithm.name()));
+            if limit.burst() != limit.requests() {
+                say(format_args!(", burst: {}", limit.burst()));
+            }
+        }
+    }
+    if !rule.name.is_empty() {
+        say(format_args!(", name: {}", rule.name));
+    }
+    line.push('\n');
+    line
+}

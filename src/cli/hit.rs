@@ -1,0 +1,176 @@
+//! `tollgate hit ADDR DOMAIN k=v,k=v`: ask a running service, and print the answer as a person would say it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::json;
+
+use super::Exit;
+use crate::service::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
+
+/// What `hit` was told.
+#[derive(Args, Debug)]
+pub(super) struct Hit {
+    /// Where the service is, HOST:PORT
+    address: String,
+
+    /// The domain
+    domain: String,
+
+    /// A descriptor, k=v,k=v; several are asked in one request
+    #[arg(required = true, value_parser = descriptor)]
+    descriptors: Vec<Entries>,
+
+    /// Hits to take; 0 only looks
+    #[arg(long, default_value_t = 1)]
+    hits: u64,
+
+    /// Give the hits back instead
+    #[arg(long)]
+    refund: bool,
+
+    /// Ask so many times
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeat: u32,
+
+    /// One JSON object an answer
+    #[arg(long)]
+    json: bool,
+
+    /// How long to wait for an answer
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+/// The entries of one descriptor, and how they were written.
+#[derive(Clone, Debug)]
+struct Entries {
+    text: String,
+    pairs: Vec<(String, String)>,
+}
+
+/// A key without `=` has an empty value.
+#[allow(clippy::unnecessary_wraps)] // the form that clap wants
+fn descriptor(text: &str) -> Result<Entries, std::convert::Infallible> {
+    let pairs = text
+        .split(',')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Ok(Entries {
+        text: text.to_owned(),
+        pairs: pairs.collect(),
+    })
+}
+
+// === impl Hit ===
+
+impl Hit {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        Ok(runtime.block_on(self.ask()).unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            Exit::Unanswered
+        }))
+    }
+
+    async fn ask(self) -> Result<Exit, ClientError> {
+        let question = Question {
+            domain: self.domain.clone(),
+            descriptors: self
+                .descriptors
+                .iter()
+                .map(|entries| entries.pairs.clone())
+                .collect(),
+            hits: self.hits,
+            refund: self.refund,
+        };
+        let mut client = Client::connect(&self.address, self.timeout).await?;
+        let mut exit = Exit::Success;
+        for _ in 0..self.repeat {
+            let answer = client.ask(&question).await?;
+            if self.json {
+                println!("{}", self.json_line(&answer));
+            } else {
+                self.print(&answer);
+            }
+            exit = if answer.allowed {
+                Exit::Success
+            } else {
+                Exit::OverLimit
+            };
+        }
+        Ok(exit)
+    }
+
+    fn print(&self, answer: &Answer) {
+        for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
+            println!(
+                "{:<10}  {}  {}",
+                word(status.allowed),
+                entries.text,
+                sentence(status)
+            );
+        }
+        if answer.statuses.len() > 1 {
+            println!("{:<10}  altogether", word(answer.allowed));
+        }
+    }
+
+    fn json_line(&self, answer: &Answer) -> serde_json::Value {
+        let statuses = self.descriptors.iter().zip(&answer.statuses);
+        json!({
+            "allowed": answer.allowed,
+            "statuses": statuses.map(|(entries, status)| json!({
+                "descriptor": entries.text,
+                "allowed": status.allowed,
+                "limit": status.limit.as_ref().map(|limit| json!({
+                    "name": limit.name,
+                    "requests_per_unit": limit.requests_per_unit,
+                    "unit": limit.unit,
+                    "unit_multiplier": limit.unit_multiplier,
+                })),
+                "remaining": status.remaining,
+                "until_seconds": status.until_seconds,
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn word(allowed: bool) -> &'static str {
+    if allowed { "OK" } else { "OVER LIMIT" }
+}
+
+fn sentence(status: &AnswerStatus) -> String {
+    let Some(limit) = &status.limit else {
+        return if status.remaining == u32::MAX {
+            "unlimited".to_owned()
+        } else {
+            "no limit applies".to_owned()
+        };
+    };
+    let until = match (status.until_seconds, status.allowed) {
+        (None, _) => String::new(),
+        (Some(seconds), true) => format!(", fresh again in {seconds} s"),
+        (Some(seconds), false) => format!(", try again in {seconds} s"),
+    };
+    format!("{} left of {}{until}", status.remaining, spelled(limit))
+}
+
+/// `10 a minute`, `10 in 15 minutes`
+fn spelled(limit: &AnswerLimit) -> String {
+    let AnswerLimit {
+        requests_per_unit,
+        unit,
+        unit_multiplier,
+        ..
+    } = limit;
+    match unit_multiplier {
+        1 if unit == "hour" => format!("{requests_per_unit} an hour"),
+        1 => format!("{requests_per_unit} a {unit}"),
+        many => format!("{requests_per_unit} in {many} {unit}s"),
+    }
+}

@@ -1,0 +1,61 @@
+//! The command line: one file a command, one type for how a process ends.
+//!
+//! Data goes to stdout, everything said about it to stderr; colour and symbols never carry meaning alone.
+//!
+//! What it deliberately does not do: anything a library user could want. A command is a few calls of other rooms.
+
+mod check;
+mod exit;
+mod hit;
+mod logging;
+mod serve;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+pub use self::exit::Exit;
+use crate::config::settings::Settings;
+
+/// A rate-limit decision service that speaks Envoy's protocol
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer rate-limit requests by the rules in RULES
+    Serve(Box<Settings>),
+    /// Check rules files and say everything that is wrong with them
+    Check(check::Check),
+    /// Ask a running service whether something may pass
+    Hit(hit::Hit),
+}
+
+/// Runs the command that `args` spell. The first is the program's own name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing can be done about a closed stdout, and --help is not a failure.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Success
+            };
+        }
+    };
+    let run = match cli.command {
+        Command::Serve(settings) => serve::run(*settings),
+        Command::Check(check) => check.run(),
+        Command::Hit(hit) => hit.run(),
+    };
+    run.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        Exit::Failure
+    })
+}

@@ -1,0 +1,111 @@
+//! `tollgate serve [RULES]`: the service, until a signal.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Exit, logging};
+use crate::app::{App, AppError, Listeners};
+use crate::clock::SystemClock;
+use crate::config::settings::Settings;
+use crate::limiter::{Rule, RuleSet};
+
+/// What `serve` without rules says: five lines, the last of which works.
+const EXPLANATION: &str = "\
+tollgate serve answers rate-limit requests by rules, and was given none.
+A rules file says which descriptors of which domain may have how many requests:
+  {domain: edge, descriptors: [{key: remote_address, rate_limit: {unit: second, requests_per_unit: 10}}]}
+Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
+  tollgate serve rules.yaml";
+
+/// Serves until SIGTERM or SIGINT; a second one ends it at once.
+pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
+    if settings.rules.is_none() {
+        eprintln!("{EXPLANATION}");
+        return Ok(Exit::Usage);
+    }
+    logging::init(&settings);
+    raise_descriptor_limit();
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<Exit> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let listeners = Listeners::bind(&settings).await?;
+    let banner = banner(&listeners);
+    let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
+    let (asked_to_stop, stop) = tokio::sync::oneshot::channel();
+    let mut asked_to_stop = Some(asked_to_stop);
+    let mut running = std::pin::pin!(app.run(banner, async {
+        // It cannot be dropped unsent while this function runs.
+        let _ = stop.await;
+    }));
+    loop {
+        tokio::select! {
+            ended = &mut running => return match ended {
+                Ok(()) => Ok(Exit::Success),
+                Err(AppError::Rules(problems)) => {
+                    for problem in &problems {
+                        eprintln!("{problem}");
+                    }
+                    Ok(Exit::Failure)
+                }
+                Err(error) => Err(error.into()),
+            },
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        match asked_to_stop.take() {
+            Some(stop) => {
+                // Nobody listens any more only when it has stopped already.
+                let _ = stop.send(());
+            }
+            None => return Ok(Exit::Success),
+        }
+    }
+}
+
+/// Where it listens, and a command to try.
+fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
+    let address = |listener: &tokio::net::TcpListener| {
+        listener
+            .local_addr()
+            .map_or_else(|error| error.to_string(), |address| address.to_string())
+    };
+    let grpc = address(&listeners.grpc);
+    let http = address(&listeners.http);
+    let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
+    move |rules| {
+        let version = env!("CARGO_PKG_VERSION");
+        let reachable = grpc
+            .replace("0.0.0.0", "127.0.0.1")
+            .replace("[::]", "[::1]");
+        eprintln!("tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}");
+        if let Some(rule) = rules.rules().first() {
+            eprintln!("try: tollgate hit {reachable} {}", example(rule));
+        }
+    }
+}
+
+/// A domain and descriptor that a rule matches.
+fn example(rule: &Rule) -> String {
+    let entries = rule.path.iter().map(|(key, value)| match value.as_str() {
+        "" => format!("{key}=x"),
+        value => format!("{key}={value}"),
+    });
+    format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
+}
+
+/// A connection is a file descriptor, and the usual soft limit of 1,024 is below what the ports may hold.
+fn raise_descriptor_limit() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => tracing::debug!(limit, "file descriptors"),
+        Err(error) => tracing::warn!(%error, "cannot raise the limit on file descriptors"),
+    }
+}

@@ -1,0 +1,100 @@
+//! The only file that asks what time it is.
+//!
+//! Why a seam: below it time is an argument, so no test sleeps to see a window turn. Two readings, because they answer
+//! two questions: [`Clock::now`] is the time of day, which windows are aligned to and which may jump; [`Clock::uptime_us`]
+//! only ever grows, and is what deadlines and latencies are measured with.
+//!
+//! What it deliberately does not do: smooth, cache or correct the system's clock. The limiter's two clock laws say what
+//! a jump means (`limiter/algorithm`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::limiter::Timestamp;
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// The time of day. May jump, both ways.
+    fn now(&self) -> Timestamp;
+
+    /// Microseconds since some fixed instant of this process. Never goes back.
+    fn uptime_us(&self) -> u64;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    started: Instant,
+}
+
+/// A clock that stands still until it is set: for tests and simulations.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    now_us: AtomicU64,
+    uptime_us: AtomicU64,
+}
+
+// === impl SystemClock ===
+
+impl SystemClock {
+    /// A clock whose uptime begins now.
+    #[allow(clippy::disallowed_methods)] // this is the file
+    pub fn new() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods)] // this is the file
+    fn now(&self) -> Timestamp {
+        // A clock set before 1970 counts as 1970: late is safer than never.
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp::from_us(u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn uptime_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+// === impl ManualClock ===
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    pub fn at(now: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.set(now);
+        clock
+    }
+
+    /// Sets the time of day, in either direction. Uptime stays.
+    pub fn set(&self, now: Timestamp) {
+        self.now_us.store(now.as_us(), Ordering::Release);
+    }
+
+    /// Moves both readings forward.
+    pub fn advance_us(&self, us: u64) {
+        self.set(self.now().plus_us(us));
+        self.uptime_us.fetch_add(us, Ordering::AcqRel);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_us(self.now_us.load(Ordering::Acquire))
+    }
+
+    fn uptime_us(&self) -> u64 {
+        self.uptime_us.load(Ordering::Acquire)
+    }
+}

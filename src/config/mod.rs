@@ -1,0 +1,12 @@
+//! What the operator wrote: settings (flags and variables) and rules (YAML), read and checked.
+//!
+//! Why apart from the limiter: what was typed is not what it means. A rules file is parsed into positions and texts
+//! (`yaml`), those into a [`RuleSet`](crate::limiter::RuleSet) or a list of every problem (`rules_file`), and which
+//! files there are is a matter of its own (`rules_path`).
+//!
+//! What it deliberately does not do: watch files, serve, print.
+
+pub mod rules_file;
+pub mod rules_path;
+pub mod settings;
+mod yaml;

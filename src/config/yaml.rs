@@ -1,0 +1,303 @@
+//! A YAML document as a tree of nodes that know where they stand.
+//!
+//! Why not serde: an error must name file, line and column, every problem of a file must be reported at once, and a
+//! scalar's meaning depends on who asks (`value: yes` is the text "yes", `shadow_mode: yes` is true: YAML 1.1, as the
+//! reference reads it). How: `saphyr-parser`'s events, folded into [`Node`]s; an alias shares its anchor's node, so a
+//! document that unfolds exponentially costs nothing until it is walked, and the walk is bounded (`rules_file`).
+//!
+//! What it deliberately does not do: know rules, read more than the first document, or nest deeper than
+//! [`DEPTH_MAX`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+
+/// How deep a document may nest. A level of descriptors takes two.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// A place in a file, both counted from 1.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+/// A node and where it begins.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) at: Position,
+    pub(super) content: Content,
+    /// How many nodes lie one in the other here, aliases followed.
+    depth: usize,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// A scalar's source text, quotes removed.
+    Scalar {
+        text: String,
+        /// Written without quotes, so that it may mean something else than text.
+        plain: bool,
+    },
+    /// A list.
+    Sequence(Vec<Rc<Node>>),
+    /// Keys and values in the order written.
+    Mapping(Vec<(Rc<Node>, Rc<Node>)>),
+}
+
+/// Why a text is not a YAML document.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct YamlError {
+    pub(super) at: Position,
+    pub(super) message: String,
+}
+
+/// A sequence or mapping whose end has not come yet.
+struct Open {
+    at: Position,
+    anchor: usize,
+    is_mapping: bool,
+    children: Vec<Rc<Node>>,
+}
+
+/// The first document of `text`; none when it is empty.
+pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut anchors: HashMap<usize, Rc<Node>> = HashMap::new();
+    for event in Parser::new_from_str(text) {
+        let (event, span) =
+            event.map_err(|error| YamlError::new(*error.marker(), error.info().to_owned()))?;
+        let at = Position::of(&span.start);
+        let (node, anchor) = match event {
+            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                if open.len() >= DEPTH_MAX {
+                    return Err(YamlError::too_deep(at));
+                }
+                open.push(Open {
+                    at,
+                    anchor,
+                    is_mapping: matches!(event, Event::MappingStart(..)),
+                    children: Vec::new(),
+                });
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(ended) => {
+                    let anchor = ended.anchor;
+                    (Rc::new(ended.node()?), anchor)
+                }
+                None => continue,
+            },
+            Event::Scalar(text, style, anchor, _) => {
+                let content = Content::Scalar {
+                    text: text.into_owned(),
+                    plain: style == ScalarStyle::Plain,
+                };
+                let depth = 1;
+                (Rc::new(Node { at, content, depth }), anchor)
+            }
+            Event::Alias(anchor) => {
+                let Some(node) = anchors.get(&anchor) else {
+                    let message = "an alias stands before its anchor, or within it".to_owned();
+                    return Err(YamlError { at, message });
+                };
+                (Rc::clone(node), 0)
+            }
+            Event::DocumentEnd | Event::StreamEnd => return Ok(None),
+            Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
+        };
+        if anchor != 0 {
+            anchors.insert(anchor, Rc::clone(&node));
+        }
+        match open.last_mut() {
+            Some(parent) => parent.children.push(node),
+            None => return Ok(Some(node)),
+        }
+    }
+    Ok(None)
+}
+
+// === impl Position ===
+
+impl Position {
+    fn of(marker: &Marker) -> Self {
+        Self {
+            line: marker.line(),
+            column: marker.col().saturating_add(1),
+        }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The text of a scalar, whatever it might mean unquoted.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar { text, .. } => Some(text),
+            Content::Sequence(_) | Content::Mapping(_) => None,
+        }
+    }
+
+    /// Whether this is nothing: empty, `~` or `null` without quotes.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar { text, plain: true }
+            if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    }
+
+    /// True or false in YAML 1.1's spellings.
+    pub(super) fn boolean(&self) -> Option<bool> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        match text.as_str() {
+            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+                Some(true)
+            }
+            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
+            | "OFF" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal, `_` between digits.
+    pub(super) fn integer(&self) -> Option<i128> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        let text = text.replace('_', "");
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text.strip_prefix('+').unwrap_or(&text)),
+        };
+        let prefixed = |prefix| digits.strip_prefix(prefix);
+        let (digits, radix) = if let Some(digits) = prefixed("0x") {
+            (digits, 16)
+        } else if let Some(digits) = prefixed("0b") {
+            (digits, 2)
+        } else if let Some(digits) = prefixed("0o") {
+            (digits, 8)
+        } else if digits.len() > 1 && digits.starts_with('0') {
+            (digits, 8)
+        } else {
+            (digits, 10)
+        };
+        if !digits.starts_with(|first: char| first.is_digit(radix)) {
+            return None;
+        }
+        let number = i128::from_str_radix(digits, radix).ok()?;
+        Some(if negative {
+            number.wrapping_neg()
+        } else {
+            number
+        })
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn node(self) -> Result<Node, YamlError> {
+        let deepest = self.children.iter().map(|child| child.depth).max();
+        let depth = deepest.unwrap_or_default().saturating_add(1);
+        // Aliases nest what the text does not: walking or freeing a long chain of them would exhaust the stack.
+        if depth > DEPTH_MAX {
+            return Err(YamlError::too_deep(self.at));
+        }
+        let content = if self.is_mapping {
+            let mut pairs = Vec::with_capacity(self.children.len() / 2);
+            let mut children = self.children.into_iter();
+            while let (Some(key), Some(value)) = (children.next(), children.next()) {
+                pairs.push((key, value));
+            }
+            Content::Mapping(pairs)
+        } else {
+            Content::Sequence(self.children)
+        };
+        Ok(Node {
+            at: self.at,
+            content,
+            depth,
+        })
+    }
+}
+
+// === impl YamlError ===
+
+impl YamlError {
+    fn new(marker: Marker, message: String) -> Self {
+        Self {
+            at: Position::of(&marker),
+            message,
+        }
+    }
+
+    fn too_deep(at: Position) -> Self {
+        Self {
+            at,
+            message: format!("nested deeper than {DEPTH_MAX} levels"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scalar(text: &str) -> Rc<Node> {
+        parse(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn scalars_mean_what_yaml_1_1_says_when_asked() {
+        assert_eq!(scalar("yes").boolean(), Some(true));
+        assert_eq!(scalar("'yes'").boolean(), None);
+        assert_eq!(scalar("1_000").integer(), Some(1_000));
+        assert_eq!(scalar("0x1F").integer(), Some(31));
+        assert_eq!(scalar("017").integer(), Some(15));
+        assert_eq!(scalar("0").integer(), Some(0));
+        assert_eq!(scalar("-3").integer(), Some(-3));
+        assert_eq!(scalar("--3").integer(), None);
+        assert_eq!(scalar("1.5").integer(), None);
+        assert_eq!(scalar("\"5\"").integer(), None);
+        assert!(scalar("~").is_null());
+    }
+
+    #[test]
+    fn positions_count_from_one() {
+        let root = scalar("a: 1\nb:\n  c: x\n");
+        let Content::Mapping(pairs) = &root.content else {
+            panic!("{root:?}")
+        };
+        assert_eq!(pairs[1].0.at, Position { line: 2, column: 1 });
+    }
+
+    #[test]
+    fn depth_is_bounded_and_an_alias_bomb_costs_nothing() {
+        let deep = "[".repeat(DEPTH_MAX + 1);
+        assert!(parse(&deep).unwrap_err().message.contains("64"));
+        let mut bomb = String::from("a0: &a0 x\n");
+        for n in 1..60 {
+            let before = format!("*a{}", n - 1);
+            bomb += &format!("a{n}: &a{n} [{before}, {before}]\n");
+        }
+        assert!(parse(&bomb).unwrap().is_some());
+        assert!(parse("a: &a [*a]\n").is_err());
+        let mut chain = String::from("a0: &a0 x\n");
+        for n in 1..100_000 {
+            chain += &format!("a{n}: &a{n} [*a{}]\n", n - 1);
+        }
+        assert!(parse(&chain).unwrap_err().message.contains("64"));
+    }
+}

@@ -1,0 +1,608 @@
+//! Every metric once: its name, its help, its labels.
+//!
+//! Names that begin with `ratelimit_` are those of Envoy's reference service behind its own statsd mapping, so that
+//! existing dashboards and alerts go on working; ours begin with `tollgate_`.
+//!
+//! Why counters are handed out: the hot path must not look a label up. A rule's counters are resolved when its rules are
+//! loaded, everything else is a field. What a stranger can name (an unknown domain, the labels of a limit that came
+//! with a request) is counted by label up to a bound, and under `overflow` beyond it; looking one up takes no lock.
+//!
+//! What it deliberately does not do: be global, tell time, serve HTTP (`admin`).
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::limiter::{Key, Rule, RuleSet, Tally};
+
+/// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
+pub const RULE_LABEL_SETS_MAX: usize = 10_000;
+
+/// How many limits that came with requests have counters of their own.
+pub const OVERRIDE_LABEL_SETS_MAX: usize = 1_000;
+
+/// How many unknown domains are counted by name.
+pub const UNKNOWN_DOMAINS_MAX: usize = 100;
+
+/// The label of whatever came after a bound was met.
+pub const OVERFLOW: &str = "overflow";
+
+/// Longest label a request can name, in bytes; the rest is cut off.
+const LABEL_BYTES_MAX: usize = 128;
+
+/// Upper bounds of the latency histogram, in seconds: an in-memory decision takes tens of microseconds, and Envoy gives
+/// up after 20 ms.
+const LATENCY_BUCKETS: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02,
+    0.05, 0.1, 0.5, 1.0,
+];
+
+/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped.
+type LimitLabels = [String; 3];
+
+/// All metrics of one service.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+
+    /// Requests whose answer was "pass".
+    pub decisions_ok: IntCounter,
+    /// Requests whose answer was "over limit".
+    pub decisions_over_limit: IntCounter,
+    /// Requests that were answered with a gRPC error because of what they asked.
+    pub service_errors: IntCounter,
+    /// Requests that were answered with a gRPC error because the store did not decide.
+    pub store_errors: IntCounter,
+    /// Calls of ShouldRateLimit.
+    pub requests: IntCounter,
+    /// From request decoded to answer ready, in seconds.
+    pub response_time: Histogram,
+    /// Requests that the overload setting answered.
+    pub overload_answers: IntCounter,
+    /// Overrides without a usable unit.
+    pub overrides_not_obeyed: IntCounter,
+
+    /// Checks not taken because a mailbox was full.
+    pub shed_mailbox_full: IntCounter,
+    /// Checks dropped undecided because their deadline had passed.
+    pub shed_deadline: IntCounter,
+    /// Checks dropped undecided because nobody waited for them.
+    pub shed_caller_gone: IntCounter,
+    /// Checks refused because a partition had no room for another bucket.
+    pub shed_buckets_full: IntCounter,
+    /// Buckets freed because they were as good as new.
+    pub buckets_freed: IntCounter,
+
+    /// Rule sets taken.
+    pub config_load_success: IntCounter,
+    /// Rule sets refused.
+    pub config_load_error: IntCounter,
+    /// Which rule set is in use, counted from 1.
+    pub rules_generation: IntGauge,
+
+    connections: IntGaugeVec,
+    connections_refused: IntCounterVec,
+    accept_errors: IntCounterVec,
+    limits: LimitVecs,
+    domain_not_found: IntCounterVec,
+    label_overflow: IntCounterVec,
+    mailbox_checks: IntGaugeVec,
+    buckets: IntGaugeVec,
+
+    /// Label sets given to rules so far.
+    rule_labels: Mutex<HashMap<LimitLabels, Arc<LimitCounters>>>,
+    override_counters: BoundedMap<Key, Arc<LimitCounters>>,
+    unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
+    partitions: Mutex<Vec<Arc<PartitionLevels>>>,
+}
+
+/// The counters of one limit.
+#[derive(Debug)]
+pub struct LimitCounters {
+    total_hits: IntCounter,
+    over_limit: IntCounter,
+    near_limit: IntCounter,
+    within_limit: IntCounter,
+    shadow_mode: IntCounter,
+    negative_hits: IntCounter,
+}
+
+/// The counters of every rule of one rule set, by [`Rule::index`].
+#[derive(Debug, Default)]
+pub struct RuleCounters(Vec<Arc<LimitCounters>>);
+
+/// What a partition holds, written by those who use it and read when metrics are.
+#[derive(Debug, Default)]
+pub struct PartitionLevels {
+    /// Checks in the mailbox.
+    pub waiting: AtomicUsize,
+    /// Buckets in the table.
+    pub buckets: AtomicUsize,
+}
+
+/// The counters of one listening port.
+#[derive(Clone, Debug)]
+pub struct PortCounters {
+    /// Connections open.
+    pub open: IntGauge,
+    /// Connections closed at once because there were too many.
+    pub refused: IntCounter,
+    /// Times the system would not give a connection.
+    pub accept_errors: IntCounter,
+}
+
+#[derive(Debug)]
+struct LimitVecs {
+    total_hits: IntCounterVec,
+    over_limit: IntCounterVec,
+    near_limit: IntCounterVec,
+    within_limit: IntCounterVec,
+    shadow_mode: IntCounterVec,
+    negative_hits: IntCounterVec,
+}
+
+/// A map that only grows, up to a bound, and that readers look into without a lock.
+#[derive(Debug)]
+struct BoundedMap<K, V> {
+    map: ArcSwap<HashMap<K, V>>,
+    growing: Mutex<()>,
+    len_max: usize,
+    overflow: V,
+    overflowed: IntCounter,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Metrics that nobody else shares.
+    ///
+    /// # Errors
+    ///
+    /// When a name or a label below is not a valid one, or stands twice: a mistake in this file.
+    #[allow(clippy::too_many_lines)] // a table
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let r = &registry;
+        let decisions = counters(
+            r,
+            "tollgate_decisions_total",
+            "Requests decided, by the overall code",
+            &["code"],
+        )?;
+        let shed = counters(
+            r,
+            "tollgate_shed_total",
+            "Checks that were not decided, by the bound that was met",
+            &["reason"],
+        )?;
+        let errors = counters(
+            r,
+            "ratelimit_service_should_rate_limit_error",
+            "Requests answered with a gRPC error, by whose fault it was",
+            &["err_type"],
+        )?;
+        let requests = counters(
+            r,
+            "ratelimit_service_total_requests",
+            "gRPC calls received",
+            &["grpc_method"],
+        )?;
+        let response_time = HistogramVec::new(
+            HistogramOpts::new(
+                "ratelimit_service_response_time_seconds",
+                "From request decoded to answer ready",
+            )
+            .buckets(LATENCY_BUCKETS.to_vec()),
+            &["grpc_method"],
+        )?;
+        r.register(Box::new(response_time.clone()))?;
+        let label_overflow = counters(
+            r,
+            "tollgate_label_overflow_total",
+            "Times something was counted under the label \"overflow\" because a bound on labels was met",
+            &["bound"],
+        )?;
+        let limits = LimitVecs::new(r)?;
+        let domain_not_found = counters(
+            r,
+            "ratelimit_service_rate_limit_domain_not_found",
+            "Requests for a domain without rules",
+            &["domain"],
+        )?;
+        let build = IntGaugeVec::new(
+            Opts::new(
+                "tollgate_build_info",
+                "Always 1; the label says which version",
+            ),
+            &["version"],
+        )?;
+        r.register(Box::new(build.clone()))?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Ok(Self {
+            decisions_ok: decisions.with_label_values(&["ok"]),
+            decisions_over_limit: decisions.with_label_values(&["over_limit"]),
+            service_errors: errors.with_label_values(&["service_error"]),
+            store_errors: errors.with_label_values(&["store_error"]),
+            requests: requests.with_label_values(&["ShouldRateLimit"]),
+            response_time: response_time.with_label_values(&["ShouldRateLimit"]),
+            overload_answers: counter(
+                r,
+                "tollgate_overload_answers_total",
+                "Requests that --on-overload answered because the store did not decide",
+            )?,
+            overrides_not_obeyed: counter(
+                r,
+                "tollgate_overrides_not_obeyed_total",
+                "Limits that came with a request and had no usable unit",
+            )?,
+            shed_mailbox_full: shed.with_label_values(&["mailbox_full"]),
+            shed_deadline: shed.with_label_values(&["deadline_passed"]),
+            shed_caller_gone: shed.with_label_values(&["caller_gone"]),
+            shed_buckets_full: shed.with_label_values(&["buckets_full"]),
+            buckets_freed: counter(
+                r,
+                "tollgate_buckets_freed_total",
+                "Buckets freed because they were as good as new",
+            )?,
+            config_load_success: counter(
+                r,
+                "ratelimit_service_config_load_success",
+                "Rule sets taken",
+            )?,
+            config_load_error: counter(
+                r,
+                "ratelimit_service_config_load_error",
+                "Rule sets refused",
+            )?,
+            rules_generation: {
+                let gauge = IntGauge::new(
+                    "tollgate_rules_generation",
+                    "Which rule set is in use, counted from 1; 0 before the first",
+                )?;
+                r.register(Box::new(gauge.clone()))?;
+                gauge
+            },
+            connections: gauges(r, "tollgate_connections", "Connections open", &["port"])?,
+            connections_refused: counters(
+                r,
+                "tollgate_connections_refused_total",
+                "Connections closed at once because there were too many",
+                &["port"],
+            )?,
+            accept_errors: counters(
+                r,
+                "tollgate_accept_errors_total",
+                "Times the system would not give a connection",
+                &["port"],
+            )?,
+            mailbox_checks: gauges(
+                r,
+                "tollgate_mailbox_checks",
+                "Checks that wait in a partition's mailbox",
+                &["partition"],
+            )?,
+            buckets: gauges(
+                r,
+                "tollgate_buckets",
+                "Buckets in a partition's table",
+                &["partition"],
+            )?,
+            override_counters: BoundedMap::new(
+                OVERRIDE_LABEL_SETS_MAX,
+                Arc::new(limits.counters(&overflow_labels())),
+                label_overflow.with_label_values(&["override_label_sets"]),
+            ),
+            unknown_domains: BoundedMap::new(
+                UNKNOWN_DOMAINS_MAX,
+                domain_not_found.with_label_values(&[OVERFLOW]),
+                label_overflow.with_label_values(&["unknown_domains"]),
+            ),
+            rule_labels: Mutex::default(),
+            partitions: Mutex::default(),
+            limits,
+            domain_not_found,
+            label_overflow,
+            registry,
+        })
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    ///
+    /// When a metric cannot be written as text.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        let partitions = self
+            .partitions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (number, levels) in partitions.iter().enumerate() {
+            let label = number.to_string();
+            let set = |gauges: &IntGaugeVec, level: &AtomicUsize| {
+                let level = i64::try_from(level.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+                gauges.with_label_values(&[&label]).set(level);
+            };
+            set(&self.mailbox_checks, &levels.waiting);
+            set(&self.buckets, &levels.buckets);
+        }
+        drop(partitions);
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Where the partition of this number keeps its levels.
+    pub fn partition_levels(&self, number: usize) -> Arc<PartitionLevels> {
+        let mut partitions = self
+            .partitions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let levels = Arc::new(PartitionLevels::default());
+        if partitions.len() <= number {
+            partitions.resize_with(number.saturating_add(1), Arc::default);
+        }
+        if let Some(slot) = partitions.get_mut(number) {
+            *slot = Arc::clone(&levels);
+        }
+        levels
+    }
+
+    /// The counters of a listening port.
+    pub fn port(&self, port: &str) -> PortCounters {
+        PortCounters {
+            open: self.connections.with_label_values(&[port]),
+            refused: self.connections_refused.with_label_values(&[port]),
+            accept_errors: self.accept_errors.with_label_values(&[port]),
+        }
+    }
+
+    /// Counters for every rule of a rule set. Rules with the same labels share them, as do those of an earlier set.
+    pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
+        let mut known = self
+            .rule_labels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        RuleCounters(
+            rules
+                .rules()
+                .iter()
+                .map(|rule| {
+                    let mut labels = limit_labels(&rule.domain, &rule.labels());
+                    if known.len() >= RULE_LABEL_SETS_MAX && !known.contains_key(&labels) {
+                        self.label_overflow
+                            .with_label_values(&["rule_label_sets"])
+                            .inc();
+                        labels = overflow_labels();
+                    }
+                    let counters = known
+                        .entry(labels)
+                        .or_insert_with_key(|labels| Arc::new(self.limits.counters(labels)));
+                    Arc::clone(counters)
+                })
+                .collect(),
+        )
+    }
+
+    /// The counters of a limit that came with a request. `labels` is asked for only when its bucket is new here.
+    pub fn override_counters(
+        &self,
+        key: Key,
+        labels: impl FnOnce() -> (String, Vec<String>),
+    ) -> Arc<LimitCounters> {
+        self.override_counters.get_or_add(&key, || {
+            let (domain, path) = labels();
+            Arc::new(self.limits.counters(&limit_labels(&domain, &path)))
+        })
+    }
+
+    /// Counts a request for a domain without rules.
+    pub fn domain_not_found(&self, domain: &[u8]) {
+        self.unknown_domains
+            .get_or_add(domain, || {
+                self.domain_not_found
+                    .with_label_values(&[&label(&String::from_utf8_lossy(domain))])
+            })
+            .inc();
+    }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    let counter = IntCounter::new(name, help)?;
+    registry.register(Box::new(counter.clone()))?;
+    Ok(counter)
+}
+
+fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(counters.clone()))?;
+    Ok(counters)
+}
+
+fn gauges(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntGaugeVec, prometheus::Error> {
+    let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(gauges.clone()))?;
+    Ok(gauges)
+}
+
+fn overflow_labels() -> LimitLabels {
+    [OVERFLOW, OVERFLOW, ""].map(String::from)
+}
+
+fn limit_labels(domain: &str, path: &[String]) -> LimitLabels {
+    let level = |at: usize| path.get(at).map(|text| label(text)).unwrap_or_default();
+    [label(domain), level(0), level(1)]
+}
+
+/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the dots of an IPv4 address.
+fn label(text: &str) -> String {
+    let mut end = text.len().min(LABEL_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    let text = text.get(..end).unwrap_or_default().replace([':', '|'], "_");
+    let looks_like_address = |word: &str| word.parse::<std::net::Ipv4Addr>().is_ok();
+    if text.split('_').any(looks_like_address) {
+        text.split('_')
+            .map(|word| {
+                if looks_like_address(word) {
+                    word.replace('.', "_")
+                } else {
+                    word.to_owned()
+                }
+            })
+            .collect::<Vec<_>>()
+            .join("_")
+    } else {
+        text
+    }
+}
+
+// === impl LimitVecs ===
+
+impl LimitVecs {
+    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+        let of = |name: &str, help: &str| {
+            let name = format!("ratelimit_service_rate_limit_{name}");
+            counters(r, &name, help, &["domain", "key1", "key2"])
+        };
+        Ok(Self {
+            total_hits: of("total_hits", "Hits asked for")?,
+            over_limit: of("over_limit", "Hits beyond the limit")?,
+            near_limit: of("near_limit", "Hits beyond the near mark, not the limit")?,
+            within_limit: of("within_limit", "Hits of requests that passed")?,
+            shadow_mode: of(
+                "shadow_mode",
+                "Hits beyond the limit of a rule in shadow mode",
+            )?,
+            negative_hits: of("total_negative_hits", "Hits given back")?,
+        })
+    }
+
+    fn counters(&self, labels: &LimitLabels) -> LimitCounters {
+        let of = |counters: &IntCounterVec| counters.with_label_values(labels);
+        LimitCounters {
+            total_hits: of(&self.total_hits),
+            over_limit: of(&self.over_limit),
+            near_limit: of(&self.near_limit),
+            within_limit: of(&self.within_limit),
+            shadow_mode: of(&self.shadow_mode),
+            negative_hits: of(&self.negative_hits),
+        }
+    }
+}
+
+// === impl LimitCounters ===
+
+impl LimitCounters {
+    /// Adds what one outcome came to.
+    pub fn add(&self, tally: &Tally) {
+        let add = |counter: &IntCounter, hits: u64| {
+            if hits > 0 {
+                counter.inc_by(hits);
+            }
+        };
+        add(&self.total_hits, tally.total_hits);
+        add(&self.over_limit, tally.over_limit);
+        add(&self.near_limit, tally.near_limit);
+        add(&self.within_limit, tally.within_limit);
+        add(&self.shadow_mode, tally.shadow_mode);
+        add(&self.negative_hits, tally.negative_hits);
+    }
+}
+
+// === impl RuleCounters ===
+
+impl RuleCounters {
+    /// The counters of a rule.
+    pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
+        self.0.get(rule.index)
+    }
+}
+
+// === impl BoundedMap ===
+
+impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
+    fn new(len_max: usize, overflow: V, overflowed: IntCounter) -> Self {
+        Self {
+            map: ArcSwap::default(),
+            growing: Mutex::new(()),
+            len_max,
+            overflow,
+            overflowed,
+        }
+    }
+
+    fn get_or_add<Q>(&self, key: &Q, make: impl FnOnce() -> V) -> V
+    where
+        K: std::borrow::Borrow<Q>,
+        Q: ?Sized + Eq + Hash + ToOwned<Owned = K>,
+    {
+        let map = self.map.load();
+        if let Some(value) = map.get(key) {
+            return value.clone();
+        }
+        if map.len() < self.len_max {
+            let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+            let map = self.map.load_full();
+            if let Some(value) = map.get(key) {
+                return value.clone();
+            }
+            if map.len() < self.len_max {
+                // A copy for each new label, at most `len_max` times in a process's life.
+                let mut map = HashMap::clone(&map);
+                let value = make();
+                map.insert(key.to_owned(), value.clone());
+                self.map.store(Arc::new(map));
+                return value;
+            }
+        }
+        self.overflowed.inc();
+        self.overflow.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_domains_are_counted_by_name_up_to_a_bound() {
+        let metrics = Metrics::new().unwrap();
+        for n in 0..10_000 {
+            metrics.domain_not_found(format!("domain-{n}").as_bytes());
+        }
+        let text = metrics.render().unwrap();
+        let series = text
+            .lines()
+            .filter(|line| line.starts_with("ratelimit_service_rate_limit_domain_not_found{"))
+            .count();
+        assert_eq!(series, UNKNOWN_DOMAINS_MAX + 1);
+        assert!(text.contains("domain_not_found{domain=\"overflow\"} 9900"));
+        assert!(text.contains("tollgate_label_overflow_total{bound=\"unknown_domains\"} 9900"));
+    }
+
+    #[test]
+    fn labels_are_sanitised_as_the_reference_does_and_cut() {
+        assert_eq!(label("a:b|c"), "a_b_c");
+        assert_eq!(label("remote_address_10.0.0.1"), "remote_address_10_0_0_1");
+        assert_eq!(label("v1.2/x"), "v1.2/x");
+        assert_eq!(label(&"é".repeat(100)).len(), LABEL_BYTES_MAX);
+    }
+}

@@ -1,0 +1,193 @@
+//! One partition's buckets: plain data, one owner, no lock and no await.
+//!
+//! A table keeps a 128-bit keyed hash and a few registers a key, never the key's text. The hash is already keyed and
+//! even, so the table uses it as it is. Buckets that are as good as new are swept out a bounded number at a time; the
+//! table keeps its entries in a row, so a sweep is a cursor that walks along it and a removal moves the last entry into
+//! the gap.
+//!
+//! What it deliberately does not do: ask the time, forget a bucket that is still in use. When the table is full of those
+//! a new key is refused, which a setting turns into an answer (`service`).
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use indexmap::IndexMap;
+use indexmap::map::Entry as Slot;
+
+use crate::limiter::{Check, Key, Outcome, State, Timestamp};
+
+/// A partition's table.
+#[derive(Debug)]
+pub(super) struct Partition {
+    buckets: IndexMap<Key, Bucket, BuildHasherDefault<KeyIsHash>>,
+    /// How many it may hold.
+    buckets_max: usize,
+    /// Where the next sweep begins.
+    cursor: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    state: State,
+    /// How long after it was last seen it is surely as good as new.
+    life_us: u64,
+}
+
+/// Gives the lower half of a key as its hash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeyIsHash(u64);
+
+// === impl Partition ===
+
+impl Partition {
+    pub(super) fn new(buckets_max: usize) -> Self {
+        Self {
+            buckets: IndexMap::default(),
+            buckets_max,
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(super) fn buckets_max(&self) -> usize {
+        self.buckets_max
+    }
+
+    /// Decides one check. None when its bucket is new and there is no room for it.
+    pub(super) fn apply(&mut self, check: &Check, now: Timestamp) -> Option<Outcome> {
+        let full = self.buckets.len() >= self.buckets_max;
+        let bucket = match self.buckets.entry(check.key) {
+            Slot::Occupied(slot) => slot.into_mut(),
+            Slot::Vacant(_) if full => return None,
+            Slot::Vacant(slot) => slot.insert(Bucket {
+                state: State::default(),
+                life_us: 0,
+            }),
+        };
+        bucket.life_us = check.algorithm.life_us(&check.limit);
+        Some(
+            bucket
+                .state
+                .step(check.algorithm, &check.limit, check.hits, now),
+        )
+    }
+
+    /// Looks at no more than `looks_max` buckets and frees those that are as good as new. Gives how many.
+    pub(super) fn sweep(&mut self, now: Timestamp, looks_max: usize) -> usize {
+        let mut freed = 0_usize;
+        for _ in 0..looks_max.min(self.buckets.len()) {
+            if self.cursor >= self.buckets.len() {
+                self.cursor = 0;
+            }
+            let Some((_, bucket)) = self.buckets.get_index_mut(self.cursor) else {
+                break;
+            };
+            if bucket.state.seen.since_us(now) > bucket.life_us {
+                // The clock jumped ahead and came back (the second clock law): else it would stay for as long as the
+                // jump was. A life is at least one window.
+                bucket.state.seen = now;
+            }
+            if now.since_us(bucket.state.seen) >= bucket.life_us {
+                self.buckets.swap_remove_index(self.cursor);
+                freed = freed.saturating_add(1);
+            } else {
+                self.cursor = self.cursor.saturating_add(1);
+            }
+        }
+        // A flood that has passed gives its memory back, half at a time so that it is not copied often.
+        if self.buckets.capacity() > 1024 && self.buckets.len() < self.buckets.capacity() / 4 {
+            self.buckets.shrink_to(self.buckets.capacity() / 2);
+        }
+        freed
+    }
+}
+
+// === impl KeyIsHash ===
+
+impl Hasher for KeyIsHash {
+    fn write(&mut self, bytes: &[u8]) {
+        // A key is written as one u128; whatever else this may be given still counts.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = u64::try_from(key & u128::from(u64::MAX)).unwrap_or_default();
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::limiter::algorithm::FixedWindow;
+    use crate::limiter::{Hits, Limit, Unit};
+
+    fn check(key: u128) -> Check {
+        Check {
+            key: Key(key),
+            limit: Limit::per(1, Unit::Minute, NonZeroU32::MIN),
+            algorithm: &FixedWindow,
+            hits: Hits::Take(1),
+        }
+    }
+
+    #[test]
+    fn a_full_table_keeps_what_it_has_and_refuses_new_keys() {
+        let now = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(2);
+        assert!(partition.apply(&check(1), now).unwrap().allowed);
+        assert!(partition.apply(&check(2), now).unwrap().allowed);
+        assert_eq!(partition.apply(&check(3), now), None);
+        assert!(!partition.apply(&check(1), now).unwrap().allowed);
+    }
+
+    #[test]
+    fn a_sweep_frees_idle_buckets_and_looks_at_no_more_than_it_may() {
+        let begin = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(1_000);
+        for key in 0..100 {
+            partition.apply(&check(key), begin).unwrap();
+        }
+        let within = begin.plus_us(59_999_999);
+        assert_eq!(partition.sweep(within, 1_000), 0);
+        let after = begin.plus_us(60_000_000);
+        assert_eq!(partition.sweep(after, 30), 30);
+        assert_eq!(partition.sweep(after, 1_000), 70);
+        assert_eq!(partition.len(), 0);
+    }
+
+    #[test]
+    fn a_bucket_seen_in_a_future_that_did_not_come_is_freed_in_time() {
+        let mut partition = Partition::new(10);
+        let jumped = Timestamp::from_seconds(1_000_000);
+        partition.apply(&check(1), jumped).unwrap();
+        let back = Timestamp::from_seconds(600);
+        assert_eq!(partition.sweep(back, 10), 0);
+        assert_eq!(partition.sweep(back.plus_us(60_000_000), 10), 1);
+    }
+
+    #[test]
+    fn a_flood_that_has_passed_gives_its_memory_back() {
+        let begin = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(1_000_000);
+        for key in 0..50_000 {
+            partition.apply(&check(key), begin).unwrap();
+        }
+        let before = partition.buckets.capacity();
+        let after = begin.plus_us(60_000_000);
+        for _ in 0..100 {
+            partition.sweep(after, 1_000);
+        }
+        assert_eq!(partition.len(), 0);
+        assert!(partition.buckets.capacity() < before / 8);
+    }
+}

@@ -1,0 +1,135 @@
+//! The task that owns one partition.
+//!
+//! How: it drains its mailbox in batches into a reused buffer, reads the clock once a batch, answers every message, then
+//! sweeps a bounded number of idle buckets. It also wakes when nothing comes, so that an idle partition empties too.
+//!
+//! Work nobody waits for is dropped before it is decided: the asker has gone, or its deadline has passed. What was
+//! dropped took nothing.
+//!
+//! What it deliberately does not do: bound its mailbox (the sender does, before it sends), or hold more than one batch.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use super::partition::Partition;
+use crate::clock::Clock;
+use crate::limiter::{Check, Outcome, Timestamp};
+use crate::metrics::{Metrics, PartitionLevels};
+use crate::store::{Deadline, StoreError};
+
+/// How many messages are decided at one reading of the clock.
+const BATCH_MESSAGES_MAX: usize = 256;
+
+/// How many buckets a sweep looks at for each message answered: more than one message can add, so that the sweep keeps
+/// up with any flood.
+const SWEEP_LOOKS_PER_MESSAGE: usize = 4;
+
+/// How many buckets a sweep looks at after a quiet while.
+const SWEEP_LOOKS_QUIET: usize = 65_536;
+
+/// How long a partition stays quiet before it sweeps all the same.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// Checks for one partition, and where the answer goes.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) checks: Vec<Check>,
+    pub(super) deadline: Deadline,
+    pub(super) reply: oneshot::Sender<Result<Vec<Outcome>, StoreError>>,
+}
+
+/// A partition and its mailbox, ready to run.
+pub struct PartitionWorker {
+    partition: Partition,
+    mailbox: mpsc::UnboundedReceiver<Message>,
+    /// Shared with the sending side and the metrics.
+    levels: Arc<PartitionLevels>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+}
+
+// === impl PartitionWorker ===
+
+impl PartitionWorker {
+    pub(super) fn new(
+        partition: Partition,
+        mailbox: mpsc::UnboundedReceiver<Message>,
+        levels: Arc<PartitionLevels>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            partition,
+            mailbox,
+            levels,
+            clock,
+            metrics,
+        }
+    }
+
+    /// Answers until every sender is gone.
+    pub async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH_MESSAGES_MAX);
+        let mut quiet = tokio::time::interval(QUIET);
+        quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let sweep_looks_max = tokio::select! {
+                biased;
+                received = self.mailbox.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
+                    if received == 0 {
+                        return;
+                    }
+                    received.saturating_mul(SWEEP_LOOKS_PER_MESSAGE)
+                }
+                _ = quiet.tick() => SWEEP_LOOKS_QUIET,
+            };
+            let now = self.clock.now();
+            let uptime_us = self.clock.uptime_us();
+            for message in batch.drain(..) {
+                self.answer(message, now, uptime_us);
+            }
+            let freed = self.partition.sweep(now, sweep_looks_max);
+            if freed > 0 {
+                self.metrics.buckets_freed.inc_by(freed as u64);
+            }
+            self.levels
+                .buckets
+                .store(self.partition.len(), Ordering::Relaxed);
+        }
+    }
+
+    fn answer(&mut self, message: Message, now: Timestamp, uptime_us: u64) {
+        let count = message.checks.len();
+        self.levels.waiting.fetch_sub(count, Ordering::AcqRel);
+        if message.reply.is_closed() {
+            self.metrics.shed_caller_gone.inc_by(count as u64);
+            return;
+        }
+        let answer = if message.deadline.passed(uptime_us) {
+            self.metrics.shed_deadline.inc_by(count as u64);
+            Err(StoreError::DeadlineExceeded)
+        } else {
+            self.decide(&message.checks, now)
+        };
+        // Whoever asked may have left meanwhile; what was taken stays taken.
+        drop(message.reply.send(answer));
+    }
+
+    fn decide(&mut self, checks: &[Check], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
+        checks
+            .iter()
+            .map(|check| {
+                self.partition.apply(check, now).ok_or_else(|| {
+                    self.metrics.shed_buckets_full.inc();
+                    StoreError::Full {
+                        buckets_max: self.partition.buckets_max(),
+                    }
+                })
+            })
+            .collect()
+    }
+}
