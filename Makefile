@@ -19,7 +19,7 @@ lint:
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 
 bench: deps
-	$(CARGO) bench --locked --bench bare_tonic
+	$(CARGO) bench --locked --bench wire
 
 deps: $(VENV)/.done
 	@command -v h2load >/dev/null || { \

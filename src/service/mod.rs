@@ -13,7 +13,7 @@
 pub mod client;
 mod generation;
 mod json;
-mod proto;
+pub mod proto;
 pub mod ratelimit;
 mod wire;
 

@@ -3,7 +3,7 @@
 //! Why: tests of the whole thing want the real binary. How: every port is 0, and the line it prints says which it got.
 //!
 //! What it deliberately does not do: reuse a process between tests, or wait for luck. It waits for a line.
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -67,7 +67,10 @@ impl Tollgate {
         });
         let address = |name: &str| -> SocketAddr {
             let (_, rest) = banner.split_once(name).expect(name);
-            rest.split(',').next().and_then(|text| text.trim().parse().ok()).expect("an address")
+            rest.split(',')
+                .next()
+                .and_then(|text| text.trim().parse().ok())
+                .expect("an address")
         };
         Self {
             grpc: address("gRPC "),
@@ -90,7 +93,9 @@ impl Tollgate {
 
     /// Sends a signal by name, such as `TERM`.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.id().to_string()])
+            .status();
         assert!(sent.expect("kill runs").success());
     }
 
@@ -111,7 +116,9 @@ impl Tollgate {
     /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.get("/metrics");
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().expect("a number"))
     }
 }
@@ -135,9 +142,16 @@ pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, 
     )
     .expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer is text");
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    stream
+        .read_to_string(&mut answer)
+        .expect("the answer is text");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let body = answer
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned());
     (status.expect("a status"), body.expect("a body"))
 }
 
@@ -161,14 +175,24 @@ pub fn free_port() -> u16 {
 
 /// A component that `make deps` installs, below `target/`.
 pub fn component(path: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(path);
-    assert!(path.exists(), "{} is missing; run `make deps`", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("target")
+        .join(path);
+    assert!(
+        path.exists(),
+        "{} is missing; run `make deps`",
+        path.display()
+    );
     path
 }
 
 /// A program on the PATH.
 pub fn program(name: &str) -> &str {
-    let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found = Command::new(name)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     assert!(found.is_ok(), "`{name}` is missing; run `make deps`");
     name
 }

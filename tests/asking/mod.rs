@@ -1,0 +1,180 @@
+//! A tollgate in this process, on real sockets, at whatever time the test likes, and a gRPC client to ask it.
+//!
+//! Why: what the service promises is promised on the wire, but no test waits for a window to turn. How: `App` takes bound
+//! listeners, a clock and a shutdown future; here the clock is a `ManualClock` and the shutdown a oneshot.
+//!
+//! What it deliberately does not do: start processes (`running`).
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate::app::{App, AppError, Listeners};
+use tollgate::clock::ManualClock;
+use tollgate::config::settings::Settings;
+use tollgate::limiter::Timestamp;
+use tollgate::metrics::Metrics;
+use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tonic::transport::{Channel, Endpoint};
+
+pub use common::RateLimitDescriptor as Descriptor;
+pub use common::rate_limit_descriptor::{Entry, RateLimitOverride};
+pub use rls::rate_limit_response::{Code, DescriptorStatus};
+pub use rls::rate_limit_service_client::RateLimitServiceClient;
+pub use rls::{RateLimitRequest, RateLimitResponse};
+
+/// An instant 10.5 s into a minute, an hour, a day, … none of which is about to turn.
+pub const START: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
+
+/// A running service.
+pub struct Service {
+    pub client: RateLimitServiceClient<Channel>,
+    pub clock: Arc<ManualClock>,
+    pub metrics: Arc<Metrics>,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub admin: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<Result<(), AppError>>,
+    _rules: tempfile::TempDir,
+}
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Settings as the command line gives them.
+pub fn settings(arguments: &[&str]) -> Settings {
+    Arguments::parse_from([&["tollgate"], arguments].concat()).settings
+}
+
+impl Service {
+    /// Starts it with these rules (YAML) and these further arguments, and waits until it is ready.
+    pub async fn start(rules: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        let mut settings = settings(arguments);
+        settings.rules = Some(file);
+        settings.drain_delay = std::time::Duration::ZERO;
+        let listener = || TcpListener::bind("127.0.0.1:0");
+        let listeners = Listeners {
+            grpc: listener().await.expect("a port"),
+            http: listener().await.expect("a port"),
+            admin: Some(listener().await.expect("a port")),
+        };
+        let address = |listener: &TcpListener| listener.local_addr().expect("its address");
+        let (grpc, http) = (address(&listeners.grpc), address(&listeners.http));
+        let admin = listeners
+            .admin
+            .as_ref()
+            .map(address)
+            .expect("an admin port");
+        let clock = Arc::new(ManualClock::at(START));
+        let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
+        let metrics = app.metrics();
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = oneshot::channel();
+        let running = tokio::spawn(app.run(|_| ready.send(()).expect("the test waits"), async {
+            let _ = stopped.await;
+        }));
+        is_ready.await.expect("the rules are good");
+        Self {
+            client: Self::connect(grpc).await,
+            clock,
+            metrics,
+            grpc,
+            http,
+            admin,
+            stop: Some(stop),
+            running,
+            _rules: directory,
+        }
+    }
+
+    /// Another client with a connection of its own.
+    pub async fn connect(grpc: SocketAddr) -> RateLimitServiceClient<Channel> {
+        RateLimitServiceClient::new(channel(grpc).await)
+    }
+
+    /// Asks once; the call must succeed.
+    pub async fn ask(&mut self, request: RateLimitRequest) -> RateLimitResponse {
+        self.client
+            .should_rate_limit(request)
+            .await
+            .expect("an answer")
+            .into_inner()
+    }
+
+    /// Asks for one descriptor: its status.
+    pub async fn status(&mut self, domain: &str, descriptor: Descriptor) -> DescriptorStatus {
+        let response = self.ask(request(domain, vec![descriptor])).await;
+        assert_eq!(response.statuses.len(), 1);
+        assert_eq!(response.overall_code, response.statuses[0].code);
+        response.statuses[0].clone()
+    }
+
+    /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
+    pub fn metric(&self, series: &str) -> u64 {
+        let text = self.metrics.render().expect("text");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().expect("a whole number"))
+    }
+
+    /// Asks it to stop and waits for the end.
+    pub async fn stop(mut self) -> Result<(), AppError> {
+        let stop = self.stop.take().expect("stopped once");
+        stop.send(()).expect("it runs");
+        (&mut self.running).await.expect("no panic")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+/// A connection.
+pub async fn channel(grpc: SocketAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{grpc}")).expect("an address");
+    endpoint.connect().await.expect("a connection")
+}
+
+/// A request with no addend of its own.
+pub fn request(domain: &str, descriptors: Vec<Descriptor>) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: domain.to_owned().into(),
+        descriptors,
+        hits_addend: 0,
+    }
+}
+
+/// A descriptor of these entries, given as bytes or text.
+pub fn descriptor<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: &[(K, V)]) -> Descriptor {
+    let entry = |(key, value): &(K, V)| Entry {
+        key: key.as_ref().to_vec().into(),
+        value: value.as_ref().to_vec().into(),
+    };
+    Descriptor {
+        entries: entries.iter().map(entry).collect(),
+        ..Default::default()
+    }
+}
+
+/// A descriptor of one entry that takes so many hits.
+pub fn hits(key: &str, value: &str, hits: u64) -> Descriptor {
+    Descriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[(key, value)])
+    }
+}

@@ -1,0 +1,111 @@
+//! The HTTP ports, answer by answer.
+
+use crate::asking::Service;
+use crate::running::http;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: one
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: two
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+";
+
+const ONE: &str = r#"{"domain":"d","descriptors":[{"entries":[{"key":"one","value":"é"}]}]}"#;
+
+async fn ask(
+    address: std::net::SocketAddr,
+    method: &'static str,
+    path: &'static str,
+    body: &str,
+) -> (u16, String) {
+    let body = body.to_owned();
+    tokio::task::spawn_blocking(move || http(address, method, path, &body))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn json_answers_with_the_references_codes() {
+    let service = Service::start(RULES, &[]).await;
+    let bad = (400, "Bad Request\n".to_owned());
+    for body in [
+        "",
+        "nonsense",
+        "[]",
+        "{}",
+        r#"{"domain":"d"}"#,
+        r#"{"domain":"","descriptors":[{}]}"#,
+        r#"{"domain":"d","descriptors":[],"surprise":1}"#,
+        r#"{"domain":"d","descriptors":[{"entries":[{"key":"one"}]}]} trailing"#,
+    ] {
+        assert_eq!(
+            ask(service.http, "POST", "/json", body).await,
+            bad,
+            "{body}"
+        );
+    }
+    let (status, body) = ask(service.http, "POST", "/json", ONE).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&body).unwrap(),
+        serde_json::json!({
+            "overallCode": "OK",
+            "statuses": [{
+                "code": "OK",
+                "currentLimit": { "requestsPerUnit": 1, "unit": "MINUTE" },
+                "durationUntilReset": "50s",
+            }],
+        })
+    );
+    // Any method, and either spelling of a name; numbers may be texts.
+    let snake = r#"{"domain":"d","hits_addend":"1","descriptors":[{"entries":[{"key":"one","value":"é"}]}]}"#;
+    let (status, body) = ask(service.http, "PUT", "/json", snake).await;
+    assert_eq!(status, 429);
+    assert!(body.contains(r#""overallCode":"OVER_LIMIT""#), "{body}");
+}
+
+#[tokio::test]
+async fn json_says_503_when_the_store_cannot_decide() {
+    let service = Service::start(RULES, &["--partitions", "1", "--mailbox-checks-max", "1"]).await;
+    let two_checks =
+        r#"{"domain":"d","descriptors":[{"entries":[{"key":"one"}]},{"entries":[{"key":"two"}]}]}"#;
+    let (status, body) = ask(service.http, "POST", "/json", two_checks).await;
+    assert_eq!((status, body.as_str()), (503, "Service Unavailable\n"));
+}
+
+#[tokio::test]
+async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
+    let service = Service::start(RULES, &[]).await;
+    for path in ["/healthcheck", "/livez", "/readyz"] {
+        assert_eq!(
+            ask(service.http, "GET", path, "").await,
+            (200, "OK".to_owned()),
+            "{path}"
+        );
+    }
+    let (status, metrics) = ask(service.http, "GET", "/metrics", "").await;
+    assert_eq!(status, 200);
+    for series in [
+        "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"one\",key2=\"\"} 0",
+        "ratelimit_service_response_time_seconds_count{grpc_method=\"ShouldRateLimit\"} 0",
+        "tollgate_mailbox_checks{partition=\"0\"} 0",
+        "tollgate_shed_total{reason=\"mailbox_full\"} 0",
+    ] {
+        assert!(metrics.contains(series), "{series} is not in\n{metrics}");
+    }
+    assert_eq!(ask(service.http, "GET", "/rlconfig", "").await.0, 404);
+    let (status, rules) = ask(service.admin, "GET", "/rlconfig", "").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        rules.lines().next(),
+        Some("d.one: unit=MINUTE requests_per_unit=1, shadow_mode: false, algorithm: fixed_window")
+    );
+    assert!(
+        ask(service.admin, "GET", "/", "")
+            .await
+            .1
+            .contains("/rlconfig")
+    );
+}

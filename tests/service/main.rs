@@ -1,0 +1,15 @@
+//! What the service promises on the wire, in this process and at a time of the test's choosing.
+//!
+//! What it deliberately does not do: repeat the limiter's own arithmetic (`tests/laws`), or start processes
+//! (`tests/process`, `tests/envoy`).
+#![allow(missing_docs)] // tests
+
+#[path = "../asking/mod.rs"]
+mod asking;
+#[path = "../running/mod.rs"]
+mod running;
+
+mod exactness;
+mod grpc;
+mod http;
+mod overload;

@@ -1,0 +1,145 @@
+//! What overload answers is a setting, and work nobody waits for is not done.
+//!
+//! A mailbox that holds one check is full for any request with two in the same partition: overload without luck.
+
+use tonic::Code as Grpc;
+
+use crate::asking::{Code, RateLimitRequest, Service, descriptor, hits, request};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: a
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: b
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+";
+
+async fn overloaded(answer: &str) -> Service {
+    let bounds = [
+        "--partitions",
+        "1",
+        "--mailbox-checks-max",
+        "1",
+        "--on-overload",
+        answer,
+    ];
+    Service::start(RULES, &bounds).await
+}
+
+fn two_checks() -> RateLimitRequest {
+    request("d", vec![hits("a", "x", 1), hits("b", "x", 1)])
+}
+
+#[tokio::test]
+async fn overload_is_an_error_that_says_what_to_change() {
+    let mut service = overloaded("error").await;
+    let error = service
+        .client
+        .should_rate_limit(two_checks())
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Grpc::Unavailable);
+    assert!(
+        error.message().contains("--mailbox-checks-max"),
+        "{}",
+        error.message()
+    );
+    assert_eq!(
+        service.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
+        2
+    );
+    // Shed whole: neither bucket was touched, and there is room for one again.
+    assert_eq!(
+        service.status("d", hits("a", "x", 1)).await.limit_remaining,
+        9
+    );
+    assert_eq!(
+        service.status("d", hits("b", "x", 1)).await.limit_remaining,
+        9
+    );
+}
+
+#[tokio::test]
+async fn overload_may_allow() {
+    let mut service = overloaded("allow").await;
+    let answer = service.ask(two_checks()).await;
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(answer.statuses.len(), 2);
+    assert_eq!(answer.statuses[0].current_limit, None);
+    assert_eq!(service.metric("tollgate_overload_answers_total"), 1);
+}
+
+#[tokio::test]
+async fn overload_may_deny_but_not_what_is_only_watched() {
+    let mut service = overloaded("deny").await;
+    let asked = vec![
+        hits("a", "x", 1),
+        hits("watched", "x", 1),
+        descriptor(&[("c", "x")]),
+    ];
+    let answer = service.ask(request("d", asked)).await;
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    let codes: Vec<_> = answer.statuses.iter().map(tollgate_code).collect();
+    assert_eq!(codes, [Code::OverLimit, Code::Ok, Code::Ok]);
+    assert_eq!(answer.statuses[0].duration_until_reset.unwrap().seconds, 1);
+    let watched = vec![hits("watched", "x", 1), hits("watched", "y", 1)];
+    assert_eq!(
+        service.ask(request("d", watched)).await.overall_code(),
+        Code::Ok
+    );
+}
+
+fn tollgate_code(status: &crate::asking::DescriptorStatus) -> Code {
+    status.code()
+}
+
+#[tokio::test]
+async fn a_full_table_keeps_the_keys_it_has() {
+    let bounds = [
+        "--partitions",
+        "1",
+        "--buckets-max",
+        "1",
+        "--on-overload",
+        "deny",
+    ];
+    let mut service = Service::start(RULES, &bounds).await;
+    assert_eq!(
+        service.status("d", hits("a", "x", 1)).await.code(),
+        Code::Ok
+    );
+    assert_eq!(
+        service.status("d", hits("a", "y", 1)).await.code(),
+        Code::OverLimit
+    );
+    assert_eq!(
+        service.status("d", hits("a", "x", 1)).await.limit_remaining,
+        8
+    );
+    assert_eq!(
+        service.metric("tollgate_shed_total{reason=\"buckets_full\"}"),
+        1
+    );
+}
+
+#[tokio::test]
+async fn work_whose_deadline_has_passed_is_not_done() {
+    // A deadline of 0 has passed whenever the worker looks.
+    let mut service = Service::start(RULES, &["--on-overload", "allow"]).await;
+    let mut late = tonic::Request::new(request("d", vec![hits("a", "x", 1)]));
+    late.metadata_mut()
+        .insert("grpc-timeout", "0u".parse().unwrap());
+    let error = service.client.should_rate_limit(late).await.unwrap_err();
+    assert!(
+        matches!(error.code(), Grpc::DeadlineExceeded | Grpc::Cancelled),
+        "{error}"
+    );
+    assert_eq!(
+        service.status("d", hits("a", "x", 1)).await.limit_remaining,
+        9
+    );
+}
