@@ -6,7 +6,7 @@
 VENV := target/venv
 CARGO := cargo
 
-.PHONY: run test lint bench deps clean
+.PHONY: run test lint bench readme deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -20,6 +20,10 @@ lint:
 
 bench: deps
 	$(CARGO) bench --locked --bench wire
+
+# Writes the README's table of settings from their declaration.
+readme:
+	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
 
 deps: $(VENV)/.done
 	@command -v h2load >/dev/null || { \

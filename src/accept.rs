@@ -4,7 +4,7 @@
 //! port is gone. Here an error is counted and waited out, a connection beyond the bound is closed at once (its client
 //! sees a reset, not a silence), and one that never says anything is closed after [`SILENCE_MAX`].
 //!
-//! How: [`accept`] runs until its receiver is dropped and hands each connection over; the connection itself keeps the
+//! How: [`bind`] listens with a queue long enough for a fleet that comes back at once; [`accept`] runs until its receiver is dropped and hands each connection over; the connection itself keeps the
 //! count of open ones right by being dropped.
 //!
 //! What it deliberately does not do: read, speak HTTP, know TLS.
@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Sleep, sleep};
 
@@ -31,6 +31,10 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 
 /// How many accepted connections wait to be served.
 const WAITING_CONNECTIONS_MAX: usize = 64;
+
+/// How many connections the system may hold ready for us; it has a bound of its own, often 4,096. Where the queue is
+/// full the system drops what comes and the client tries again a second later.
+const BACKLOG_CONNECTIONS: u32 = 16_384;
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -48,6 +52,33 @@ pub struct Connection {
 struct OpenConnection {
     counters: PortCounters,
     _permit: OwnedSemaphorePermit,
+}
+
+/// Listens on the first address of `host` that can be had.
+///
+/// # Errors
+///
+/// When the host has no address or none can be had.
+pub async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in lookup_host((host, port)).await? {
+        match listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A restart must not wait for connections of the process before it to fade.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_CONNECTIONS)
 }
 
 /// Accepts from `listener`, at most `connections_max` at a time, until the receiver is dropped.
@@ -83,6 +114,7 @@ pub fn accept(
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
+            counters.accepted.inc();
             counters.open.inc();
             let connection = Connection {
                 stream,

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::accept::{Connection, accept};
+use crate::accept::{self, Connection};
 use crate::admin::{self, Readiness, Shown};
 use crate::clock::Clock;
 use crate::config::rules_file::{self, Problem};
@@ -113,7 +113,7 @@ impl Listeners {
 }
 
 async fn bind(host: &str, port: u16, setting: &str) -> io::Result<TcpListener> {
-    TcpListener::bind((host, port)).await.map_err(|error| {
+    accept::bind(host, port).await.map_err(|error| {
         let message =
             format!("cannot listen on {host}:{port}: {error}; choose another with {setting}");
         io::Error::new(error.kind(), message)
@@ -279,7 +279,7 @@ fn connections(
     port: &str,
     connections_max: usize,
 ) -> tokio::sync::mpsc::Receiver<Connection> {
-    let (connections, run) = accept(listener, connections_max, metrics.port(port));
+    let (connections, run) = accept::accept(listener, connections_max, metrics.port(port));
     tokio::spawn(run);
     connections
 }

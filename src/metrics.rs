@@ -88,6 +88,7 @@ pub struct Metrics {
     pub rules_generation: IntGauge,
 
     connections: IntGaugeVec,
+    connections_accepted: IntCounterVec,
     connections_refused: IntCounterVec,
     accept_errors: IntCounterVec,
     limits: LimitVecs,
@@ -132,6 +133,8 @@ pub struct PartitionLevels {
 pub struct PortCounters {
     /// Connections open.
     pub open: IntGauge,
+    /// Connections accepted so far.
+    pub accepted: IntCounter,
     /// Connections closed at once because there were too many.
     pub refused: IntCounter,
     /// Times the system would not give a connection.
@@ -270,6 +273,12 @@ impl Metrics {
                 gauge
             },
             connections: gauges(r, "tollgate_connections", "Connections open", &["port"])?,
+            connections_accepted: counters(
+                r,
+                "tollgate_connections_accepted_total",
+                "Connections accepted",
+                &["port"],
+            )?,
             connections_refused: counters(
                 r,
                 "tollgate_connections_refused_total",
@@ -358,6 +367,7 @@ impl Metrics {
     pub fn port(&self, port: &str) -> PortCounters {
         PortCounters {
             open: self.connections.with_label_values(&[port]),
+            accepted: self.connections_accepted.with_label_values(&[port]),
             refused: self.connections_refused.with_label_values(&[port]),
             accept_errors: self.accept_errors.with_label_values(&[port]),
         }

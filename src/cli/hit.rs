@@ -1,4 +1,6 @@
 //! `tollgate hit ADDR DOMAIN k=v,k=v`: ask a running service, and print the answer as a person would say it.
+//!
+//! What it deliberately does not do: measure. It asks one question after the other; load is `h2load`'s business.
 
 use std::time::Duration;
 

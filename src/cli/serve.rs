@@ -1,4 +1,6 @@
 //! `tollgate serve [RULES]`: the service, until a signal.
+//!
+//! What it deliberately does not do: join rooms (`app`), or turn into a daemon. Whoever starts it watches over it.
 
 use std::sync::Arc;
 

@@ -1,0 +1,268 @@
+//! `check`, `hit` and `serve` as a person at a terminal sees them.
+
+use std::process::{Command, Output};
+
+use crate::running::{TOLLGATE, Tollgate};
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: ten
+    rate_limit: { unit: year, requests_per_unit: 10 }
+  - key: quarter
+    rate_limit: { unit: minute, unit_multiplier: 15, requests_per_unit: 10 }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+fn tollgate(arguments: &[&str]) -> (i32, String, String) {
+    let output: Output = Command::new(TOLLGATE)
+        .args(arguments)
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn check_says_everything_that_is_wrong_in_every_file_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write(
+        "a.yaml",
+        "domain: a\ndescriptors:\n  - key: x\n    rate_limit:\n      unit: fortnight\n  - valu: 3\n",
+    );
+    write("b.yaml", "domain: a\n");
+    write(
+        "c.yaml",
+        "domain: c\ndescriptors: [{key: x, rate_limit: {unit: day, requests_per_unit: -1, burst: 2}}]\n",
+    );
+    write(".hidden.yaml", "not: rules\n");
+    write("backup.yaml~", "not: rules\n");
+    let path = directory.path().to_str().unwrap();
+    let (code, stdout, stderr) = tollgate(&["check", path]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    let expected = "\
+DIR/a.yaml: invalid rate limit unit 'fortnight'
+  at DIR/a.yaml:5:13, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year
+DIR/a.yaml: config error, unknown key 'valu'
+  at DIR/a.yaml:6:5, descriptors[1]
+  hint: here belong key, value, rate_limit, descriptors, shadow_mode
+DIR/a.yaml: descriptor has empty key
+  at DIR/a.yaml:6:5, descriptors[1]
+  hint: add `key: NAME`, the descriptor key that Envoy sends
+DIR/b.yaml: duplicate domain 'a' in config file
+  at DIR/b.yaml:1:9
+  hint: keep all rules of a domain in one file
+DIR/c.yaml: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
+  at DIR/c.yaml:2:67, descriptors[0].rate_limit
+  hint: write such a number, without quotes
+DIR/c.yaml: algorithm fixed_window has no burst
+  at DIR/c.yaml:2:78, descriptors[0].rate_limit
+  hint: remove `burst`, or set `algorithm: token_bucket`
+6 problems; the rules would not be taken
+";
+    assert_eq!(stderr.replace(path, "DIR"), expected);
+}
+
+#[test]
+fn check_says_what_is_there_when_all_is_well() {
+    let (code, stdout, stderr) = tollgate(&["check", "examples/edge.yaml"]);
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (0, "examples/edge.yaml: good, 5 limits in 1 domain\n", "")
+    );
+}
+
+#[test]
+fn check_says_which_path_it_cannot_read() {
+    let empty = tempfile::tempdir().unwrap();
+    for (path, words) in [
+        ("no/such/rules", "no/such/rules: No such file or directory"),
+        (
+            empty.path().to_str().unwrap(),
+            "no rules file in this directory",
+        ),
+    ] {
+        let (code, _, stderr) = tollgate(&["check", path]);
+        assert_eq!(code, 1);
+        assert!(stderr.contains(words), "{stderr}");
+    }
+}
+
+#[test]
+fn serve_without_rules_explains_itself_in_five_lines() {
+    let (code, _, stderr) = tollgate(&["serve"]);
+    assert_eq!((code, stderr.lines().count()), (2, 5), "{stderr}");
+    // The rules it shows are rules.
+    let rules = stderr
+        .lines()
+        .find(|line| line.contains("{domain"))
+        .unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), rules).unwrap();
+    assert_eq!(tollgate(&["check", file.path().to_str().unwrap()]).0, 0);
+}
+
+#[test]
+fn serve_with_bad_rules_says_why_and_ends() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "descriptors: []\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let ports = ["--grpc-port", "0", "--port", "0", "--debug-port", "0"];
+    let (code, _, stderr) = tollgate(&[&["serve", path], ports.as_slice()].concat());
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("config file cannot have empty domain"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn serve_names_the_port_it_cannot_have_and_the_setting() {
+    let other = Tollgate::start(RULES, &[]);
+    let taken = other.grpc.port().to_string();
+    let arguments = [
+        "serve",
+        "examples/edge.yaml",
+        "--grpc-host",
+        "127.0.0.1",
+        "--grpc-port",
+        &taken,
+    ];
+    let (code, _, stderr) = tollgate(&arguments);
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains(&taken) && stderr.contains("--grpc-port"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn serve_prints_a_command_to_try_and_it_works() {
+    let running = Tollgate::start(RULES, &[]);
+    let tried = crate::running::wait_for(crate::running::PATIENCE, || {
+        let said = running.said();
+        Some(
+            said.lines()
+                .find(|line| line.starts_with("try: "))?
+                .to_owned(),
+        )
+    });
+    let tried = tried.expect("a command to try");
+    let arguments: Vec<&str> = tried
+        .strip_prefix("try: tollgate ")
+        .unwrap()
+        .split(' ')
+        .collect();
+    let (code, stdout, _) = tollgate(&arguments);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.starts_with("OK          ten=x  9 left of 10 a year, fresh again in "),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
+    let running = Tollgate::start(RULES, &[]);
+    let address = running.grpc.to_string();
+    let hit = |more: &[&str]| tollgate(&[&["hit", &address, "shop"], more].concat());
+    let (code, stdout, _) = hit(&["ten=a", "free=x", "none=x,y", "quarter=a"]);
+    assert_eq!(code, 0);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("OK          ten=a  9 left of 10 a year, fresh again in "),
+        "{stdout}"
+    );
+    assert_eq!(lines[1], "OK          free=x  unlimited");
+    assert_eq!(lines[2], "OK          none=x,y  no limit applies");
+    assert!(
+        lines[3].starts_with("OK          quarter=a  9 left of 10 in 15 minutes, "),
+        "{stdout}"
+    );
+    assert_eq!(lines[4], "OK          altogether");
+
+    let (code, stdout, _) = hit(&["ten=a", "--repeat", "10"]);
+    assert_eq!(code, 3);
+    let last = stdout.lines().last().unwrap();
+    assert!(
+        last.starts_with("OVER LIMIT  ten=a  0 left of 10 a year, try again in "),
+        "{last}"
+    );
+    assert_eq!(hit(&["ten=a", "--hits", "3", "--refund"]).0, 0);
+    assert_eq!(hit(&["ten=a", "--hits", "0"]).0, 0);
+
+    let (code, stdout, _) = hit(&["ten=b", "--json", "--hits", "11"]);
+    assert_eq!(code, 3);
+    let answer: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(answer["allowed"], false);
+    assert_eq!(answer["statuses"][0]["limit"]["requests_per_unit"], 10);
+}
+
+#[test]
+fn hit_says_what_to_do_when_nobody_answers() {
+    let nobody = format!("127.0.0.1:{}", crate::running::free_port());
+    let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
+    assert_eq!(code, 4);
+    assert!(stderr.contains("tollgate serve"), "{stderr}");
+    let (code, _, stderr) = tollgate(&["hit", "nonsense", "shop", "ten=a"]);
+    assert_eq!(code, 4);
+    assert!(stderr.contains("HOST:PORT"), "{stderr}");
+    assert_eq!(tollgate(&["hit"]).0, 2);
+    assert_eq!(tollgate(&["--version"]).0, 0);
+}
+
+#[test]
+fn the_references_variables_are_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let mut child = Command::new(TOLLGATE)
+        .arg("serve")
+        .env_clear()
+        .env("TOLLGATE_RULES", &rules)
+        .envs([
+            ("HOST", "127.0.0.1"),
+            ("PORT", "0"),
+            ("GRPC_HOST", "::1"),
+            ("GRPC_PORT", "0"),
+        ])
+        .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
+        .envs([
+            ("LOG_LEVEL", "INFO"),
+            ("LOG_FORMAT", "json"),
+            ("TOLLGATE_DRAIN_DELAY", "0s"),
+        ])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let banner = lines.next().unwrap().unwrap();
+    assert!(
+        banner.contains("gRPC [::1]:") && banner.contains("HTTP 127.0.0.1:"),
+        "{banner}"
+    );
+    assert!(lines.next().unwrap().unwrap().starts_with("try: "));
+    let id = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-s", "TERM", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(line["level"], "info");
+    assert!(
+        line["@message"].is_string() && line["@timestamp"].is_string(),
+        "{line}"
+    );
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,56 @@
+//! How it stops: in order, in time, and at once when asked twice.
+
+use std::time::{Duration, Instant};
+
+use crate::running::{PATIENCE, Tollgate, http, wait_for};
+
+const RULES: &str =
+    "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";
+
+/// What the issue allows for a stop with default settings.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+#[test]
+fn either_signal_stops_it_in_time_with_success() {
+    for name in ["TERM", "INT"] {
+        let mut running = Tollgate::start(RULES, &[]);
+        // An idle connection must not hold it.
+        let idle = std::net::TcpStream::connect(running.grpc).unwrap();
+        running.signal(name);
+        let status = running.wait(STOP_WITHIN).expect("it stops in time");
+        assert_eq!(status.code(), Some(0), "{name}");
+        drop(idle);
+    }
+}
+
+#[test]
+fn it_says_not_ready_at_once_and_goes_on_answering_for_the_drain_delay() {
+    let mut running = Tollgate::start(RULES, &["--drain-delay", "30s"]);
+    assert_eq!(http(running.http, "GET", "/healthcheck", "").0, 200);
+    running.signal("TERM");
+    let unready = wait_for(PATIENCE, || {
+        (http(running.http, "GET", "/healthcheck", "").0 == 500).then_some(())
+    });
+    assert!(unready.is_some());
+    let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+    assert_eq!(http(running.http, "POST", "/json", asked).0, 200);
+    assert_eq!(http(running.http, "GET", "/livez", "").0, 200);
+    assert!(running.running());
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // how long a stop takes is the point
+fn a_second_signal_stops_it_at_once() {
+    let mut running = Tollgate::start(RULES, &["--drain-delay", "10m"]);
+    running.signal("TERM");
+    let unready = wait_for(PATIENCE, || {
+        (http(running.http, "GET", "/readyz", "").0 == 500).then_some(())
+    });
+    assert!(unready.is_some());
+    let asked = Instant::now();
+    running.signal("INT");
+    let status = running.wait(PATIENCE).expect("it stops");
+    assert_eq!(status.code(), Some(0));
+    // Nothing to do with speed: without the second signal it would take ten minutes.
+    assert!(asked.elapsed() < PATIENCE);
+}

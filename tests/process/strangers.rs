@@ -1,0 +1,209 @@
+//! What strangers throw at the ports. Whatever it is, others go on being answered and the process lives.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::running::{PATIENCE, Tollgate, http, wait_for};
+
+const RULES: &str =
+    "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 100000}}]}";
+
+/// RateLimitRequest { domain: "d", descriptors: [{ entries: [{ key: "k", value: "v" }] }] }
+const MESSAGE: &[u8] = b"\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// One gRPC call with this body, by the `h2` crate: the grpc-status, or none when the call was cut off.
+fn call(
+    address: SocketAddr,
+    headers: &[(&'static str, &'static str)],
+    body: Vec<u8>,
+) -> Option<u32> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let call = async {
+        let stream = tokio::net::TcpStream::connect(address).await.ok()?;
+        let (mut client, connection) = h2::client::handshake(stream).await.ok()?;
+        tokio::spawn(connection);
+        let mut request = http::Request::post(format!("http://{address}{PATH}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (response, mut sending) = client.send_request(request.body(()).unwrap(), false).ok()?;
+        sending.send_data(body.into(), true).ok()?;
+        let mut response = response.await.ok()?;
+        let status =
+            |headers: &http::HeaderMap| headers.get("grpc-status")?.to_str().ok()?.parse().ok();
+        if let Some(status) = status(response.headers()) {
+            return Some(status);
+        }
+        while let Some(part) = response.body_mut().data().await {
+            let part = part.ok()?;
+            response
+                .body_mut()
+                .flow_control()
+                .release_capacity(part.len())
+                .ok()?;
+        }
+        status(&response.body_mut().trailers().await.ok()??)
+    };
+    let within = async { tokio::time::timeout(PATIENCE, call).await };
+    runtime
+        .block_on(within)
+        .expect("an answer or an end in time")
+}
+
+fn framed(compressed: u8, length: u32, message: &[u8]) -> Vec<u8> {
+    [&[compressed], length.to_be_bytes().as_slice(), message].concat()
+}
+
+fn good() -> Vec<u8> {
+    framed(0, u32::try_from(MESSAGE.len()).unwrap(), MESSAGE)
+}
+
+#[track_caller]
+fn still_answers(running: &mut Tollgate) {
+    assert!(running.running(), "it ended: {}", running.said());
+    assert_eq!(call(running.grpc, &[], good()), Some(0));
+    assert_eq!(
+        http(running.http, "GET", "/healthcheck", ""),
+        (200, "OK".to_owned())
+    );
+    assert_eq!(http(running.admin, "GET", "/", "").0, 200);
+    let said = running.said();
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn broken_messages_are_refused_one_by_one() {
+    let mut running = Tollgate::start(RULES, &[]);
+    let mut bodies: Vec<Vec<u8>> = vec![
+        vec![],
+        vec![0],
+        framed(0, 100, MESSAGE),
+        framed(0, u32::MAX, MESSAGE),
+        framed(1, u32::try_from(MESSAGE.len()).unwrap(), MESSAGE),
+        framed(7, 3, b"abc"),
+        // Lengths within the message that reach far beyond it, and tags that do not end.
+        framed(0, 7, b"\x12\xff\xff\xff\xff\xff\x0f"),
+        framed(0, 12, &[0xff; 12]),
+    ];
+    // Every way to cut a good message short.
+    bodies.extend((0..good().len()).map(|end| good()[..end].to_vec()));
+    // Random bytes, the same each time.
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for length in 0..60_u32 {
+        let bytes: Vec<u8> = (0..length)
+            .map(|_| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                random.to_be_bytes()[0]
+            })
+            .collect();
+        bodies.push(framed(0, length, &bytes));
+    }
+    for body in bodies {
+        // Some random bytes are messages; none may succeed without a domain and a descriptor.
+        let status = call(running.grpc, &[], body.clone());
+        assert_ne!(status, Some(0), "{body:?}");
+    }
+    let compressed = framed(1, 4, b"\x1f\x8b\x08\x00");
+    assert!(matches!(
+        call(running.grpc, &[("grpc-encoding", "gzip")], compressed),
+        Some(12 | 13)
+    ));
+    for timeout in ["", "x", "999999999999m", "-1S"] {
+        // A timeout that cannot be read is none.
+        assert!(
+            matches!(
+                call(running.grpc, &[("grpc-timeout", timeout)], good()),
+                Some(0)
+            ),
+            "{timeout:?}"
+        );
+    }
+    still_answers(&mut running);
+}
+
+#[test]
+fn random_bytes_on_each_port_disturb_nobody() {
+    let mut running = Tollgate::start(RULES, &[]);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
+    let mut thrown: Vec<Vec<u8>> = vec![
+        b"\0".to_vec(),
+        vec![0xff; 4096],
+        b"GET / HTTP/1.1\r\n".to_vec(),
+        b"GET /json HTTP/1.1\r\ncontent-length: 99999999999999999999\r\n\r\n".to_vec(),
+        b"POST /json HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n"
+            .to_vec(),
+        [preface, &[0xff; 64]].concat(),
+        // A frame that claims 16 MiB.
+        [preface, b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat(),
+        // SETTINGS on a stream, DATA on stream 0.
+        [preface, b"\0\0\0\x04\0\0\0\0\x05", b"\0\0\0\0\0\0\0\0\0"].concat(),
+    ];
+    let header = [b"GET / HTTP/1.1\r\nx: ".as_slice(), &[b'a'; 1 << 20]].concat();
+    thrown.push(header);
+    for address in [running.grpc, running.http, running.admin] {
+        for bytes in &thrown {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+            // It may close before all is written.
+            let _ = stream.write_all(bytes);
+            let _ = stream.read(&mut [0; 64]);
+        }
+    }
+    still_answers(&mut running);
+}
+
+#[test]
+fn ten_thousand_connections_opened_and_left_disturb_nobody() {
+    rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    let mut running = Tollgate::start(RULES, &[]);
+    let mut left = Vec::new();
+    for thousand in 1..=10 {
+        left.extend((0..1_000).map(|_| TcpStream::connect(running.grpc).expect("a connection")));
+        still_answers(&mut running);
+        assert!(
+            running.metric("tollgate_connections_accepted_total{port=\"grpc\"}")
+                >= f64::from(thousand) * 1_000.0
+        );
+    }
+    drop(left);
+    let gone = wait_for(PATIENCE, || {
+        (running.metric("tollgate_connections{port=\"grpc\"}") < 10.0).then_some(())
+    });
+    assert!(gone.is_some(), "{}", running.get("/metrics"));
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
+    let mut running = Tollgate::start(RULES, &["--grpc-connections-max", "3"]);
+    let held: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(running.grpc).unwrap())
+        .collect();
+    let open = "tollgate_connections{port=\"grpc\"}";
+    assert!(wait_for(PATIENCE, || (running.metric(open) >= 3.0).then_some(())).is_some());
+    let mut refused = TcpStream::connect(running.grpc).unwrap();
+    refused.set_read_timeout(Some(PATIENCE)).unwrap();
+    let ended = refused.read(&mut [0; 1]);
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert!(
+        wait_for(PATIENCE, || (running
+            .metric("tollgate_connections_refused_total{port=\"grpc\"}")
+            >= 1.0)
+            .then_some(()))
+        .is_some()
+    );
+    drop(held);
+    assert!(wait_for(PATIENCE, || (running.metric(open) < 1.0).then_some(())).is_some());
+    still_answers(&mut running);
+}

@@ -1,0 +1,290 @@
+//! The one contract suite: what every store in `BACKENDS` promises, whatever it is made of.
+//!
+//! What it deliberately does not do: look inside a store, or repeat the algorithms' arithmetic (`tests/laws`).
+#![allow(missing_docs)] // tests
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tollgate::clock::{Clock as _, ManualClock};
+use tollgate::limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate::metrics::Metrics;
+use tollgate::store::{BACKENDS, Backend, Deadline, Setup, Store, StoreError, memory};
+
+/// A store that runs, and what it was made of.
+struct Running {
+    store: Arc<dyn Store>,
+    clock: Arc<ManualClock>,
+    metrics: Arc<Metrics>,
+    workers: Vec<tollgate::store::Worker>,
+}
+
+/// Every backend, its workers not yet spawned.
+fn idle(bounds: memory::Bounds) -> impl Iterator<Item = Running> {
+    BACKENDS.iter().map(move |backend: &Backend| {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let (store, workers) = (backend.build)(&Setup {
+            clock: clock.clone(),
+            metrics: Arc::clone(&metrics),
+            memory: bounds,
+        });
+        Running {
+            store,
+            clock,
+            metrics,
+            workers,
+        }
+    })
+}
+
+impl Running {
+    fn spawned(mut self) -> Self {
+        for worker in self.workers.drain(..) {
+            tokio::spawn(worker);
+        }
+        self
+    }
+
+    fn metric(&self, series: &str) -> String {
+        let text = self.metrics.render().unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or("none").to_owned()
+    }
+}
+
+const BOUNDS: memory::Bounds = memory::Bounds {
+    partitions: 4,
+    mailbox_checks_max: 16_384,
+    buckets_max: 100_000,
+};
+
+fn check(key: u64, limit: u32, hits: u64) -> Check {
+    Check {
+        // Spread over partitions and over the tables, as a keyed hash would.
+        key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
+        limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
+        algorithm: ALGORITHMS[0],
+        hits: Hits::Take(hits),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        for (number, algorithm) in ALGORITHMS.iter().enumerate() {
+            let algorithm: &'static dyn Algorithm = *algorithm;
+            let mut tasks = JoinSet::new();
+            for _ in 0..64 {
+                let store = Arc::clone(&running.store);
+                tasks.spawn(async move {
+                    let mut allowed = 0;
+                    for _ in 0..100 {
+                        let check = Check {
+                            algorithm,
+                            ..check(number as u64, 1_000, 1)
+                        };
+                        let outcomes = store.apply(vec![check], Deadline::NEVER).await.unwrap();
+                        allowed += u32::from(outcomes[0].allowed);
+                    }
+                    allowed
+                });
+            }
+            let allowed: u32 = tasks.join_all().await.into_iter().sum();
+            assert_eq!(allowed, 1_000, "{algorithm:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let checks: Vec<_> = (0..100).map(|key| check(key, 1_000, key)).collect();
+        let outcomes = running.store.apply(checks, Deadline::NEVER).await.unwrap();
+        let remaining: Vec<_> = outcomes.iter().map(|outcome| outcome.remaining).collect();
+        assert_eq!(
+            remaining,
+            (0..100).map(|key| 1_000 - key).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[tokio::test]
+async fn two_checks_of_one_bucket_see_one_another() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let checks = vec![
+            check(1, 10, 4),
+            check(2, 10, 1),
+            check(1, 10, 4),
+            check(1, 10, 4),
+        ];
+        let outcomes = running.store.apply(checks, Deadline::NEVER).await.unwrap();
+        let allowed: Vec<_> = outcomes.iter().map(|outcome| outcome.allowed).collect();
+        assert_eq!(allowed, [true, true, true, false]);
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_taken() {
+    for mut running in idle(BOUNDS) {
+        // No worker runs yet: the check waits, and its caller leaves.
+        let mut applying = running.store.apply(vec![check(1, 10, 4)], Deadline::NEVER);
+        assert!(futures_poll(&mut applying).is_none());
+        drop(applying);
+        running = running.spawned();
+        let outcomes = running
+            .store
+            .apply(vec![check(1, 10, 1)], Deadline::NEVER)
+            .await
+            .unwrap();
+        assert_eq!(outcomes[0].remaining, 9);
+        assert_eq!(
+            running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
+            "1"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_past_its_deadline_is_not_taken() {
+    for mut running in idle(BOUNDS) {
+        let deadline = Deadline::within_us(&*running.clock, 20_000);
+        let mut applying = running.store.apply(vec![check(1, 10, 4)], deadline);
+        assert!(futures_poll(&mut applying).is_none());
+        running.clock.advance_us(20_000);
+        let workers: Vec<_> = running.workers.drain(..).collect();
+        for worker in workers {
+            tokio::spawn(worker);
+        }
+        assert_eq!(applying.await, Err(StoreError::DeadlineExceeded));
+        let outcomes = running
+            .store
+            .apply(vec![check(1, 10, 1)], Deadline::NEVER)
+            .await
+            .unwrap();
+        assert_eq!(outcomes[0].remaining, 9);
+        assert_eq!(
+            running.metric("tollgate_shed_total{reason=\"deadline_passed\"}"),
+            "1"
+        );
+        assert!(running.clock.uptime_us() >= 20_000);
+    }
+}
+
+#[tokio::test]
+async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
+    let bounds = memory::Bounds {
+        partitions: 1,
+        mailbox_checks_max: 5,
+        ..BOUNDS
+    };
+    for mut running in idle(bounds) {
+        let mut waiting: Vec<_> = (0..5)
+            .map(|_| running.store.apply(vec![check(1, 100, 1)], Deadline::NEVER))
+            .collect();
+        for applying in &mut waiting {
+            assert!(futures_poll(applying).is_none());
+        }
+        assert_eq!(
+            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
+            "5"
+        );
+        let shed = running
+            .store
+            .apply(vec![check(2, 100, 1)], Deadline::NEVER)
+            .await;
+        assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 5 }));
+        assert_eq!(
+            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
+            "5"
+        );
+        let workers: Vec<_> = running.workers.drain(..).collect();
+        for worker in workers {
+            tokio::spawn(worker);
+        }
+        for applying in waiting {
+            assert!(applying.await.unwrap()[0].allowed);
+        }
+        assert_eq!(
+            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
+            "0"
+        );
+        let after = running
+            .store
+            .apply(vec![check(1, 100, 0)], Deadline::NEVER)
+            .await
+            .unwrap();
+        assert_eq!(after[0].remaining, 95);
+    }
+}
+
+#[tokio::test]
+async fn a_request_over_several_partitions_is_shed_whole() {
+    let bounds = memory::Bounds {
+        partitions: 4,
+        mailbox_checks_max: 2,
+        ..BOUNDS
+    };
+    for running in idle(bounds).map(Running::spawned) {
+        // Twelve checks over four mailboxes of two: one of them must overflow.
+        let checks: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
+        let shed = running.store.apply(checks, Deadline::NEVER).await;
+        assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
+        for key in 0..12 {
+            let look = running
+                .store
+                .apply(vec![check(key, 10, 0)], Deadline::NEVER)
+                .await
+                .unwrap();
+            assert_eq!(look[0].remaining, 10, "key {key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn workers_end_when_the_store_is_gone() {
+    for running in idle(BOUNDS) {
+        let mut workers = JoinSet::new();
+        for worker in running.workers {
+            workers.spawn(worker);
+        }
+        drop(running.store);
+        workers.join_all().await;
+    }
+}
+
+#[tokio::test]
+async fn idle_buckets_are_freed_while_others_are_in_use() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let floods: Vec<_> = (0..5_000).map(|key| check(key, 10, 1)).collect();
+        for part in floods.chunks(1_000) {
+            running
+                .store
+                .apply(part.to_vec(), Deadline::NEVER)
+                .await
+                .unwrap();
+        }
+        running.clock.advance_us(3_600_000_000);
+        // Each message sweeps more than it can add.
+        for key in 5_000..20_000 {
+            running
+                .store
+                .apply(vec![check(key, 10, 1)], Deadline::NEVER)
+                .await
+                .unwrap();
+        }
+        assert_eq!(running.metric("tollgate_buckets_freed_total"), "5000");
+    }
+}
+
+/// Polls once: what is there, if it is.
+fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::Pin::new(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}

@@ -1,0 +1,314 @@
+//! House rules as a test, each with its reason.
+//!
+//! Why: inside one crate nothing else keeps arrows pointing one way. How: the import table is read from the map in
+//! `src/lib.rs`, and every `crate::` path in `src/` is held against it; so is every crate that has one home.
+//!
+//! What it deliberately does not do: parse Rust. It reads lines, skips comments and what follows `#[cfg(test)]`.
+#![allow(missing_docs)] // tests
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Crates that only some rooms may name, and why.
+const HOMES: &[(&str, &[&str], &str)] = &[
+    (
+        "serde_json",
+        &["config", "service/json.rs", "cli"],
+        "domain types are not serialisable; the edges mirror them",
+    ),
+    (
+        "prost",
+        &["service"],
+        "protobuf types end at the front door; elsewhere our own words are spoken",
+    ),
+    ("prost_types", &["service"], "as prost"),
+    ("prost_reflect", &["service/json.rs"], "as prost"),
+    ("tonic", &["service"], "one room speaks gRPC"),
+    ("axum", &["admin"], "one room routes HTTP"),
+    (
+        "anyhow",
+        &["cli", "main.rs"],
+        "libraries say what went wrong by type",
+    ),
+    (
+        "clap",
+        &["cli", "config/settings.rs"],
+        "settings are declared once",
+    ),
+    (
+        "saphyr_parser",
+        &["config/yaml.rs"],
+        "YAML ends where rules begin",
+    ),
+    ("prometheus", &["metrics.rs"], "every metric once"),
+    (
+        "indexmap",
+        &["store/memory"],
+        "a partition's table is nobody else's business",
+    ),
+    ("siphasher", &["keyed_hash.rs"], "one file chooses the hash"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a folder, as its path from there and its text.
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    fn walk(base: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                walk(base, &path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(base).unwrap().display().to_string();
+                files.insert(name, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(folder, folder, &mut found);
+    found
+}
+
+fn sources() -> BTreeMap<String, String> {
+    files(&root().join("src"))
+}
+
+/// The lines of code of a file, numbered: without comments and without the test module at its end.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(number, line)| (number + 1, line))
+        .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn room(file: &str) -> &str {
+    file.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// The table in `src/lib.rs`: a room and those it may import.
+fn imports() -> Vec<(String, Vec<String>)> {
+    let map = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let rows = map.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    rows.map(|row| {
+        let mut cells = row.split('|').map(str::trim);
+        let name = cells.next().unwrap().trim_end_matches('`').to_owned();
+        let may = cells
+            .next()
+            .unwrap()
+            .split(',')
+            .map(|cell| cell.trim().trim_matches('`').to_owned());
+        (name, may.filter(|cell| !cell.is_empty()).collect())
+    })
+    .collect()
+}
+
+/// The rooms that a line names: `crate::room`, and in `main.rs` `tollgate::room`.
+fn named<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
+    line.match_indices(prefix)
+        .map(|(at, _)| &line[at + prefix.len()..])
+        .map(|rest| {
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let table = imports();
+    let mut wrong = Vec::new();
+    for (file, text) in sources().iter().filter(|(file, _)| *file != "lib.rs") {
+        let room = room(file);
+        let Some((_, may)) = table.iter().find(|(name, _)| name == room) else {
+            wrong.push(format!(
+                "{file}: the room `{room}` is not in the table of src/lib.rs"
+            ));
+            continue;
+        };
+        let prefix = if room == "main" {
+            "tollgate::"
+        } else {
+            "crate::"
+        };
+        for (number, line) in code(text) {
+            for name in named(line, prefix) {
+                if name != room && !may.iter().any(|other| other == name) {
+                    wrong.push(format!(
+                        "src/{file}:{number}: `{room}` may not import `{name}`"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_room_imports_only_rooms_above_it_in_the_table() {
+    // So there can be no cycle, and the table reads from the ground up.
+    let table = imports();
+    assert!(
+        table.len() > 10,
+        "the table in src/lib.rs was not found: {table:?}"
+    );
+    for (position, (room, may)) in table.iter().enumerate() {
+        for other in may {
+            let above = table[..position].iter().any(|(name, _)| name == other);
+            assert!(
+                above,
+                "`{room}` may import `{other}`, which does not stand above it"
+            );
+        }
+        let file = root().join(format!("src/{room}.rs"));
+        let exists = root().join("src").join(room).is_dir() || file.is_file();
+        assert!(exists, "the table names `{room}`, which does not exist");
+    }
+}
+
+#[test]
+fn crates_stay_in_their_homes() {
+    let mut wrong = Vec::new();
+    for (file, text) in sources() {
+        for (name, homes, why) in HOMES {
+            if homes.iter().any(|home| file.starts_with(home)) {
+                continue;
+            }
+            let path = format!("{name}::");
+            for (number, line) in code(&text) {
+                let at = line.find(&path);
+                let whole = at.is_some_and(|at| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+                });
+                if whole {
+                    wrong.push(format!(
+                        "src/{file}:{number}: {name} does not belong here: {why}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_ground_floor_compiles_alone_with_bare_rustc() {
+    let out = tempfile::tempdir().unwrap();
+    let compiled = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args([
+            "--edition",
+            "2024",
+            "--crate-type",
+            "lib",
+            "--crate-name",
+            "limiter",
+        ])
+        .args(["--emit", "metadata", "--deny", "warnings", "--out-dir"])
+        .arg(out.path())
+        .arg(root().join("src/limiter/mod.rs"))
+        .output()
+        .unwrap();
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
+}
+
+#[test]
+fn only_the_clock_asks_the_time() {
+    for (file, text) in sources() {
+        for (number, line) in code(&text) {
+            let asks = line.contains("Instant::now") || line.contains("SystemTime::now");
+            assert!(
+                !asks || file == "clock.rs",
+                "src/{file}:{number}: time is an argument; see src/clock.rs"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_ground_floor_does_no_io_and_waits_for_nothing() {
+    for (file, text) in sources()
+        .iter()
+        .filter(|(file, _)| file.starts_with("limiter"))
+    {
+        for (number, line) in code(text) {
+            for word in [
+                "std::fs",
+                "std::net",
+                "std::time",
+                "std::thread",
+                "std::io",
+                "async ",
+                "println!",
+                "static mut",
+            ] {
+                assert!(
+                    !line.contains(word),
+                    "src/{file}:{number}: `{word}` does not belong in the limiter"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_file_opens_with_its_reason_and_says_what_it_does_not_do() {
+    let generated = ["service/proto.rs"];
+    let mut wrong = Vec::new();
+    for (file, text) in sources() {
+        let header: String = text
+            .lines()
+            .take_while(|line| line.starts_with("//!"))
+            .collect();
+        if !header.starts_with("//! ") {
+            wrong.push(format!("src/{file}: open with //! and why the file exists"));
+        } else if text.lines().count() > 60
+            && !header.contains("deliberately does not do")
+            && !generated.contains(&file.as_str())
+        {
+            wrong.push(format!("src/{file}: say what it deliberately does not do"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let mut all = sources();
+    all.extend(
+        files(&root().join("tests"))
+            .into_iter()
+            .filter(|(file, _)| file != "tidy.rs"),
+    );
+    for (file, text) in all {
+        for (number, line) in text.lines().enumerate() {
+            for word in [
+                "todo!(",
+                "unimplemented!(",
+                "dbg!(",
+                "FIXME",
+                "XXX",
+                "#[ignore",
+            ] {
+                assert!(
+                    !line.contains(word),
+                    "{file}:{}: `{word}` is a promise nobody keeps",
+                    number + 1
+                );
+            }
+            assert!(
+                !line.ends_with(' '),
+                "{file}:{}: space at the end",
+                number + 1
+            );
+        }
+    }
+}
