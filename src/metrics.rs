@@ -77,6 +77,8 @@ pub struct Metrics {
     pub shed_caller_gone: IntCounter,
     /// Checks refused because a partition had no room for another bucket.
     pub shed_buckets_full: IntCounter,
+    /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
+    pub http_shed: IntCounter,
     /// Buckets freed because they were as good as new.
     pub buckets_freed: IntCounter,
 
@@ -249,6 +251,11 @@ impl Metrics {
             shed_deadline: shed.with_label_values(&["deadline_passed"]),
             shed_caller_gone: shed.with_label_values(&["caller_gone"]),
             shed_buckets_full: shed.with_label_values(&["buckets_full"]),
+            http_shed: counter(
+                r,
+                "tollgate_http_shed_total",
+                "HTTP requests answered 503 because too many were under way or theirs took too long",
+            )?,
             buckets_freed: counter(
                 r,
                 "tollgate_buckets_freed_total",

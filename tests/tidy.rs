@@ -26,6 +26,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("prost_types", &["service"], "as prost"),
     ("prost_reflect", &["service/json.rs"], "as prost"),
     ("tonic", &["service"], "one room speaks gRPC"),
+    ("tower", &["admin"], "one room layers HTTP"),
     ("axum", &["admin"], "one room routes HTTP"),
     (
         "anyhow",

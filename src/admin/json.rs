@@ -5,27 +5,20 @@
 //!
 //! What it deliberately does not do: decide, or know protobuf (`service`).
 
-use std::time::Duration;
-
 use ::http::{StatusCode, header};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use tokio::time::timeout;
 
 use super::Shown;
 use crate::service::JsonAnswer;
 use crate::service::ratelimit::Unanswered;
 
 /// The largest question, in bytes.
-pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
-
-/// How long a question may take to arrive.
-const BODY_WAIT_MAX: Duration = Duration::from_secs(10);
+const BODY_BYTES_MAX: usize = 1 << 20;
 
 pub(super) async fn decide(State(shown): State<Shown>, request: Request) -> Response {
-    let body = timeout(BODY_WAIT_MAX, to_bytes(request.into_body(), BODY_BYTES_MAX));
-    let Ok(Ok(body)) = body.await else {
+    let Ok(body) = to_bytes(request.into_body(), BODY_BYTES_MAX).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
     match shown.json.ask(&body).await {

@@ -11,10 +11,13 @@ mod json;
 mod readiness;
 
 use std::fmt::Write as _;
+use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::{StatusCode, header};
 use axum::Router;
+use axum::error_handling::HandleErrorLayer;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -24,6 +27,8 @@ pub use self::readiness::Readiness;
 use crate::limiter::{Allowance, Rule};
 use crate::metrics::Metrics;
 use crate::service::{Generations, JsonRateLimit};
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::{BoxError, ServiceBuilder};
 
 /// What the side door shows.
 #[derive(Clone)]
@@ -38,15 +43,31 @@ pub struct Shown {
     pub json: Arc<JsonRateLimit>,
 }
 
+/// How many requests for decisions or metrics are worked on at a time; more are answered 503 at once. Probes are not
+/// among them: they must be answered when everything else is not.
+const WORK_MAX: usize = 256;
+
+/// How long one may take, the arrival of its body included.
+const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// What port 8080 answers.
 pub fn public(shown: Shown) -> Router {
+    let shed = shown.metrics.http_shed.clone();
+    let bounds = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(move |_: BoxError| {
+            shed.inc();
+            ready(StatusCode::SERVICE_UNAVAILABLE)
+        }))
+        .load_shed()
+        .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
+        .timeout(WORK_WAIT_MAX);
     Router::new()
+        .route("/metrics", get(metrics))
+        .route("/json", any(json::decide))
+        .layer(bounds)
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
-        .route("/metrics", get(metrics))
-        .route("/json", any(json::decide))
-        .layer(axum::extract::DefaultBodyLimit::max(json::BODY_BYTES_MAX))
         .with_state(shown)
 }
 

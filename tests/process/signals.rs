@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::running::{PATIENCE, Tollgate, http, wait_for};
+use crate::running::{PATIENCE, TOLLGATE, Tollgate, free_port, http, wait_for};
 
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";
@@ -53,4 +53,49 @@ fn a_second_signal_stops_it_at_once() {
     assert_eq!(status.code(), Some(0));
     // Nothing to do with speed: without the second signal it would take ten minutes.
     assert!(asked.elapsed() < PATIENCE);
+}
+
+#[test]
+fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
+    // A pipe as rules file: reading it takes until someone writes.
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("rules.yaml");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (grpc, port) = (free_port().to_string(), free_port());
+    let mut child = std::process::Command::new(TOLLGATE)
+        .arg("serve")
+        .arg(&pipe)
+        .args(["--grpc-host", "127.0.0.1", "--grpc-port", &grpc])
+        .args([
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--debug-port",
+            "0",
+        ])
+        .env_clear()
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    wait_for(PATIENCE, || std::net::TcpStream::connect(address).ok()).expect("an open port");
+    assert_eq!(http(address, "GET", "/readyz", ""), (500, String::new()));
+    assert_eq!(http(address, "GET", "/livez", "").0, 200);
+    let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+    assert_eq!(http(address, "POST", "/json", asked).0, 503);
+    std::fs::write(&pipe, RULES).unwrap();
+    let ready = wait_for(PATIENCE, || {
+        (http(address, "GET", "/readyz", "").0 == 200).then_some(())
+    });
+    assert!(ready.is_some());
+    assert_eq!(http(address, "POST", "/json", asked).0, 200);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -109,3 +109,34 @@ async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
             .contains("/rlconfig")
     );
 }
+
+#[tokio::test]
+async fn questions_that_never_end_leave_the_probes_alone() {
+    use std::io::{Read as _, Write as _};
+    let service = Service::start(RULES, &[]).await;
+    let address = service.http;
+    tokio::task::spawn_blocking(move || {
+        // More than may be worked on at a time, none of which sends its body.
+        let unfinished: Vec<_> = (0..300)
+            .map(|_| {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                stream
+                    .write_all(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
+                    .unwrap();
+                stream
+            })
+            .collect();
+        let mut shed = 0;
+        for mut stream in unfinished.into_iter().rev().take(44) {
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).unwrap();
+            shed += u32::from(&answer == b"HTTP/1.1 503");
+        }
+        assert!(shed > 0);
+        for path in ["/healthcheck", "/livez", "/readyz"] {
+            assert_eq!(http(address, "GET", path, ""), (200, "OK".to_owned()));
+        }
+    })
+    .await
+    .unwrap();
+}
