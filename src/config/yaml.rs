@@ -253,6 +253,8 @@ impl YamlError {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn scalar(text: &str) -> Rc<Node> {
@@ -290,13 +292,13 @@ mod tests {
         let mut bomb = String::from("a0: &a0 x\n");
         for n in 1..60 {
             let before = format!("*a{}", n - 1);
-            bomb += &format!("a{n}: &a{n} [{before}, {before}]\n");
+            writeln!(bomb, "a{n}: &a{n} [{before}, {before}]").unwrap();
         }
         assert!(parse(&bomb).unwrap().is_some());
         assert!(parse("a: &a [*a]\n").is_err());
         let mut chain = String::from("a0: &a0 x\n");
         for n in 1..100_000 {
-            chain += &format!("a{n}: &a{n} [*a{}]\n", n - 1);
+            writeln!(chain, "a{n}: &a{n} [*a{}]", n - 1).unwrap();
         }
         assert!(parse(&chain).unwrap_err().message.contains("64"));
     }

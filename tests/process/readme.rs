@@ -105,7 +105,7 @@ fn table() -> String {
             .map(|value| value.get_name().to_owned())
             .collect();
         if !choices.is_empty() && !what.contains(':') {
-            what += &format!(": {}", choices.join(", "));
+            what.extend([": ", &choices.join(", ")]);
         }
         let _ = writeln!(
             table,

@@ -148,7 +148,7 @@ fn random_bytes_on_each_port_disturb_nobody() {
         // SETTINGS on a stream, DATA on stream 0.
         [preface, b"\0\0\0\x04\0\0\0\0\x05", b"\0\0\0\0\0\0\0\0\0"].concat(),
     ];
-    let header = [b"GET / HTTP/1.1\r\nx: ".as_slice(), &[b'a'; 1 << 20]].concat();
+    let header = [b"GET / HTTP/1.1\r\nx: ".as_slice(), &b"a".repeat(1 << 20)].concat();
     thrown.push(header);
     for address in [running.grpc, running.http, running.admin] {
         for bytes in &thrown {
@@ -169,17 +169,17 @@ fn ten_thousand_connections_opened_and_left_disturb_nobody() {
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let mut running = Tollgate::start(RULES, &[]);
     let mut left = Vec::new();
-    for thousand in 1..=10 {
+    for thousand in 1..=10_u64 {
         left.extend((0..1_000).map(|_| TcpStream::connect(running.grpc).expect("a connection")));
         still_answers(&mut running);
         assert!(
             running.metric("tollgate_connections_accepted_total{port=\"grpc\"}")
-                >= f64::from(thousand) * 1_000.0
+                >= thousand * 1_000
         );
     }
     drop(left);
     let gone = wait_for(PATIENCE, || {
-        (running.metric("tollgate_connections{port=\"grpc\"}") < 10.0).then_some(())
+        (running.metric("tollgate_connections{port=\"grpc\"}") < 10).then_some(())
     });
     assert!(gone.is_some(), "{}", running.get("/metrics"));
 }
@@ -191,7 +191,7 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
         .map(|_| TcpStream::connect(running.grpc).unwrap())
         .collect();
     let open = "tollgate_connections{port=\"grpc\"}";
-    assert!(wait_for(PATIENCE, || (running.metric(open) >= 3.0).then_some(())).is_some());
+    assert!(wait_for(PATIENCE, || (running.metric(open) >= 3).then_some(())).is_some());
     let mut refused = TcpStream::connect(running.grpc).unwrap();
     refused.set_read_timeout(Some(PATIENCE)).unwrap();
     let ended = refused.read(&mut [0; 1]);
@@ -199,11 +199,11 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     assert!(
         wait_for(PATIENCE, || (running
             .metric("tollgate_connections_refused_total{port=\"grpc\"}")
-            >= 1.0)
+            >= 1)
             .then_some(()))
         .is_some()
     );
     drop(held);
-    assert!(wait_for(PATIENCE, || (running.metric(open) < 1.0).then_some(())).is_some());
+    assert!(wait_for(PATIENCE, || (running.metric(open) < 1).then_some(())).is_some());
     still_answers(&mut running);
 }

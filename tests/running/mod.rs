@@ -54,7 +54,7 @@ impl Tollgate {
         let banner = loop {
             match lines.next() {
                 Some(Ok(line)) if line.contains(" listens: ") => break line,
-                Some(Ok(line)) => before += &format!("{line}\n"),
+                Some(Ok(line)) => before.extend([line.as_str(), "\n"]),
                 _ => panic!("tollgate did not start: {before}"),
             }
         };
@@ -62,7 +62,10 @@ impl Tollgate {
         let saying = Arc::clone(&said);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                *saying.lock().expect("the log") += &format!("{line}\n");
+                saying
+                    .lock()
+                    .expect("the log")
+                    .extend([line.as_str(), "\n"]);
             }
         });
         let address = |name: &str| -> SocketAddr {
@@ -114,12 +117,12 @@ impl Tollgate {
     }
 
     /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
-    pub fn metric(&self, series: &str) -> f64 {
+    pub fn metric(&self, series: &str) -> u64 {
         let text = self.get("/metrics");
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0.0, |value| value.parse().expect("a number"))
+        line.map_or(0, |value| value.parse().expect("a whole number"))
     }
 }
 
@@ -158,7 +161,7 @@ pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, 
 /// Asks until there is an answer, no longer than `within`. The pause is a bound on how often, not a wait for luck.
 pub fn wait_for<T>(within: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let pause = Duration::from_millis(20);
-    for _ in 0..within.as_millis() / pause.as_millis() + 1 {
+    for _ in 0..=(within.as_millis() / pause.as_millis()) {
         if let Some(answer) = ask() {
             return Some(answer);
         }

@@ -2,7 +2,14 @@
 //!
 //! What it deliberately does not do: repeat the limiter's own arithmetic (`tests/laws`), or start processes
 //! (`tests/process`, `tests/envoy`).
-#![allow(missing_docs)] // tests
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 #[path = "../asking/mod.rs"]
 mod asking;
