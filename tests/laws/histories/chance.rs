@@ -1,0 +1,91 @@
+//! What proptest makes histories of, and how often it makes what.
+//!
+//! Why the weights: small limits are soon used up, steps of a few microseconds and thousandths of a window reach both
+//! sides of an edge, and the extremes of each type stand in every list.
+//!
+//! What it deliberately does not do: know any algorithm. A change here changes what the seeds in `regressions.txt`
+//! stand for: record them anew.
+
+use std::num::NonZeroU32;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tollgate::limiter::{Timestamp, Unit};
+
+use super::{Ask, History, Pause, Size, Step};
+
+/// Anything that can happen to a bucket.
+pub(crate) fn histories() -> impl Strategy<Value = History> {
+    let multiplier = prop_oneof![
+        6 => Just(1),
+        3 => 2..=60_u32,
+        1 => any::<u32>(),
+        1 => Just(u32::MAX),
+    ];
+    let start_us = prop_oneof![
+        2 => 0..=3_000_000_u64,
+        6 => 1_700_000_000_000_000..=1_900_000_000_000_000_u64,
+        1 => (Timestamp::MAX_US - 100_000_000)..=Timestamp::MAX_US,
+    ];
+    (
+        select(&Unit::ALL[..]),
+        multiplier,
+        sizes(),
+        start_us,
+        vec(steps(), 1..=40),
+    )
+        .prop_map(|(unit, multiplier, size, start_us, steps)| History {
+            unit,
+            multiplier: NonZeroU32::new(multiplier).unwrap_or(NonZeroU32::MIN),
+            size,
+            start_us,
+            steps,
+        })
+}
+
+fn sizes() -> impl Strategy<Value = Size> {
+    let requests = prop_oneof![
+        6 => 0..=5_u32,
+        5 => 6..=100_u32,
+        2 => 101..=5_000_u32,
+        2 => select(&[999_983, 1_000_000, 3_000_000_000, u32::MAX - 1, u32::MAX][..]),
+        1 => any::<u32>(),
+    ];
+    let burst = prop_oneof![3 => 1..=20_u32, 1 => 21..=u32::MAX];
+    (requests, option::of(burst)).prop_map(|(requests, burst)| Size { requests, burst })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let pause = prop_oneof![
+        8 => Just(Pause::Still),
+        2 => (1..=3_u64).prop_map(Pause::Us),
+        2 => (4..=2_000_000_u64).prop_map(Pause::Us),
+        5 => (1..=1_500_u64, 0..=2_u64).prop_map(|(share, us)| Pause::Thousandths(share, us)),
+        1 => (0..=100_000_u64, 0..=2_u64).prop_map(|(share, us)| Pause::Thousandths(share, us)),
+        3 => (0..=2_u64, 0..=1_u64).prop_map(|(but, less)| Pause::Edge(but, less)),
+        2 => (0..=1_u64).prop_map(Pause::Retry),
+        1 => (0..=1_u64).prop_map(Pause::Reset),
+        1 => (1..=3_u64).prop_map(Pause::BackUs),
+        1 => (0..=1_200_u64, 0..=2_u64).prop_map(|(share, us)| Pause::BackThousandths(share, us)),
+        1 => (select(&[1_000_u64, 2_000, 10_000][..]), 0..=1_u64)
+            .prop_map(|(share, us)| Pause::BackThousandths(share, us)),
+    ];
+    let ask = prop_oneof![
+        5 => Just(Ask::Take(1)),
+        2 => Just(Ask::Take(0)),
+        4 => (2..=10_u64).prop_map(Ask::Take),
+        1 => any::<u32>().prop_map(|hits| Ask::Take(hits.into())),
+        // Numbers that become small ones where somebody keeps only 32 bits.
+        1 => (0..=2_u64).prop_map(|more| Ask::Take((1 << 32) + more)),
+        3 => (-1..=1_i64).prop_map(Ask::TakeAll),
+        4 => (-1..=1_i64).prop_map(Ask::TakeRest),
+        1 => (0..=12_u64).prop_map(Ask::TakeHuge),
+        2 => (0..=5_u64).prop_map(Ask::Refund),
+        1 => (-1..=1_i64).prop_map(Ask::RefundAll),
+        1 => (0..=12_u64).prop_map(Ask::RefundHuge),
+    ];
+    let reload = prop_oneof![30 => Just(None), 1 => sizes().prop_map(Some)];
+    (reload, pause, ask).prop_map(|(reload, pause, ask)| Step { reload, pause, ask })
+}

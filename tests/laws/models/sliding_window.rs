@@ -1,0 +1,109 @@
+//! Sliding window, naively: a list of every hit admitted and when, counted anew at each question.
+//!
+//! How: what is used at an instant is told in 1/window of a hit, by walking the list. It only falls while nobody asks,
+//! so retry and reset are the first instants at which it has fallen far enough, found by looking.
+//!
+//! What it deliberately does not do: keep a count.
+
+use tollgate::limiter::{Hits, Outcome};
+
+use super::{Model, Terms, first_instant, rounded_up, told};
+
+#[derive(Default)]
+pub(super) struct SlidingWindow {
+    newest: i128,
+    /// When, and how many, oldest first.
+    admitted: Vec<(i128, i128)>,
+}
+
+// === impl SlidingWindow ===
+
+impl SlidingWindow {
+    /// What was admitted in the window of that number.
+    fn count(&self, terms: &Terms, number: i128) -> i128 {
+        self.admitted
+            .iter()
+            .filter(|(time, _)| time.div_euclid(terms.window_us) == number)
+            .map(|(_, hits)| hits)
+            .sum()
+    }
+
+    /// What counts at `time`, in 1/window of a hit.
+    fn used(&self, terms: &Terms, time: i128) -> i128 {
+        let number = time.div_euclid(terms.window_us);
+        let left_us = terms.window_us - time.rem_euclid(terms.window_us);
+        self.count(terms, number - 1) * left_us + self.count(terms, number) * terms.window_us
+    }
+
+    /// Law 2: this window's hits now happened at `present`, and the last one's a window before it.
+    fn bring_back(&mut self, terms: &Terms, present: i128) {
+        let number = self.newest.div_euclid(terms.window_us);
+        for (time, hits) in &mut self.admitted {
+            let ago = number - time.div_euclid(terms.window_us);
+            *time = present - ago * terms.window_us;
+            if ago > 1 {
+                *hits = 0; // long gone, and must not come back with the clock
+            }
+        }
+        self.newest = present;
+    }
+
+    fn give_back(&mut self, mut refunded: i128) {
+        for (_, hits) in self.admitted.iter_mut().rev() {
+            let back = refunded.min(*hits);
+            *hits -= back;
+            refunded -= back;
+        }
+    }
+}
+
+impl Model for SlidingWindow {
+    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome {
+        if self.newest - asked_at > terms.window_us {
+            self.bring_back(terms, asked_at);
+        }
+        let now = asked_at.max(self.newest);
+        self.newest = now;
+
+        let most = terms.requests * terms.window_us;
+        let before = self.used(terms, now);
+        let fits = |model: &Self, time: i128, hits: u64| {
+            model.used(terms, time) + i128::from(hits) * terms.window_us <= most
+        };
+        let allowed = match hits {
+            Hits::Take(taken) => {
+                let allowed = fits(self, now, taken);
+                if allowed {
+                    self.admitted.push((now, i128::from(taken)));
+                }
+                allowed
+            }
+            Hits::Refund(refunded) => {
+                self.give_back(i128::from(refunded));
+                true
+            }
+        };
+
+        let after = self.used(terms, now);
+        let gone = now + 2 * terms.window_us;
+        let from_asked = |instant: i128| told(instant - asked_at);
+        Outcome {
+            allowed,
+            used_before: told(rounded_up(before, terms.window_us)),
+            remaining: told((most - after).max(0).div_euclid(terms.window_us)),
+            reset_us: if after == 0 {
+                0
+            } else {
+                from_asked(first_instant(now, gone, |time| self.used(terms, time) == 0))
+            },
+            retry_us: match hits {
+                _ if allowed => Some(0),
+                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
+                    let passes = |time| fits(self, time, taken);
+                    Some(from_asked(first_instant(now, gone, passes)))
+                }
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Token bucket, naively: the level as an exact fraction, refilled from event to event.
+//!
+//! How: the level is counted in 1/window of a hit, unreduced: a microsecond fills `requests` of them and a hit costs
+//! `window` of them. What is told apart from the level is how much is missing from a full bucket, because a reload
+//! may change what full means and must not change what was consumed.
+//!
+//! What it deliberately does not do: reduce the fraction, or solve for an instant.
+
+use tollgate::limiter::{Hits, Outcome};
+
+use super::{Model, Terms, first_instant, rounded_up, told};
+
+#[derive(Default)]
+pub(super) struct TokenBucket {
+    newest: i128,
+    /// From a full bucket, in 1/window of a hit.
+    missing: i128,
+}
+
+// === impl TokenBucket ===
+
+impl TokenBucket {
+    fn missing_after(&self, terms: &Terms, us: i128) -> i128 {
+        (self.missing - terms.requests * us).max(0)
+    }
+}
+
+impl Model for TokenBucket {
+    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome {
+        if self.newest - asked_at > terms.window_us {
+            self.newest = asked_at; // law 2: what is missing stays missing
+        }
+        let now = asked_at.max(self.newest);
+        // A rate counts in steps of the greatest number that divides both its sides. After a reload what is missing
+        // may lie between two steps, and is rounded so as never to give anything away.
+        let step = greatest_divisor(terms.requests, terms.window_us);
+        self.missing = rounded_up(self.missing, step) * step;
+        self.missing = self.missing_after(terms, now - self.newest);
+        self.newest = now;
+
+        let full = terms.burst * terms.window_us;
+        let before = self.missing;
+        let mut asked = 0;
+        let allowed = match hits {
+            Hits::Take(taken) => {
+                asked = i128::from(taken) * terms.window_us;
+                let allowed = before + asked <= full;
+                if allowed {
+                    self.missing += asked;
+                }
+                allowed
+            }
+            Hits::Refund(refunded) => {
+                self.missing = (before - i128::from(refunded) * terms.window_us).max(0);
+                true
+            }
+        };
+
+        let behind_us = now - asked_at;
+        // A rate of at least 1 fills one step a microsecond.
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            let us = first_instant(0, self.missing, passes);
+            told(if us == 0 {
+                0
+            } else {
+                i128::from(told(us)) + behind_us
+            })
+        };
+        Outcome {
+            allowed,
+            used_before: told(rounded_up(before, terms.window_us)),
+            remaining: told((full - self.missing).max(0).div_euclid(terms.window_us)),
+            reset_us: if terms.requests == 0 {
+                told(terms.window_us + behind_us) // it never fills, and says a window
+            } else {
+                first(&|us| self.missing_after(terms, us) == 0)
+            },
+            retry_us: if allowed {
+                Some(0)
+            } else if asked <= full && terms.requests > 0 {
+                Some(first(&|us| self.missing_after(terms, us) + asked <= full))
+            } else {
+                None
+            },
+        }
+    }
+}
+
+/// By Euclid's own words: take the smaller from the greater until they agree.
+fn greatest_divisor(a: i128, b: i128) -> i128 {
+    if a == 0 {
+        b
+    } else {
+        greatest_divisor(b.rem_euclid(a), a)
+    }
+}

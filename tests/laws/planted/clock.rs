@@ -1,0 +1,144 @@
+//! The step that all algorithms share, got wrong. The list is in `mod.rs`.
+//!
+//! How: [`State::step`] is what a [`Candidate`] is asked through, so a bug in it is another function in its place.
+//! Each must be found in every algorithm.
+//!
+//! What it deliberately does not do: get an algorithm wrong.
+
+use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, Limit, Outcome, State, Timestamp};
+
+use crate::properties::{Candidate, Property, StepFn};
+
+fn must_be_found(step: StepFn, by: &[Property]) {
+    for algorithm in ALGORITHMS {
+        let candidate = Candidate {
+            algorithm: *algorithm,
+            step,
+        };
+        super::must_be_found(&candidate, by);
+    }
+}
+
+#[test]
+fn looking_costs_a_hit() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        let hits = match hits {
+            Hits::Take(hits) => Hits::Take(hits.max(1)),
+            refund @ Hits::Refund(_) => refund,
+        };
+        state.step(algorithm, limit, hits, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Laws]);
+}
+
+#[test]
+fn keeps_the_low_32_bits_of_the_hits() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        let low = |hits: u64| hits & u64::from(u32::MAX);
+        let hits = match hits {
+            Hits::Take(hits) => Hits::Take(low(hits)),
+            Hits::Refund(hits) => Hits::Refund(low(hits)),
+        };
+        state.step(algorithm, limit, hits, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Promise]);
+}
+
+#[test]
+fn forgets_the_bucket_when_the_clock_steps_back() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        if now < state.seen {
+            *state = State::default();
+        }
+        state.step(algorithm, limit, hits, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Promise]);
+}
+
+#[test]
+fn takes_an_older_time_as_it_is() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        let outcome = algorithm.decide(limit, state, hits, now);
+        state.seen = now;
+        outcome
+    }
+    must_be_found(step, &[Property::Agreement, Property::Promise]);
+}
+
+#[test]
+fn waits_for_the_clock_to_return() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        asked_at: Timestamp,
+    ) -> Outcome {
+        let behind_us = state.seen.since_us(asked_at);
+        let later = |us: u64| us.saturating_add(us.min(1) * behind_us);
+        let outcome = state.step(algorithm, limit, hits, asked_at.max(state.seen));
+        Outcome {
+            reset_us: later(outcome.reset_us),
+            retry_us: outcome.retry_us.map(later),
+            ..outcome
+        }
+    }
+    must_be_found(step, &[Property::Agreement]);
+}
+
+#[test]
+fn brings_back_at_exactly_one_window() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        if state.seen.since_us(now) == limit.window().as_us() {
+            state.seen = now;
+        }
+        state.step(algorithm, limit, hits, now)
+    }
+    must_be_found(step, &[Property::Agreement]);
+}
+
+#[test]
+fn counts_from_the_buckets_time() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        hits: Hits,
+        now: Timestamp,
+    ) -> Outcome {
+        let is_back = state.seen.since_us(now) > limit.window().as_us();
+        let now = if is_back { now } else { now.max(state.seen) };
+        state.step(algorithm, limit, hits, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Laws]);
+}

@@ -1,0 +1,156 @@
+//! Fixed windows got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+
+use tollgate::limiter::algorithm::FixedWindow;
+use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Timestamp};
+
+use super::Planted;
+
+fn refuses_at_exactly_the_limit(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let mut said = FixedWindow.decide(limit, state, hits, now);
+    if hits.taken() > 0 && state.registers[0] == limit.requests() {
+        said.allowed = false;
+        said.retry_us = Some(said.reset_us);
+    }
+    said
+}
+
+fn never_starts_again(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    state.seen = now;
+    FixedWindow.decide(limit, state, hits, now)
+}
+
+fn windows_begin_at_the_first_hit(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let [count, begun_us] = state.registers;
+    let window_us = limit.window().as_us();
+    let same_window = count > 0 && now.as_us().saturating_sub(begun_us) < window_us;
+    let begun_us = if same_window { begun_us } else { now.as_us() };
+    state.seen = now;
+    state.registers = [if same_window { count } else { 0 }, 0];
+    let said = FixedWindow.decide(limit, state, hits, now);
+    state.registers[1] = begun_us;
+    let reset_us = begun_us + window_us - now.as_us();
+    Outcome {
+        reset_us,
+        retry_us: said.retry_us.map(|us| us.min(1) * reset_us),
+        ..said
+    }
+}
+
+fn lets_straddling_hits_pass(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let mut said = FixedWindow.decide(limit, state, hits, now);
+    if !said.allowed && said.used_before < limit.requests() {
+        said.allowed = true;
+        said.retry_us = Some(0);
+    }
+    said
+}
+
+fn clips_straddling_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    if !said.allowed && said.used_before < limit.requests() {
+        state.registers[0] = limit.requests();
+    }
+    said
+}
+
+fn does_not_count_refused_hits(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    if !said.allowed {
+        state.registers[0] = said.used_before;
+    }
+    said
+}
+
+fn count_wraps(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    let Hits::Take(hits) = hits else { return said };
+    let after = said.used_before.wrapping_add(hits);
+    if after > limit.requests() {
+        return said;
+    }
+    state.registers[0] = after;
+    Outcome {
+        allowed: true,
+        remaining: limit.requests() - after,
+        retry_us: Some(0),
+        ..said
+    }
+}
+
+fn refund_wraps(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    if let Hits::Refund(hits) = hits {
+        state.registers[0] = said.used_before.wrapping_sub(hits);
+    }
+    said
+}
+
+fn reset_is_early(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    Outcome {
+        reset_us: said.reset_us - 1,
+        ..said
+    }
+}
+
+fn reset_is_late(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    Outcome {
+        reset_us: said.reset_us + 1,
+        ..said
+    }
+}
+
+fn hopeless_hits_may_retry(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let said = FixedWindow.decide(limit, state, hits, now);
+    Outcome {
+        retry_us: said.retry_us.or(Some(said.reset_us)),
+        ..said
+    }
+}
+
+mod found {
+    use super::FixedWindow;
+
+    crate::planted::planted_in! {
+        FixedWindow;
+        refuses_at_exactly_the_limit by Agreement Laws;
+        never_starts_again by Agreement Laws;
+        windows_begin_at_the_first_hit by Agreement Promise;
+        lets_straddling_hits_pass by Agreement Promise;
+        clips_straddling_hits by Agreement;
+        does_not_count_refused_hits by Agreement;
+        count_wraps by Agreement Promise;
+        refund_wraps by Agreement Laws;
+        reset_is_early by Agreement Laws;
+        reset_is_late by Agreement Laws;
+        hopeless_hits_may_retry by Agreement Laws;
+    }
+}

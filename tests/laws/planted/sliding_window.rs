@@ -1,0 +1,140 @@
+//! Sliding windows got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+
+use tollgate::limiter::algorithm::{REGISTER_MAX, SlidingWindow};
+use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Timestamp};
+
+use super::Planted;
+
+/// Hits as the real one has them, but for how the previous window's count is weighed, in 1/window of a hit.
+fn admit_by_weight(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+    weight: fn(previous: u128, left_us: u128, window_us: u128) -> u128,
+) -> Outcome {
+    let Hits::Take(taken) = hits else {
+        return SlidingWindow.decide(limit, state, hits, now);
+    };
+    let before = SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    state.seen = now;
+    let refused = SlidingWindow.decide(limit, &mut state.clone(), hits, now);
+
+    let window_us = u128::from(limit.window().as_us());
+    let left_us = window_us - u128::from(limit.window().elapsed_us(now));
+    let [present, previous] = state.registers.map(u128::from);
+    let used = weight(previous, left_us, window_us) + (present + u128::from(taken)) * window_us;
+    let allowed = used <= u128::from(limit.requests()) * window_us;
+    if allowed {
+        state.registers[0] += taken;
+    }
+    let after = SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    Outcome {
+        allowed,
+        used_before: before.used_before,
+        retry_us: if allowed { Some(0) } else { refused.retry_us },
+        ..after
+    }
+}
+
+fn weighs_by_what_has_gone(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    admit_by_weight(limit, state, hits, now, |previous, left_us, window_us| {
+        previous * (window_us - left_us)
+    })
+}
+
+fn rounds_the_weight_down(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    admit_by_weight(limit, state, hits, now, |previous, left_us, window_us| {
+        previous * left_us / window_us * window_us
+    })
+}
+
+fn forgets_the_previous_window(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    if state.seen < limit.window().start_of(now) {
+        state.registers = [0, 0];
+    }
+    SlidingWindow.decide(limit, state, hits, now)
+}
+
+fn keeps_a_window_too_long(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let start = limit.window().start_of(now);
+    if state.seen < start {
+        state.seen = start.minus_us(1);
+    }
+    SlidingWindow.decide(limit, state, hits, now)
+}
+
+fn counts_refused_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, hits, now);
+    if !said.allowed {
+        let count = state.registers[0].saturating_add(hits.taken());
+        state.registers[0] = count.min(REGISTER_MAX);
+    }
+    said
+}
+
+fn gives_back_to_the_previous_window_first(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let Hits::Refund(refunded) = hits else {
+        return SlidingWindow.decide(limit, state, hits, now);
+    };
+    SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    let from_present = refunded.saturating_sub(state.registers[1]);
+    state.registers[1] = state.registers[1].saturating_sub(refunded);
+    state.seen = now;
+    SlidingWindow.decide(limit, state, Hits::Refund(from_present), now)
+}
+
+fn reset_is_the_next_edge(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, hits, now);
+    let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
+    Outcome {
+        reset_us: said.reset_us.min(to_edge_us),
+        ..said
+    }
+}
+
+fn retry_is_early(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, hits, now);
+    Outcome {
+        retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
+        ..said
+    }
+}
+
+mod found {
+    use super::SlidingWindow;
+
+    crate::planted::planted_in! {
+        SlidingWindow;
+        weighs_by_what_has_gone by Agreement Promise;
+        rounds_the_weight_down by Agreement Promise;
+        forgets_the_previous_window by Agreement Promise;
+        keeps_a_window_too_long by Agreement Laws;
+        counts_refused_hits by Agreement Laws;
+        gives_back_to_the_previous_window_first by Agreement;
+        reset_is_the_next_edge by Agreement Laws;
+        retry_is_early by Agreement Laws;
+    }
+}

@@ -1,0 +1,101 @@
+//! Token buckets got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+
+use tollgate::limiter::algorithm::{REGISTER_MAX, TokenBucket};
+use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Timestamp};
+
+use super::Planted;
+use crate::properties::{Candidate, Property};
+
+fn refills_whole_hits_only(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let rate = limit.rate();
+    let elapsed_us = u128::from(now.since_us(state.seen));
+    let filled = elapsed_us * u128::from(rate.hits) / u128::from(rate.per_us);
+    let filled = u64::try_from(filled).unwrap_or(u64::MAX);
+    state.registers[0] = state.registers[0].saturating_sub(filled);
+    state.seen = now;
+    TokenBucket.decide(limit, state, hits, now)
+}
+
+fn rounds_in_the_callers_favour(
+    limit: &Limit,
+    state: &mut State,
+    hits: Hits,
+    now: Timestamp,
+) -> Outcome {
+    let said = TokenBucket.decide(limit, state, hits, now);
+    state.registers[1] = 0;
+    said
+}
+
+fn counts_milliseconds(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let whole = |time: Timestamp| time.minus_us(time.as_us() % 1_000);
+    state.seen = whole(state.seen);
+    TokenBucket.decide(limit, state, hits, whole(now))
+}
+
+fn ignores_the_burst(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let limit = Limit::per(
+        limit.requests_per_unit(),
+        limit.unit(),
+        limit.unit_multiplier(),
+    );
+    TokenBucket.decide(&limit, state, hits, now)
+}
+
+fn counts_refused_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = TokenBucket.decide(limit, state, hits, now);
+    if !said.allowed {
+        let missing = state.registers[0].saturating_add(hits.taken());
+        state.registers[0] = missing.min(REGISTER_MAX);
+    }
+    said
+}
+
+fn retry_is_early(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = TokenBucket.decide(limit, state, hits, now);
+    Outcome {
+        retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
+        ..said
+    }
+}
+
+fn reset_is_late(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    let said = TokenBucket.decide(limit, state, hits, now);
+    Outcome {
+        reset_us: said.reset_us.saturating_add(said.reset_us.min(1)),
+        ..said
+    }
+}
+
+/// No answer is wrong, only what a store makes of it: a bucket that it forgets too soon is full too soon.
+#[test]
+fn lives_one_window_whatever_the_burst() {
+    static PLANTED: Planted = Planted {
+        base: &TokenBucket,
+        decide: |limit, state, hits, now| TokenBucket.decide(limit, state, hits, now),
+        life_us: Some(|limit| limit.window().as_us()),
+    };
+    super::must_be_found(&Candidate::honest(&PLANTED), &[Property::Laws]);
+}
+
+mod found {
+    use super::TokenBucket;
+
+    crate::planted::planted_in! {
+        TokenBucket;
+        refills_whole_hits_only by Agreement Laws;
+        rounds_in_the_callers_favour by Agreement Laws Promise;
+        counts_milliseconds by Agreement Laws;
+        ignores_the_burst by Agreement Promise;
+        counts_refused_hits by Agreement Laws;
+        retry_is_early by Agreement Laws;
+        reset_is_late by Agreement Laws;
+    }
+}

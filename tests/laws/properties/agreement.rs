@@ -1,0 +1,25 @@
+//! Agreement: every answer, all of it, is the naive model's.
+//!
+//! What it deliberately does not do: compare state. A register means what it makes the answers be.
+
+use super::{Candidate, Verdict, ensure};
+use crate::histories::{History, Walk};
+use crate::models::model_of;
+use tollgate::limiter::State;
+
+pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
+    let mut model = model_of(candidate.algorithm.name());
+    let mut state = State::default();
+    let mut walk = Walk::new(history, candidate.algorithm.has_burst());
+    for (number, step) in history.steps.iter().enumerate() {
+        let question = walk.question(step);
+        let said = candidate.step(&mut state, &question);
+        let asked_at = question.now.as_us().into();
+        let expected = model.ask(&question.terms, question.hits, asked_at);
+        ensure(said == expected, || {
+            format!("step {number}, {question:?}: said {said:?}, expected {expected:?}")
+        })?;
+        walk.answered(&said);
+    }
+    Ok(())
+}

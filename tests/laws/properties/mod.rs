@@ -1,0 +1,144 @@
+//! What must hold in every history, and the run that looks for a history in which it does not.
+//!
+//! | property | says |
+//! | --- | --- |
+//! | `agreement` | every answer is the naive model's |
+//! | `laws` | retry, reset, look-only, refusals and reloads mean what they say, without a model |
+//! | `promise` | what was admitted never exceeds what the algorithm promises |
+//!
+//! Why three where one might do: a model can share a mistake with the thing it models; a law has no model, and a
+//! promise not even an idea of how the algorithm works. How: each is a function of a [`Candidate`] and a history, so
+//! that a bug planted on purpose can stand where the algorithm does.
+//!
+//! What they deliberately do not do: know which algorithm is which, except where a promise differs.
+
+mod agreement;
+mod laws;
+mod promise;
+
+use proptest::test_runner::{
+    Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
+};
+use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, Limit, Outcome, State, Timestamp};
+
+use crate::histories::{History, Question, histories};
+
+/// What is put to the test: the real thing, or one with a bug planted in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) algorithm: &'static dyn Algorithm,
+    pub(crate) step: StepFn,
+}
+
+/// [`State::step`], or what a bug makes of it.
+pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Hits, Timestamp) -> Outcome;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Property {
+    Agreement,
+    Laws,
+    Promise,
+}
+
+pub(crate) type Verdict = Result<(), TestCaseError>;
+
+// === impl Candidate ===
+
+impl Candidate {
+    /// As the crate has it.
+    pub(crate) fn honest(algorithm: &'static dyn Algorithm) -> Self {
+        Self {
+            algorithm,
+            step: State::step,
+        }
+    }
+
+    fn step(&self, state: &mut State, question: &Question) -> Outcome {
+        self.ask(state, &question.limit, question.hits, question.now)
+    }
+
+    fn ask(&self, state: &mut State, limit: &Limit, hits: Hits, now: Timestamp) -> Outcome {
+        (self.step)(state, self.algorithm, limit, hits, now)
+    }
+}
+
+// === impl Property ===
+
+impl Property {
+    pub(crate) const ALL: [Self; 3] = [Self::Agreement, Self::Laws, Self::Promise];
+
+    fn hold(self, candidate: &Candidate, history: &History) -> Verdict {
+        match self {
+            Self::Agreement => agreement::hold(candidate, history),
+            Self::Laws => laws::hold(candidate, history),
+            Self::Promise => promise::hold(candidate, history),
+        }
+    }
+
+    /// Looks for a history in which it does not hold.
+    pub(crate) fn challenge(
+        self,
+        candidate: &Candidate,
+        mut runner: TestRunner,
+    ) -> Result<(), TestError<History>> {
+        runner.run(&histories(), |history| self.hold(candidate, &history))
+    }
+}
+
+/// How every verdict against a candidate begins: a panic on the way there is no verdict.
+pub(crate) const BROKEN: &str = "broken: ";
+
+/// Passes when `holds`, and otherwise says in these words how the history contradicts the property.
+fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
+    if holds {
+        Ok(())
+    } else {
+        Err(TestCaseError::fail(format!("{BROKEN}{}", words())))
+    }
+}
+
+/// New histories at every run, after those that once failed.
+fn searching() -> TestRunner {
+    TestRunner::new(Config {
+        cases: Config::default().cases.max(1_500),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "tests/laws/regressions.txt",
+        ))),
+        ..Config::default()
+    })
+}
+
+/// The same histories at every run, for bugs that must be found every time.
+pub(crate) fn repeatable() -> TestRunner {
+    let config = Config {
+        cases: 1_500,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+fn every_algorithm(property: Property) {
+    for algorithm in ALGORITHMS {
+        let candidate = Candidate::honest(*algorithm);
+        if let Err(error) = property.challenge(&candidate, searching()) {
+            panic!("{algorithm:?}, {property:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_agrees_with_its_model() {
+    every_algorithm(Property::Agreement);
+}
+
+#[test]
+fn every_algorithm_keeps_the_laws() {
+    every_algorithm(Property::Laws);
+}
+
+#[test]
+fn every_algorithm_keeps_its_promise() {
+    every_algorithm(Property::Promise);
+}

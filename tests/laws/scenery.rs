@@ -1,0 +1,260 @@
+//! Rule sets, requests and a store, each in one line, so that a test shows only what it is about.
+//!
+//! How: a tree of rules is spelt as paths, a descriptor as a list of pairs, and the store is one map from key to
+//! state. The hash behind the keys is `std`'s, twice.
+//!
+//! What it deliberately does not do: bound its map, expire a bucket, judge what a rules file may say.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::num::NonZeroU32;
+
+use tollgate::limiter::algorithm::named;
+use tollgate::limiter::rule::Parent;
+use tollgate::limiter::{
+    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Limit, Outcome,
+    Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
+};
+
+/// One pair after the other.
+pub(crate) type Path<'p> = &'p [(&'p str, &'p str)];
+
+/// A rule set under construction, whose nodes are found again by their path.
+#[derive(Default)]
+pub(crate) struct Tree {
+    pub(crate) rules: RuleSet,
+    nodes: HashMap<Vec<(String, String)>, usize>,
+}
+
+/// The simplest store: every bucket there ever was.
+#[derive(Default)]
+pub(crate) struct Buckets(pub(crate) HashMap<Key, State>);
+
+/// Two runs of `std`'s hash with different beginnings.
+pub(crate) struct TwoHashes;
+
+pub(crate) struct TwoDigests(DefaultHasher, DefaultHasher);
+
+/// One descriptor of a request.
+pub(crate) struct Asked<'p> {
+    pub(crate) path: Path<'p>,
+    pub(crate) hits: Hits,
+    pub(crate) limit: Option<Override>,
+}
+
+// === limits and instants ===
+
+pub(crate) fn per(requests: u32, unit: Unit) -> Limit {
+    Limit::per(requests, unit, NonZeroU32::MIN)
+}
+
+pub(crate) fn with_burst(requests: u32, unit: Unit, burst: u32) -> Limit {
+    Limit::new(requests, unit, NonZeroU32::MIN, Some(burst)).unwrap()
+}
+
+pub(crate) fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_seconds(seconds)
+}
+
+pub(crate) const SECOND_US: u64 = 1_000_000;
+
+// === rules ===
+
+/// A rule that counts `limit` by the algorithm of that name.
+pub(crate) fn counted(limit: Limit, algorithm: &str) -> Rule {
+    allowing(Allowance::Limited {
+        limit,
+        algorithm: named(algorithm).unwrap(),
+    })
+}
+
+/// A rule that counts in fixed windows, as the reference does.
+pub(crate) fn limited(requests: u32, unit: Unit) -> Rule {
+    counted(per(requests, unit), "fixed_window")
+}
+
+pub(crate) fn unlimited() -> Rule {
+    allowing(Allowance::Unlimited)
+}
+
+fn allowing(allowance: Allowance) -> Rule {
+    Rule {
+        domain: Tree::DOMAIN.to_owned(),
+        path: Vec::new(),
+        name: String::new(),
+        allowance,
+        replaces: Vec::new(),
+        shadow_mode: false,
+        index: 0,
+    }
+}
+
+/// The same rule under a name that others may replace.
+pub(crate) fn called(name: &str, rule: Rule) -> Rule {
+    Rule {
+        name: name.to_owned(),
+        ..rule
+    }
+}
+
+/// The same rule, replacing those named.
+pub(crate) fn replacing(names: &[&str], rule: Rule) -> Rule {
+    Rule {
+        replaces: names.iter().map(|&name| name.to_owned()).collect(),
+        ..rule
+    }
+}
+
+/// The same rule, measured and not enforced.
+pub(crate) fn shadow(rule: Rule) -> Rule {
+    Rule {
+        shadow_mode: true,
+        ..rule
+    }
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(crate) const DOMAIN: &'static str = "domain";
+
+    pub(crate) fn new() -> Self {
+        let mut tree = Self::default();
+        assert!(tree.rules.add_domain(Self::DOMAIN));
+        tree
+    }
+
+    /// Puts a rule at the end of `path`, making the nodes on the way.
+    pub(crate) fn with(mut self, path: Path<'_>, rule: Rule) -> Self {
+        let node = self.node(path);
+        self.rules.set_rule(node, rule);
+        self
+    }
+
+    /// Makes a node without a rule, which lets pass what reaches it.
+    pub(crate) fn with_bare(mut self, path: Path<'_>) -> Self {
+        self.node(path);
+        self
+    }
+
+    fn node(&mut self, path: Path<'_>) -> usize {
+        let spelt: Vec<_> = path
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        if let Some(node) = self.nodes.get(&spelt) {
+            return *node;
+        }
+        let (&(key, value), parents) = path.split_last().expect("a node has a key");
+        let parent = if parents.is_empty() {
+            Parent::Domain(Self::DOMAIN)
+        } else {
+            Parent::Node(self.node(parents))
+        };
+        let node = self.rules.add_node(parent, key, value).expect("no twin");
+        self.nodes.insert(spelt, node);
+        node
+    }
+}
+
+// === requests ===
+
+/// These pairs as entries of a descriptor.
+pub(crate) fn entries(path: Path<'_>) -> Vec<Entry<'_>> {
+    path.iter()
+        .map(|(key, value)| Entry {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        })
+        .collect()
+}
+
+/// One descriptor taking `hits`.
+pub(crate) fn take(path: Path<'_>, hits: u64) -> Asked<'_> {
+    Asked {
+        path,
+        hits: Hits::Take(hits),
+        limit: None,
+    }
+}
+
+/// One descriptor that brings a limit along.
+pub(crate) fn take_within(path: Path<'_>, hits: u64, limit: Override) -> Asked<'_> {
+    Asked {
+        limit: Some(limit),
+        ..take(path, hits)
+    }
+}
+
+/// A request in [`Tree::DOMAIN`].
+pub(crate) fn request<'p>(asked: &[Asked<'p>]) -> Request<'p> {
+    request_in(Tree::DOMAIN, asked)
+}
+
+pub(crate) fn request_in<'p>(domain: &'p str, asked: &[Asked<'p>]) -> Request<'p> {
+    let mut request = Request::new(domain.as_bytes());
+    for one in asked {
+        request.push(entries(one.path), one.hits, one.limit);
+    }
+    request
+}
+
+// === impl Buckets ===
+
+impl Buckets {
+    /// What a store does: one step a check, in order.
+    pub(crate) fn apply(&mut self, checks: &[Check], now: Timestamp) -> Vec<Outcome> {
+        checks
+            .iter()
+            .map(|check| {
+                let state = self.0.entry(check.key).or_default();
+                state.step(check.algorithm, &check.limit, check.hits, now)
+            })
+            .collect()
+    }
+
+    /// A request all the way through.
+    pub(crate) fn decide<'r>(
+        &mut self,
+        rules: &'r RuleSet,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Decision<'r> {
+        let plan = Plan::new(rules, request, &TwoHashes);
+        let outcomes = self.apply(&plan.checks(), now);
+        conclude(&plan, &outcomes)
+    }
+}
+
+/// The answer where no mode applies to all rules.
+pub(crate) fn conclude<'r>(plan: &Plan<'r>, outcomes: &[Outcome]) -> Decision<'r> {
+    plan.conclude(outcomes)
+}
+
+/// The same when the store could not be asked.
+pub(crate) fn conclude_unasked<'r>(plan: &Plan<'r>, code: Code) -> Decision<'r> {
+    plan.conclude_unasked(code)
+}
+
+// === impl TwoHashes ===
+
+impl KeyHasher for TwoHashes {
+    type Digest = TwoDigests;
+
+    fn start(&self) -> TwoDigests {
+        let mut second = DefaultHasher::new();
+        second.write_u8(2);
+        TwoDigests(DefaultHasher::new(), second)
+    }
+}
+
+impl Digest for TwoDigests {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+        self.1.write(bytes);
+    }
+
+    fn finish(self) -> u128 {
+        u128::from(self.0.finish()) << 64 | u128::from(self.1.finish())
+    }
+}

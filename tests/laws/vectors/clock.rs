@@ -1,0 +1,120 @@
+//! A clock that is stepped: the two laws, with a pencil.
+//!
+//! How: ten a minute, a bucket first asked at 1234 seconds (34 into the minute that began at 1200), and then asked by
+//! a clock that says something else.
+//!
+//! What it deliberately does not do: go through all combinations (`histories` do).
+
+use tollgate::limiter::algorithm::{FixedWindow, SlidingWindow, TokenBucket};
+use tollgate::limiter::{Algorithm, Hits, Outcome, State, Unit};
+
+use crate::scenery::{SECOND_US, at, per};
+
+/// All ten taken at 1234, and then one more by a clock that says `clock`.
+fn one_more_at(algorithm: &dyn Algorithm, clock: u64) -> Outcome {
+    let limit = per(10, Unit::Minute);
+    let mut state = State::default();
+    assert!(
+        state
+            .step(algorithm, &limit, Hits::Take(10), at(1_234))
+            .allowed
+    );
+    state.step(algorithm, &limit, Hits::Take(1), at(clock))
+}
+
+/// Clock, and then: allowed, retry in seconds.
+type Row = (u64, bool, u64);
+
+fn check(algorithm: &dyn Algorithm, rows: &[Row]) {
+    for &(clock, allowed, retry) in rows {
+        let said = one_more_at(algorithm, clock);
+        let expected = (allowed, Some(retry * SECOND_US));
+        assert_eq!(
+            (said.allowed, said.retry_us),
+            expected,
+            "{} at {clock}",
+            algorithm.name()
+        );
+    }
+}
+
+#[test]
+fn fixed_windows() {
+    check(
+        &FixedWindow,
+        &[
+            (1_234, false, 26),
+            // Law 1: it is still 1234 for the bucket, whose window ends at 1260, 30 seconds from the caller's 1230.
+            (1_230, false, 30),
+            // So it is in the caller's previous window, 1260 − 1199,
+            (1_199, false, 61),
+            // and at exactly one window back, 1260 − 1174.
+            (1_174, false, 86),
+            // Law 2, a second further: all ten are now in the window from 1140 to 1200.
+            (1_173, false, 27),
+            (100, false, 20),
+            // Ahead is not special.
+            (1_260, true, 0),
+            (100_000, true, 0),
+        ],
+    );
+}
+
+#[test]
+fn sliding_windows() {
+    check(
+        &SlidingWindow,
+        &[
+            // One fits when ten weigh nine, six seconds into the next window, at 1266.
+            (1_234, false, 32),
+            (1_230, false, 36),
+            (1_174, false, 92),
+            // Brought back to the window from 1140: six seconds after 1200.
+            (1_173, false, 33),
+            (1_265, false, 1),
+            (1_266, true, 0),
+        ],
+    );
+}
+
+#[test]
+fn token_buckets() {
+    check(
+        &TokenBucket,
+        &[
+            // One comes every six seconds, so at 1240.
+            (1_234, false, 6),
+            (1_230, false, 10),
+            (1_174, false, 66),
+            // Brought back: empty as of 1173.
+            (1_173, false, 6),
+            (1_239, false, 1),
+            (1_240, true, 0),
+        ],
+    );
+}
+
+#[test]
+fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
+    let limit = per(10, Unit::Minute);
+    let mut state = State::default();
+    let mut ask = |clock| state.step(&FixedWindow, &limit, Hits::Take(10), clock);
+    assert!(ask(at(1_200).minus_us(1)).allowed);
+    assert!(ask(at(1_200)).allowed);
+    assert!(!ask(at(1_200)).allowed);
+    assert!(!ask(at(1_260).minus_us(1)).allowed);
+    assert!(ask(at(1_260)).allowed);
+}
+
+#[test]
+fn what_may_pass_passes_on_an_old_clock_too() {
+    for algorithm in tollgate::limiter::ALGORITHMS {
+        let limit = per(10, Unit::Minute);
+        let mut state = State::default();
+        for clock in [1_234, 1_200, 1_174, 500, 1_234] {
+            let said = state.step(*algorithm, &limit, Hits::Take(2), at(clock));
+            assert!(said.allowed, "{algorithm:?} at {clock}");
+            assert_eq!(said.retry_us, Some(0), "{algorithm:?} at {clock}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Tables worked out by hand from what the reference service does; each row says how its figures came about.
+//!
+//! Why: a model and the thing it models can both be wrong about what Envoy's users expect. These rows are what they
+//! expect, in figures that a reader can check with a pencil.
+//!
+//! What they deliberately do not do: random inputs, or anything that one pencil stroke does not decide.
+
+mod clock;
+mod counting;
+mod keys;
+mod limits;
+mod smooth;
+mod statuses;
+mod tally;
+mod who_is_asked;
