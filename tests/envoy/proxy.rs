@@ -1,0 +1,159 @@
+//! An Envoy process of one's own: started on ports it chooses, stopped by its id, gone when dropped.
+//!
+//! How: Envoy writes the address of its admin port to a file, and the admin port says where the listeners are and
+//! whether it is ready, which includes the first round of health checks.
+//!
+//! What it deliberately does not do: share an Envoy between tests. One starts in a fraction of a second, and alone it
+//! counts exactly.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::running::{PATIENCE, Tollgate, component, http, wait_for};
+
+/// The bootstrap of most tests, with words in @ signs to be replaced.
+const BOOTSTRAP: &str = include_str!("bootstrap.yaml");
+
+/// What becomes of requests when the service answers with an error: the filter's failure_mode_deny.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OnError {
+    Deny,
+    Allow,
+}
+
+/// A running Envoy.
+pub(crate) struct Envoy {
+    child: Child,
+    admin: SocketAddr,
+    /// Where requests go.
+    pub(crate) edge: SocketAddr,
+    _directory: TempDir,
+}
+
+/// What the rate limit filter says it met: `cluster.backend.ratelimit.*`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counts {
+    pub(crate) ok: u64,
+    pub(crate) over_limit: u64,
+    pub(crate) error: u64,
+    pub(crate) failure_mode_allowed: u64,
+}
+
+// === impl Envoy ===
+
+impl Envoy {
+    /// Starts one that asks these services in turn.
+    pub(crate) fn asking(services: &[&Tollgate], on_error: OnError) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let backend = directory.path().join("backend.sock");
+        let endpoints: Vec<_> = services
+            .iter()
+            .map(|service| {
+                let (host, port) = (service.grpc.ip(), service.grpc.port());
+                format!(
+                    "{{ endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }} }}"
+                )
+            })
+            .collect();
+        let deny = matches!(on_error, OnError::Deny);
+        let bootstrap = BOOTSTRAP
+            .replace("@ENDPOINTS@", &endpoints.join(", "))
+            .replace("@BACKEND@", backend.to_str().expect("a path of text"))
+            .replace("@FAILURE_MODE_DENY@", &deny.to_string());
+        Self::start_in(directory, &bootstrap)
+    }
+
+    /// Starts one with this bootstrap, which must have a listener named `edge`.
+    pub(crate) fn start(bootstrap: &str) -> Self {
+        Self::start_in(
+            tempfile::tempdir().expect("a temporary directory"),
+            bootstrap,
+        )
+    }
+
+    fn start_in(directory: TempDir, bootstrap: &str) -> Self {
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("bootstrap.yaml"), bootstrap).expect("the bootstrap");
+        let log = File::create(path("log")).expect("the log");
+        let mut child = Command::new(component("venv/bin/envoy"))
+            .arg("--config-path")
+            .arg(path("bootstrap.yaml"))
+            .arg("--admin-address-path")
+            .arg(path("admin"))
+            // A hot restart would look for other Envoys of the same number on this machine.
+            .args(["--disable-hot-restart", "--concurrency", "2"])
+            .args(["--log-level", "warning"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("Envoy starts");
+        let addresses = wait_for(PATIENCE, || {
+            if let Some(status) = child.try_wait().expect("its status") {
+                let log = fs::read_to_string(path("log")).unwrap_or_default();
+                panic!("Envoy ended with {status}:\n{log}");
+            }
+            let admin = fs::read_to_string(path("admin"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()?;
+            let (status, _) = http(admin, "GET", "/ready", "");
+            (status == 200).then(|| (admin, listener(admin, "edge")))
+        });
+        let Some((admin, edge)) = addresses else {
+            // Not dropped yet as an Envoy, so it is ended here.
+            let _ = child.kill();
+            let _ = child.wait();
+            let log = fs::read_to_string(path("log")).unwrap_or_default();
+            panic!("Envoy is not ready after {PATIENCE:?}:\n{log}");
+        };
+        Self {
+            child,
+            admin,
+            edge,
+            _directory: directory,
+        }
+    }
+
+    /// A counter or gauge; 0 when Envoy has not needed it yet.
+    pub(crate) fn stat(&self, name: &str) -> u64 {
+        let (_, text) = http(self.admin, "GET", "/stats", "");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.map_or(0, |value| value.parse().expect("a number"))
+    }
+
+    /// What the rate limit filter has met so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let count = |name: &str| self.stat(&format!("cluster.backend.ratelimit.{name}"));
+        Counts {
+            ok: count("ok"),
+            over_limit: count("over_limit"),
+            error: count("error"),
+            failure_mode_allowed: count("failure_mode_allowed"),
+        }
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a listener is: the admin port's lines are `name::address`.
+fn listener(admin: SocketAddr, name: &str) -> SocketAddr {
+    let (_, text) = http(admin, "GET", "/listeners", "");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix("::"));
+    let address = line.unwrap_or_else(|| panic!("no listener {name} in:\n{text}"));
+    address.parse().expect("an address")
+}

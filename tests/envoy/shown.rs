@@ -1,0 +1,52 @@
+//! The bootstrap that users are shown, run as it is but for its ports and its patience.
+//!
+//! What it deliberately does not do: wait for a minute to begin. One that turns on the way is told by what is left.
+
+use crate::caller::Caller;
+use crate::proxy::Envoy;
+use crate::running::{Tollgate, free_port};
+
+const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
+const RULES: &str = include_str!("../../examples/edge.yaml");
+
+/// How many that rules file lets through in a minute.
+const REQUESTS: u64 = 10;
+
+#[test]
+fn the_example_bootstrap_lets_ten_through_and_refuses_the_eleventh() {
+    let tollgate = Tollgate::start(RULES, &[]);
+    let port = |port: u16| format!("port_value: {port}");
+    let mut bootstrap = BOOTSTRAP.to_owned();
+    for (shown, replaced) in [
+        (port(10000), port(0)),
+        (port(10001), port(free_port())),
+        (port(9901), port(0)),
+        (port(8081), port(tollgate.grpc.port())),
+        // A crowded test machine may be slower than a user's, and after it the request would pass.
+        ("timeout: 0.1s".to_owned(), "timeout: 2s".to_owned()),
+    ] {
+        assert!(bootstrap.contains(&shown), "{shown} is not in the example");
+        bootstrap = bootstrap.replace(&shown, &replaced);
+    }
+    let envoy = Envoy::start(&bootstrap);
+    let mut caller = Caller::of(envoy.edge);
+
+    // Each request leaves one less, or nine when the minute has just turned; after none left comes a refusal.
+    let mut left = None;
+    for _ in 0..=2 * REQUESTS {
+        let answer = caller.get_with("/", &[]);
+        if answer.status == 429 {
+            assert_eq!(left, Some(0), "{answer:?}");
+            let retry = answer.number("retry-after").expect("retry-after");
+            assert!((1..=60).contains(&retry), "{answer:?}");
+            assert_eq!(envoy.counts().error, 0);
+            return;
+        }
+        assert_eq!(answer.status, 200);
+        let remaining = answer.remaining().expect("x-ratelimit-remaining");
+        let turned = remaining == REQUESTS - 1;
+        assert!(turned || left == Some(remaining + 1), "{left:?} {answer:?}");
+        left = Some(remaining);
+    }
+    panic!("more than two minutes' worth passed");
+}
