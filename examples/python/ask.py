@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Asks a rate limit service whether something may pass, as any Python program can.
+
+Install and run (in a virtual environment, if you like):
+
+    pip install grpcio==1.85.1 grpcio-reflection==1.85.1 protobuf==7.36.2
+    tollgate serve examples/edge.yaml
+    python examples/python/ask.py 127.0.0.1:8081 edge generic_key=hello --repeat 11
+
+How: the service itself says what its messages look like (gRPC server reflection), so this file is all there is. A program
+that asks often would rather have code generated from proto/ by grpcio-tools; the calls are the same.
+
+The exit code says what the last answer was, as that of `tollgate hit` does: 0 pass, 3 over limit, 4 no answer.
+"""
+
+import argparse
+import sys
+
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+PASS, OVER_LIMIT, NO_ANSWER = 0, 3, 4
+DEADLINE_SECONDS = 5
+
+
+class RateLimit:
+    """The service at the other end of a channel."""
+
+    def __init__(self, channel):
+        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        method = pool.FindServiceByName(SERVICE).FindMethodByName("ShouldRateLimit")
+        self.Request = GetMessageClass(method.input_type)
+        self.Response = GetMessageClass(method.output_type)
+        self.call = channel.unary_unary(
+            f"/{SERVICE}/ShouldRateLimit",
+            request_serializer=self.Request.SerializeToString,
+            response_deserializer=self.Response.FromString,
+        )
+
+    def ask(self, domain, entries):
+        """One request with one descriptor, which takes one hit."""
+        request = self.Request(domain=domain)
+        descriptor = request.descriptors.add()
+        for key, value in entries:
+            descriptor.entries.add(key=key, value=value)
+        # Always give a deadline: deciding without the answer is better than waiting for ever.
+        return self.call(request, timeout=DEADLINE_SECONDS)
+
+    def over_limit(self, answer):
+        return answer.overall_code == self.Response.OVER_LIMIT
+
+    def sentence(self, answer):
+        """The answer as a person would say it."""
+        over = self.over_limit(answer)
+        word = "OVER LIMIT" if over else "OK"
+        status = answer.statuses[0]
+        if not status.HasField("current_limit"):
+            return f"{word:<10}  no limit applies"
+        limit = status.current_limit
+        unit = self.Response.RateLimit.Unit.Name(limit.unit).lower()
+        many = limit.unit_multiplier.value or 1
+        window = f"a {unit}" if many == 1 else f"in {many} {unit}s"
+        then = "try again" if over else "fresh again"
+        return (
+            f"{word:<10}  {status.limit_remaining} left of {limit.requests_per_unit} {window}, "
+            f"{then} in {status.duration_until_reset.seconds} s"
+        )
+
+
+def entry(text):
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return key, value
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Ask a rate limit service.")
+    parser.add_argument("address", help="where the service is: HOST:PORT")
+    parser.add_argument("domain")
+    parser.add_argument("entries", nargs="+", type=entry, metavar="key=value")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="ask so many times")
+    arguments = parser.parse_args()
+
+    exit_code = PASS
+    # One channel for the life of a program: each new one costs a connection.
+    with grpc.insecure_channel(arguments.address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=DEADLINE_SECONDS)
+            rate_limit = RateLimit(channel)
+            for _ in range(arguments.repeat):
+                answer = rate_limit.ask(arguments.domain, arguments.entries)
+                print(rate_limit.sentence(answer))
+                exit_code = OVER_LIMIT if rate_limit.over_limit(answer) else PASS
+        except grpc.FutureTimeoutError:
+            print(f"no service answers at {arguments.address}", file=sys.stderr)
+            return NO_ANSWER
+        except grpc.RpcError as error:
+            print(f"the service answered {error.code().name}: {error.details()}", file=sys.stderr)
+            return NO_ANSWER
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
