@@ -4,10 +4,11 @@
 //! port is gone. Here an error is counted and waited out, a connection beyond the bound is closed at once (its client
 //! sees a reset, not a silence), and one that never says anything is closed after [`SILENCE_MAX`].
 //!
-//! How: [`bind`] listens with a queue long enough for a fleet that comes back at once; [`accept`] runs until its receiver is dropped and hands each connection over; the connection itself keeps the
+//! How: [`bind`] listens with a queue long enough for a fleet that comes back at once; [`accept`] runs until its receiver is
+//! dropped and hands each connection over; [`serve_each`] gives each a task and ends them in order; the connection itself keeps the
 //! count of open ones right by being dropped.
 //!
-//! What it deliberately does not do: read, speak HTTP, know TLS.
+//! What it deliberately does not do: read, speak HTTP, know TLS, decide how long a connection lives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
 use crate::metrics::PortCounters;
@@ -131,6 +133,48 @@ pub fn accept(
         }
     };
     (receiver, run)
+}
+
+/// Says when to stop. Every connection that is served gets one.
+#[derive(Clone, Debug)]
+pub struct Stopping(watch::Receiver<bool>);
+
+/// Serves every connection in a task of its own until `shutdown`; then tells them and waits until each has ended.
+pub async fn serve_each<F>(
+    mut connections: mpsc::Receiver<Connection>,
+    shutdown: impl Future<Output = ()>,
+    serve_one: impl Fn(Connection, Stopping) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (stop, stopping) = watch::channel(false);
+    let mut open = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = open.join_next() => {}
+            connection = connections.recv() => match connection {
+                Some(connection) => {
+                    open.spawn(serve_one(connection, Stopping(stopping.clone())));
+                }
+                None => break,
+            },
+        }
+    }
+    drop(connections);
+    stop.send_replace(true);
+    while open.join_next().await.is_some() {}
+}
+
+// === impl Stopping ===
+
+impl Stopping {
+    /// Waits until it is time to stop.
+    pub async fn wait(&mut self) {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = self.0.wait_for(|stopping| *stopping).await;
+    }
 }
 
 // === impl OpenConnection ===

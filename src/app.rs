@@ -11,17 +11,17 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::accept::{self, Connection};
-use crate::admin::{self, Readiness, Shown};
+use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;
-use crate::config::rules_file::{self, Problem};
-use crate::config::rules_path::{self, ReadError};
+use crate::config::reload::{Change, Reload};
 use crate::config::settings::Settings;
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::RuleSet;
@@ -50,7 +50,12 @@ pub struct App {
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     json: Arc<JsonRateLimit>,
+    log_level: Option<LogLevelSwitch>,
 }
+
+/// How often the rules' files are looked at. A change counts once two looks agree, so it is taken within twice this and
+/// the time it takes to read.
+const RULES_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Why a service could not be built or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +66,6 @@ pub enum AppError {
     /// A mistake of ours, found at start.
     #[error("this is a defect in tollgate: {0}")]
     Defect(String),
-    /// The rules could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The rules have problems.
-    #[error("{}", list(.0))]
-    Rules(Vec<Problem>),
     /// A port stopped serving.
     #[error("{port}: {error}")]
     Serving {
@@ -75,22 +74,6 @@ pub enum AppError {
         /// Why.
         error: String,
     },
-}
-
-/// Problems, one after the other.
-fn list(problems: &[Problem]) -> String {
-    let problems: Vec<_> = problems.iter().map(Problem::to_string).collect();
-    problems.join("\n")
-}
-
-/// Reads the rules that a path names.
-///
-/// # Errors
-///
-/// When files cannot be read or have problems: all of them.
-pub fn load_rules(path: &std::path::Path) -> Result<RuleSet, AppError> {
-    let sources = rules_path::read(path)?;
-    rules_file::load(&sources).map_err(AppError::Rules)
 }
 
 // === impl Listeners ===
@@ -152,15 +135,14 @@ impl App {
             .ok_or_else(|| AppError::Defect("no store is built in".to_owned()))?;
         let (store, workers) = (backend.build)(&setup);
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let service = Arc::new(RateLimit::new(Parts {
+        let parts = Parts {
             generations: Arc::clone(&generations),
             store,
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::random().map_err(AppError::Randomness)?,
-            on_overload: settings.on_overload,
-            near_limit_ratio: settings.near_limit_ratio,
-        }));
+        };
+        let service = Arc::new(RateLimit::new(parts, &settings));
         let json = JsonRateLimit::new(Arc::clone(&service)).map_err(AppError::Defect)?;
         Ok(Self {
             settings,
@@ -170,7 +152,15 @@ impl App {
             metrics,
             generations,
             json: Arc::new(json),
+            log_level: None,
         })
+    }
+
+    /// Lets the admin port change the log level by `switch`.
+    #[must_use]
+    pub fn with_log_level(mut self, switch: LogLevelSwitch) -> Self {
+        self.log_level = Some(switch);
+        self
     }
 
     /// The metrics, to look at from outside.
@@ -178,38 +168,44 @@ impl App {
         Arc::clone(&self.metrics)
     }
 
-    /// Loads the rules and serves until `shutdown`; then drains. Ports answer from the start, requests for decisions with
-    /// an error until the rules are there. `ready` is called with them.
+    /// Loads the rules, goes on looking for changes to them, and serves until `shutdown`; then drains. Ports answer from
+    /// the start, requests for decisions with an error until there are rules. `ready` is called with the first ones.
+    /// Whatever comes out of `reload` has the rules read again at once.
     ///
     /// # Errors
     ///
-    /// When the rules cannot be loaded or a port stops serving.
+    /// When a port stops serving.
     pub async fn run(
         self,
         ready: impl FnOnce(&RuleSet),
+        mut reload: mpsc::Receiver<()>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
+        let settings = self.settings;
         let mut workers = JoinSet::new();
         for worker in self.workers {
             workers.spawn(worker);
         }
         let (stop, stopping) = watch::channel(false);
-        let readiness = Readiness::new(Arc::clone(&self.generations));
+        let readiness = Readiness::new(Arc::clone(&self.generations), &settings);
         let shown = Shown {
             readiness: readiness.clone(),
             metrics: Arc::clone(&self.metrics),
             generations: Arc::clone(&self.generations),
-            json: self.json,
+            json: settings.json.then_some(self.json),
+            log_level: self.log_level,
         };
         let health = Health::new().await;
         let connections = |listener, port, max| connections(&self.metrics, listener, port, max);
 
-        let grpc_max = self.settings.grpc_connections_max;
-        let http_max = self.settings.http_connections_max;
+        let grpc_max = settings.grpc_connections_max;
+        let http_max = settings.http_connections_max;
         let mut grpc = tokio::spawn(service::serve(
             self.service,
-            connections(self.listeners.grpc, "grpc", grpc_max),
+            settings.clone(),
+            Arc::clone(&self.metrics),
             health.clone(),
+            connections(self.listeners.grpc, "grpc", grpc_max),
             stopped(stopping.clone()),
         ));
         let mut http = tokio::spawn(admin::serve(
@@ -225,34 +221,42 @@ impl App {
             ))
         });
 
-        if let Some(path) = self.settings.rules.clone() {
-            let rules = tokio::task::spawn_blocking(move || load_rules(&path))
-                .await
-                .map_err(|error| AppError::Defect(error.to_string()))?;
-            match rules {
-                Ok(rules) => self.generations.publish(rules),
-                Err(error) => {
-                    self.metrics.config_load_error.inc();
-                    return Err(error);
-                }
+        let path = settings.rules_path();
+        let mut rules = path.map(|path| Reload::new(path, settings.rules_options()));
+        let mut ready = Some(ready);
+        let (mut now, mut serving) = (true, false);
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            if let Some(reload) = rules.take() {
+                let (reload, change) = tokio::task::spawn_blocking(move || look(reload, now))
+                    .await
+                    .map_err(|error| AppError::Defect(error.to_string()))?;
+                rules = Some(reload);
+                self.generations.take(change);
             }
+            if serving != readiness.ready() {
+                serving = !serving;
+                health.set_serving(serving).await;
+            }
+            if let Some(generation) = self.generations.present()
+                && let Some(ready) = ready.take()
+            {
+                ready(&generation.rules);
+            }
+            now = tokio::select! {
+                () = &mut shutdown => break,
+                Some(()) = reload.recv() => true,
+                () = sleep(RULES_LOOK_INTERVAL) => false,
+                ended = &mut grpc => return Err(ended_early("the gRPC port", &ended)),
+                ended = &mut http => return Err(ended_early("the HTTP port", &ended)),
+            };
         }
-        if let Some(generation) = self.generations.present() {
-            health.set_serving(true).await;
-            ready(&generation.rules);
-        }
-
-        tokio::select! {
-            () = shutdown => {}
-            ended = &mut grpc => return Err(ended_early("the gRPC port", &ended)),
-            ended = &mut http => return Err(ended_early("the HTTP port", &ended)),
-        }
-        tracing::info!(delay = ?self.settings.drain_delay, "stopping: no longer ready");
+        tracing::info!(delay = ?settings.drain_delay, "stopping: no longer ready");
         readiness.stop();
         health.set_serving(false).await;
-        sleep(self.settings.drain_delay).await;
+        sleep(settings.drain_delay).await;
         stop.send_replace(true);
-        let drained = timeout(self.settings.drain_timeout, async {
+        let drained = timeout(settings.drain_timeout, async {
             // How they ended no longer matters.
             let _ = grpc.await;
             let _ = http.await;
@@ -264,12 +268,22 @@ impl App {
             tracing::info!("stopped: everything under way was answered");
         } else {
             tracing::warn!(
-                timeout = ?self.settings.drain_timeout,
+                timeout = ?settings.drain_timeout,
                 "stopped with connections still open; raise --drain-timeout if requests take that long"
             );
         }
         Ok(())
     }
+}
+
+/// Looks for a change of the rules, or reads them whatever has changed.
+fn look(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
+    let change = if now {
+        Some(reload.read())
+    } else {
+        reload.look()
+    };
+    (reload, change)
 }
 
 /// Spawns the accept loop of a port.
@@ -278,7 +292,7 @@ fn connections(
     listener: TcpListener,
     port: &str,
     connections_max: usize,
-) -> tokio::sync::mpsc::Receiver<Connection> {
+) -> mpsc::Receiver<Connection> {
     let (connections, run) = accept::accept(listener, connections_max, metrics.port(port));
     tokio::spawn(run);
     connections

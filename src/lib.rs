@@ -26,11 +26,11 @@
 //! | `metrics` | `limiter` | every metric once |
 //! | `accept` | `metrics` | connections, bounded, for every port |
 //! | `store` | `limiter`, `clock`, `metrics` | where buckets live |
-//! | `config` | `limiter` | what the operator wrote |
+//! | `config` | `limiter`, `keyed_hash` | what the operator wrote |
 //! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config` | the front door: gRPC |
-//! | `admin` | `limiter`, `metrics`, `accept`, `service` | the side door: HTTP |
+//! | `admin` | `limiter`, `metrics`, `accept`, `config`, `service` | the side door: HTTP |
 //! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `service`, `admin` | builds the rooms and joins them |
-//! | `cli` | `limiter`, `clock`, `config`, `service`, `app` | one file a command |
+//! | `cli` | `limiter`, `clock`, `config`, `service`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! And some crates have one home: see `tests/tidy.rs`.

@@ -25,8 +25,9 @@ use crate::limiter::{Key, Rule, RuleSet, Tally};
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
 pub const RULE_LABEL_SETS_MAX: usize = 10_000;
 
-/// How many limits that came with requests have counters of their own.
-pub const OVERRIDE_LABEL_SETS_MAX: usize = 1_000;
+/// How many label sets that depend on requests have counters of their own: limits that came along, and rules with
+/// `detailed_metric` or `value_to_metric`.
+pub const REQUEST_LABEL_SETS_MAX: usize = 1_000;
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;
@@ -43,6 +44,9 @@ const LATENCY_BUCKETS: &[f64] = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02,
     0.05, 0.1, 0.5, 1.0,
 ];
+
+/// A number that only grows.
+pub type Counter = IntCounter;
 
 /// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped.
 type LimitLabels = [String; 3];
@@ -88,6 +92,19 @@ pub struct Metrics {
     pub config_load_error: IntCounter,
     /// Which rule set is in use, counted from 1.
     pub rules_generation: IntGauge,
+    /// The hash of the files that it came from.
+    pub rules_hash: IntGauge,
+    /// Requests that `SHADOW_MODE` let pass.
+    pub global_shadow_mode: IntCounter,
+
+    /// Requests with more descriptors than they may have.
+    pub excess_descriptors: IntCounter,
+    /// Requests with a descriptor of more entries than it may have.
+    pub excess_entries: IntCounter,
+    /// Messages larger than they may be.
+    pub excess_message_size: IntCounter,
+    /// gRPC connections asked to go because of their age.
+    pub connections_aged: IntCounter,
 
     connections: IntGaugeVec,
     connections_accepted: IntCounterVec,
@@ -101,7 +118,7 @@ pub struct Metrics {
 
     /// Label sets given to rules so far.
     rule_labels: Mutex<HashMap<LimitLabels, Arc<LimitCounters>>>,
-    override_counters: BoundedMap<Key, Arc<LimitCounters>>,
+    request_counters: BoundedMap<Key, Arc<LimitCounters>>,
     unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
     partitions: Mutex<Vec<Arc<PartitionLevels>>>,
 }
@@ -187,6 +204,12 @@ impl Metrics {
             "Checks that were not decided, by the bound that was met",
             &["reason"],
         )?;
+        let excess = counters(
+            r,
+            "tollgate_excess_total",
+            "Requests that passed a bound which their caller can reach, and were answered by --on-excess",
+            &["bound"],
+        )?;
         let errors = counters(
             r,
             "ratelimit_service_should_rate_limit_error",
@@ -271,14 +294,29 @@ impl Metrics {
                 "ratelimit_service_config_load_error",
                 "Rule sets refused",
             )?,
-            rules_generation: {
-                let gauge = IntGauge::new(
-                    "tollgate_rules_generation",
-                    "Which rule set is in use, counted from 1; 0 before the first",
-                )?;
-                r.register(Box::new(gauge.clone()))?;
-                gauge
-            },
+            rules_generation: gauge(
+                r,
+                "tollgate_rules_generation",
+                "Which rule set is in use, counted from 1; 0 before the first",
+            )?,
+            rules_hash: gauge(
+                r,
+                "tollgate_rules_hash",
+                "The hash of the rules in use: the same on replicas that have the same files",
+            )?,
+            global_shadow_mode: counter(
+                r,
+                "ratelimit_service_global_shadow_mode",
+                "Requests over limit that SHADOW_MODE let pass",
+            )?,
+            excess_descriptors: excess.with_label_values(&["descriptors"]),
+            excess_entries: excess.with_label_values(&["entries"]),
+            excess_message_size: excess.with_label_values(&["message_size"]),
+            connections_aged: counter(
+                r,
+                "tollgate_connections_aged_total",
+                "gRPC connections asked to go because of their age",
+            )?,
             connections: gauges(r, "tollgate_connections", "Connections open", &["port"])?,
             connections_accepted: counters(
                 r,
@@ -310,10 +348,10 @@ impl Metrics {
                 "Buckets in a partition's table",
                 &["partition"],
             )?,
-            override_counters: BoundedMap::new(
-                OVERRIDE_LABEL_SETS_MAX,
+            request_counters: BoundedMap::new(
+                REQUEST_LABEL_SETS_MAX,
                 Arc::new(limits.counters(&overflow_labels())),
-                label_overflow.with_label_values(&["override_label_sets"]),
+                label_overflow.with_label_values(&["request_label_sets"]),
             ),
             unknown_domains: BoundedMap::new(
                 UNKNOWN_DOMAINS_MAX,
@@ -407,13 +445,14 @@ impl Metrics {
         )
     }
 
-    /// The counters of a limit that came with a request. `labels` is asked for only when its bucket is new here.
-    pub fn override_counters(
+    /// Counters whose labels depend on the request. `labels`, a domain and a path, is asked for only when the key is new
+    /// here.
+    pub fn request_counters(
         &self,
         key: Key,
         labels: impl FnOnce() -> (String, Vec<String>),
     ) -> Arc<LimitCounters> {
-        self.override_counters.get_or_add(&key, || {
+        self.request_counters.get_or_add(&key, || {
             let (domain, path) = labels();
             Arc::new(self.limits.counters(&limit_labels(&domain, &path)))
         })
@@ -445,6 +484,12 @@ fn counters(
     let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
     registry.register(Box::new(counters.clone()))?;
     Ok(counters)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    let gauge = IntGauge::new(name, help)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
 }
 
 fn gauges(

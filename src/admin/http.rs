@@ -10,10 +10,9 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 
-use crate::accept::Connection;
+use crate::accept::{Connection, Stopping, serve_each};
 
 /// How long a client may take to send a request's headers.
 const HEADERS_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -24,29 +23,14 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Serves `router` until `shutdown`, then lets what is under way end.
 pub async fn serve(
     router: Router,
-    mut connections: mpsc::Receiver<Connection>,
+    connections: mpsc::Receiver<Connection>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let (stop, stopping) = watch::channel(false);
-    let mut open = JoinSet::new();
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let connection = tokio::select! {
-            () = &mut shutdown => break,
-            Some(_) = open.join_next() => continue,
-            connection = connections.recv() => match connection {
-                Some(connection) => connection,
-                None => break,
-            },
-        };
-        open.spawn(serve_one(router.clone(), connection, stopping.clone()));
-    }
-    drop(connections);
-    stop.send_replace(true);
-    while open.join_next().await.is_some() {}
+    let serve_one = |connection, stopping| serve_one(router.clone(), connection, stopping);
+    serve_each(connections, shutdown, serve_one).await;
 }
 
-async fn serve_one(router: Router, connection: Connection, mut stopping: watch::Receiver<bool>) {
+async fn serve_one(router: Router, connection: Connection, mut stopping: Stopping) {
     let mut serving = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -56,7 +40,7 @@ async fn serve_one(router: Router, connection: Connection, mut stopping: watch::
     );
     let served = tokio::select! {
         served = &mut serving => served,
-        () = stopped(&mut stopping) => {
+        () = stopping.wait() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -64,9 +48,4 @@ async fn serve_one(router: Router, connection: Connection, mut stopping: watch::
     if let Err(error) = served {
         tracing::debug!(%error, "an HTTP connection ended");
     }
-}
-
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop as well.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -6,22 +6,23 @@
 //! What it deliberately does not do: decide, or know protobuf (`service`).
 
 use ::http::{StatusCode, header};
+use std::sync::Arc;
+
 use axum::body::to_bytes;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
-use super::Shown;
-use crate::service::JsonAnswer;
 use crate::service::ratelimit::Unanswered;
+use crate::service::{JsonAnswer, JsonRateLimit};
 
 /// The largest question, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-pub(super) async fn decide(State(shown): State<Shown>, request: Request) -> Response {
+pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Response {
     let Ok(body) = to_bytes(request.into_body(), BODY_BYTES_MAX).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
-    match shown.json.ask(&body).await {
+    match json.ask(&body).await {
         JsonAnswer::Decided { allowed, body } => {
             let status = if allowed {
                 StatusCode::OK

@@ -18,9 +18,9 @@ use std::time::Duration;
 use ::http::{StatusCode, header};
 use axum::Router;
 use axum::error_handling::HandleErrorLayer;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, put};
 
 pub use self::http::serve;
 pub use self::readiness::Readiness;
@@ -39,9 +39,14 @@ pub struct Shown {
     pub metrics: Arc<Metrics>,
     /// The rules in use.
     pub generations: Arc<Generations>,
-    /// Decisions by JSON.
-    pub json: Arc<JsonRateLimit>,
+    /// Decisions by JSON; none when a setting switches them off.
+    pub json: Option<Arc<JsonRateLimit>>,
+    /// How the log level is changed, where it can be.
+    pub log_level: Option<LogLevelSwitch>,
 }
+
+/// Changes the log level; says why it cannot.
+pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// How many requests for decisions or metrics are worked on at a time; more are answered 503 at once. Probes are not
 /// among them: they must be answered when everything else is not.
@@ -61,9 +66,11 @@ pub fn public(shown: Shown) -> Router {
         .load_shed()
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/json", any(json::decide))
+    let mut router = Router::new().route("/metrics", get(metrics));
+    if let Some(json) = shown.json.clone() {
+        router = router.route("/json", any(move |request| json::decide(json, request)));
+    }
+    router
         .layer(bounds)
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
@@ -77,6 +84,9 @@ pub fn private(shown: Shown) -> Router {
         .route("/", get(index))
         .route("/rlconfig", get(rlconfig))
         .route("/metrics", get(metrics))
+        .route("/healthcheck", any(healthcheck))
+        .route("/readyz", get(readyz))
+        .route("/log-level", put(log_level))
         .with_state(shown)
 }
 
@@ -86,6 +96,32 @@ async fn healthcheck(State(shown): State<Shown>) -> Response {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+/// Whether it is ready; with `?verbose` also why.
+async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> Response {
+    let status = if shown.readiness.ready() {
+        StatusCode::OK
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
+    let verbose = query.is_some_and(|query| query == "verbose" || query.starts_with("verbose="));
+    let body = if verbose {
+        shown.readiness.reasons()
+    } else {
+        String::new()
+    };
+    (status, body).into_response()
+}
+
+async fn log_level(State(shown): State<Shown>, level: String) -> Response {
+    let Some(switch) = &shown.log_level else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match switch(level.trim()) {
+        Ok(()) => format!("log level: {}\n", level.trim()).into_response(),
+        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
 }
 
@@ -104,7 +140,12 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 }
 
 async fn index() -> &'static str {
-    "/: print this list\n/metrics: counters for Prometheus\n/rlconfig: print the limits in use\n"
+    "/: print this list\n\
+     /healthcheck: 200 when ready, 500 when not\n\
+     /log-level: PUT trace, debug, info, warn, error or off\n\
+     /metrics: counters for Prometheus\n\
+     /readyz?verbose: whether this is ready, and why\n\
+     /rlconfig: print the limits in use\n"
 }
 
 async fn rlconfig(State(shown): State<Shown>) -> String {
@@ -129,7 +170,10 @@ fn rlconfig_line(rule: &Rule) -> String {
         // Writing to a string does not fail.
         let _ = line.write_fmt(more);
     };
-    say(format_args!(", shadow_mode: {}", rule.shadow_mode));
+    say(format_args!(
+        ", shadow_mode: {}, quota_mode: {}",
+        rule.shadow_mode, rule.quota_mode
+    ));
     match rule.allowance {
         Allowance::Unlimited => say(format_args!(", unlimited: true")),
         Allowance::Limited { limit, algorithm } => {

@@ -2,9 +2,11 @@
 //!
 //! What it deliberately does not do: change by itself. `app` says what happened.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::config::settings::Settings;
 use crate::service::Generations;
 
 /// Readiness, shared by everyone who shows it.
@@ -12,16 +14,22 @@ use crate::service::Generations;
 pub struct Readiness {
     generations: Arc<Generations>,
     stopping: Arc<AtomicBool>,
+    /// Ready without rules.
+    without_rules: bool,
+    /// Rules without any domain count as none.
+    needs_a_domain: bool,
 }
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Ready as soon as there are rules.
-    pub fn new(generations: Arc<Generations>) -> Self {
+    /// Ready as soon as there are rules, or as the settings say.
+    pub fn new(generations: Arc<Generations>, settings: &Settings) -> Self {
         Self {
             generations,
             stopping: Arc::default(),
+            without_rules: settings.force_start_without_initial_config,
+            needs_a_domain: settings.healthy_with_at_least_one_config_loaded,
         }
     }
 
@@ -32,6 +40,55 @@ impl Readiness {
 
     /// Whether requests should come here.
     pub fn ready(&self) -> bool {
-        !self.stopping.load(Ordering::Acquire) && self.generations.any()
+        !self.stopping.load(Ordering::Acquire) && self.rules_ready()
+    }
+
+    fn rules_ready(&self) -> bool {
+        let generation = self.generations.present();
+        let domains = generation
+            .as_ref()
+            .map(|generation| generation.rules.domain_count());
+        if self.needs_a_domain {
+            domains.is_some_and(|domains| domains > 0)
+        } else {
+            domains.is_some() || self.without_rules
+        }
+    }
+
+    /// The reasons, a line each: `[+]` for what is as it should be, `[-]` for what is not.
+    pub(super) fn reasons(&self) -> String {
+        let mark = |good| if good { "[+]" } else { "[-]" };
+        let mut reasons = String::new();
+        let mut say = |good, what: std::fmt::Arguments<'_>| {
+            // Writing to a string does not fail.
+            let _ = writeln!(reasons, "{} {what}", mark(good));
+        };
+        match self.generations.present() {
+            Some(generation) => say(
+                self.rules_ready(),
+                format_args!(
+                    "rules: generation {}, hash {:012x}, {} limits in {} domains",
+                    generation.number,
+                    generation.hash,
+                    generation.rules.rules().len(),
+                    generation.rules.domain_count(),
+                ),
+            ),
+            None => say(self.rules_ready(), format_args!("rules: none")),
+        }
+        if let Some(why) = self.generations.refused() {
+            say(false, format_args!("newest rules: not taken\n{why}"));
+        }
+        let stopping = self.stopping.load(Ordering::Acquire);
+        let words = if stopping {
+            "asked to stop"
+        } else {
+            "not asked to stop"
+        };
+        say(!stopping, format_args!("stop: {words}"));
+        let verdict = if self.ready() { "ready" } else { "not ready" };
+        reasons.push_str(verdict);
+        reasons.push('\n');
+        reasons
     }
 }

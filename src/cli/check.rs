@@ -1,56 +1,41 @@
 //! `tollgate check RULES`: everything that is wrong with rules files, at once.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::Exit;
-use crate::app::{AppError, load_rules};
+use super::rules_argument::RulesArgument;
 use crate::limiter::RuleSet;
 
 /// What `check` was told.
 #[derive(Args, Debug)]
 pub(super) struct Check {
-    /// A rules file, or a directory of them
-    #[arg(env = "TOLLGATE_RULES")]
-    rules: PathBuf,
+    #[command(flatten)]
+    rules: RulesArgument,
 }
 
 // === impl Check ===
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        match load_rules(&self.rules) {
-            Ok(rules) => {
-                println!("{}", summary(&self.rules.display().to_string(), &rules));
-                Ok(Exit::Success)
-            }
-            Err(AppError::Rules(problems)) => {
-                for problem in &problems {
-                    eprintln!("{problem}");
-                }
-                let many = if problems.len() == 1 {
-                    "problem"
-                } else {
-                    "problems"
-                };
-                eprintln!("{} {many}; the rules would not be taken", problems.len());
-                Ok(Exit::Failure)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let rules = match self.rules.load()? {
+            Ok(rules) => rules,
+            Err(exit) => return Ok(exit),
+        };
+        println!(
+            "{}: good, {}",
+            self.rules.path(),
+            summary(&rules.loaded.rules)
+        );
+        Ok(Exit::Success)
     }
 }
 
-/// `edge.yaml: good, 3 limits in 1 domain`
-fn summary(path: &str, rules: &RuleSet) -> String {
+/// `3 limits in 1 domain`
+fn summary(rules: &RuleSet) -> String {
     let count = |number: usize, one: &str| {
         let plural = if number == 1 { "" } else { "s" };
         format!("{number} {one}{plural}")
     };
-    format!(
-        "{path}: good, {} in {}",
-        count(rules.rules().len(), "limit"),
-        count(rules.domain_count(), "domain"),
-    )
+    let limits = count(rules.rules().len(), "limit");
+    format!("{limits} in {}", count(rules.domain_count(), "domain"))
 }

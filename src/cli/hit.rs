@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Exit;
+use super::entries::{Entries, descriptor};
 use crate::service::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
 
 /// What `hit` was told.
@@ -43,26 +44,6 @@ pub(super) struct Hit {
     /// How long to wait for an answer
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-}
-
-/// The entries of one descriptor, and how they were written.
-#[derive(Clone, Debug)]
-struct Entries {
-    text: String,
-    pairs: Vec<(String, String)>,
-}
-
-/// A key without `=` has an empty value.
-#[allow(clippy::unnecessary_wraps)] // the form that clap wants
-fn descriptor(text: &str) -> Result<Entries, std::convert::Infallible> {
-    let pairs = text
-        .split(',')
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Ok(Entries {
-        text: text.to_owned(),
-        pairs: pairs.collect(),
-    })
 }
 
 // === impl Hit ===
@@ -146,7 +127,8 @@ fn word(allowed: bool) -> &'static str {
     if allowed { "OK" } else { "OVER LIMIT" }
 }
 
-fn sentence(status: &AnswerStatus) -> String {
+/// What is left, of what, until when.
+pub(super) fn sentence(status: &AnswerStatus) -> String {
     let Some(limit) = &status.limit else {
         return if status.remaining == u32::MAX {
             "unlimited".to_owned()

@@ -2,29 +2,57 @@
 //!
 //! What it deliberately does not do: log a request. The hot path has metrics.
 
-use std::fmt;
+use std::fmt::Debug;
+use std::sync::Arc;
 
+use clap::ValueEnum as _;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::config::settings::{LogFormat, Settings};
+use crate::admin::LogLevelSwitch;
+use crate::config::settings::{LogFormat, LogLevel, Settings};
 
-/// Begins logging as the settings say. A second call changes nothing.
-pub(super) fn init(settings: &Settings) {
-    let filter = tracing_subscriber::EnvFilter::new(settings.log_level.to_string());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    // It fails only when logging has begun already.
-    let _ = match settings.log_format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.event_format(JsonLines).try_init(),
+/// Begins logging as the settings say, and gives what changes the level later. A second call changes nothing.
+pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
+    let (filter, handle) = reload::Layer::new(filter(settings.log_level));
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match settings.log_format {
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+        LogFormat::Json => lines.event_format(JsonLines).boxed(),
     };
+    // It fails only when logging has begun already.
+    let _ = tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init();
+    Arc::new(move |level| {
+        let level = LogLevel::from_str(level, true)?;
+        handle
+            .reload(self::filter(level))
+            .map_err(|error| error.to_string())
+    })
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Trace => LevelFilter::TRACE,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Off => LevelFilter::OFF,
+    }
 }
 
 /// One JSON object a line: `@timestamp`, `level`, `@message`, then what the line says besides.
@@ -46,7 +74,7 @@ where
         _: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
-    ) -> fmt::Result {
+    ) -> std::fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = Fields::default();
@@ -69,7 +97,7 @@ impl Visit for Fields {
         self.0.insert(name.to_owned(), text.into());
     }
 
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.record_str(field, &format!("{value:?}"));
     }
 }

@@ -5,9 +5,12 @@
 //! What it deliberately does not do: anything a library user could want. A command is a few calls of other rooms.
 
 mod check;
+mod entries;
 mod exit;
+mod explain;
 mod hit;
 mod logging;
+mod rules_argument;
 mod serve;
 
 use std::ffi::OsString;
@@ -31,6 +34,8 @@ enum Command {
     Serve(Box<Settings>),
     /// Check rules files and say everything that is wrong with them
     Check(check::Check),
+    /// Say which rule applies to a descriptor, and why
+    Explain(explain::Explain),
     /// Ask a running service whether something may pass
     Hit(hit::Hit),
 }
@@ -52,6 +57,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let run = match cli.command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(check) => check.run(),
+        Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
     };
     run.unwrap_or_else(|error| {

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Exit, logging};
-use crate::app::{App, AppError, Listeners};
+use crate::admin::LogLevelSwitch;
+use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
+use crate::config::reference_variables::remarks;
 use crate::config::settings::Settings;
 use crate::limiter::{Rule, RuleSet};
 
@@ -21,45 +24,53 @@ A rules file says which descriptors of which domain may have how many requests:
 Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
   tollgate serve rules.yaml";
 
-/// Serves until SIGTERM or SIGINT; a second one ends it at once.
+/// Serves until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reads the rules again.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
-    if settings.rules.is_none() {
+    if settings.rules_path().is_none() && !settings.force_start_without_initial_config {
         eprintln!("{EXPLANATION}");
         return Ok(Exit::Usage);
     }
-    logging::init(&settings);
+    let log_level = logging::init(&settings);
+    let set: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
+    for remark in remarks(set.iter().map(String::as_str)) {
+        tracing::warn!("{remark}");
+    }
     raise_descriptor_limit();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?
-        .block_on(serve(settings))
+        .block_on(serve(settings, log_level))
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<Exit> {
+async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
     let banner = banner(&listeners);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
-    let (asked_to_stop, stop) = tokio::sync::oneshot::channel();
+    let app = app.with_log_level(log_level);
+    let (reload, reloads) = mpsc::channel(1);
+    let (asked_to_stop, stop) = oneshot::channel();
     let mut asked_to_stop = Some(asked_to_stop);
-    let mut running = std::pin::pin!(app.run(banner, async {
+    let mut running = std::pin::pin!(app.run(banner, reloads, async {
         // It cannot be dropped unsent while this function runs.
         let _ = stop.await;
     }));
     loop {
         tokio::select! {
-            ended = &mut running => return match ended {
-                Ok(()) => Ok(Exit::Success),
-                Err(AppError::Rules(problems)) => {
-                    for problem in &problems {
-                        eprintln!("{problem}");
-                    }
-                    Ok(Exit::Failure)
-                }
-                Err(error) => Err(error.into()),
-            },
+            ended = &mut running => {
+                ended?;
+                return Ok(Exit::Success);
+            }
+            _ = hang_up.recv() => {
+                // One that waits already will do.
+                let _ = reload.try_send(());
+                continue;
+            }
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -97,9 +108,9 @@ fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
 
 /// A domain and descriptor that a rule matches.
 fn example(rule: &Rule) -> String {
-    let entries = rule.path.iter().map(|(key, value)| match value.as_str() {
-        "" => format!("{key}=x"),
-        value => format!("{key}={value}"),
+    let entries = rule.path.iter().map(|level| match level.value.as_str() {
+        "" => format!("{}=x", level.key),
+        value => format!("{}={value}", level.key),
     });
     format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
 }

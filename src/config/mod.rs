@@ -4,8 +4,10 @@
 //! (`yaml`), those into a [`RuleSet`](crate::limiter::RuleSet) or a list of every problem (`rules_file`), and which
 //! files there are is a matter of its own (`rules_path`).
 //!
-//! What it deliberately does not do: watch files, serve, print.
+//! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
 
+pub mod reference_variables;
+pub mod reload;
 pub mod rules_file;
 pub mod rules_path;
 pub mod settings;

@@ -1,16 +1,22 @@
-//! Which files a RULES argument names, and their texts.
+//! Which files hold the rules, and their texts.
 //!
-//! A file is itself; a directory is every regular file below it in the byte order of their paths, so that the order of
-//! rules never depends on the machine. Names that begin with a dot or `#` or end in `~` are what editors and Kubernetes
-//! leave beside the real thing (`..data`, `.swp`, backups) and are passed over.
+//! Two ways to say it. A path: a file is itself, a directory is every file below it. Or the reference's `RUNTIME_*`
+//! variables, with the meaning they have there: below `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`, what belongs to
+//! `RUNTIME_APPDIRECTORY`.
 //!
-//! What it deliberately does not do: parse, watch, or take half a directory. One file that cannot be read fails the
-//! whole.
+//! Files are read in the byte order of their paths, so that the order of rules never depends on the machine. Names that
+//! begin with a dot or `#` or end in `~` are what editors and Kubernetes leave beside the real thing and are passed over;
+//! `RUNTIME_IGNOREDOTFILES=false` takes dot files in, but never the `..data` of a ConfigMap, which would double every
+//! domain.
+//!
+//! What it deliberately does not do: parse, watch (`reload`), or take half a directory. One file that cannot be read
+//! fails the whole.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// How many files a directory may hold.
+/// How many files there may be.
 pub const FILES_MAX: usize = 10_000;
 
 /// How large one file may be, in bytes.
@@ -19,6 +25,23 @@ pub const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How deep directories may nest.
 const DIRECTORY_DEPTH_MAX: usize = 16;
 
+/// Where rules come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RulesPath {
+    /// A file, or a directory of them.
+    Path(PathBuf),
+    /// As the reference's variables say.
+    Runtime {
+        /// `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`.
+        directory: PathBuf,
+        /// `RUNTIME_APPDIRECTORY`: a file belongs to it when its path below `directory`, slashes as dots, begins with
+        /// this and a dot.
+        app_directory: String,
+        /// Whether names that begin with a dot are passed over.
+        ignore_dot_files: bool,
+    },
+}
+
 /// A rules file as read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Source {
@@ -26,6 +49,17 @@ pub struct Source {
     pub name: String,
     /// What stands in it.
     pub text: String,
+}
+
+/// A rules file as found: changes whenever the file does.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Found {
+    path: PathBuf,
+    bytes: u64,
+    /// Device and number: a rename puts another file in its place.
+    identity: (u64, u64),
+    /// When its content and its entry last changed: seconds and nanoseconds.
+    changed: [i64; 4],
 }
 
 /// Why the files could not be read.
@@ -61,53 +95,98 @@ pub enum ReadError {
     },
 }
 
-/// Reads every rules file that `path` names.
-///
-/// # Errors
-///
-/// When any of them cannot be read, or a bound is met.
-pub fn read(path: &Path) -> Result<Vec<Source>, ReadError> {
-    let metadata = fs::metadata(path).map_err(|error| ReadError::io(path, error))?;
-    if !metadata.is_dir() {
-        return Ok(vec![read_file(path, metadata.len())?]);
-    }
-    let mut files = Vec::new();
-    list(path, 0, &mut files)?;
-    if files.is_empty() {
-        return Err(ReadError::Empty {
-            path: path.display().to_string(),
-        });
-    }
-    files.sort_unstable_by(|(a, _), (b, _)| {
-        a.as_os_str()
-            .as_encoded_bytes()
-            .cmp(b.as_os_str().as_encoded_bytes())
-    });
-    files
-        .into_iter()
-        .map(|(file, bytes)| read_file(&file, bytes))
-        .collect()
+/// Which names count.
+#[derive(Clone, Copy)]
+struct Names {
+    dot_files: bool,
 }
 
-fn list(directory: &Path, depth: usize, files: &mut Vec<(PathBuf, u64)>) -> Result<(), ReadError> {
+// === impl RulesPath ===
+
+impl RulesPath {
+    /// The files there are, in order.
+    ///
+    /// # Errors
+    ///
+    /// When a directory cannot be read, or a bound is met.
+    pub fn list(&self) -> Result<Vec<Found>, ReadError> {
+        let (directory, names) = match self {
+            Self::Path(path) => (path, Names { dot_files: false }),
+            Self::Runtime {
+                directory,
+                ignore_dot_files,
+                ..
+            } => (
+                directory,
+                Names {
+                    dot_files: !ignore_dot_files,
+                },
+            ),
+        };
+        let metadata = fs::metadata(directory).map_err(|error| ReadError::io(directory, error))?;
+        if !metadata.is_dir() {
+            return Ok(vec![Found::new(directory.clone(), &metadata)]);
+        }
+        let mut files = Vec::new();
+        list(directory, names, 0, &mut files)?;
+        if let Self::Runtime {
+            directory,
+            app_directory,
+            ..
+        } = self
+        {
+            files.retain(|file| belongs(&file.path, directory, app_directory));
+        } else if files.is_empty() {
+            return Err(ReadError::Empty {
+                path: directory.display().to_string(),
+            });
+        }
+        let bytes = |file: &Found| file.path.as_os_str().as_encoded_bytes().to_vec();
+        files.sort_by_cached_key(bytes);
+        Ok(files)
+    }
+
+    /// Reads every file there is.
+    ///
+    /// # Errors
+    ///
+    /// When any of them cannot be read, or a bound is met.
+    pub fn read(&self) -> Result<Vec<Source>, ReadError> {
+        self.list()?.iter().map(Found::read).collect()
+    }
+}
+
+/// Whether the dotted path of a file below `directory` begins with `app_directory` and a dot.
+fn belongs(file: &Path, directory: &Path, app_directory: &str) -> bool {
+    let below = file.strip_prefix(directory).unwrap_or(file);
+    let parts: Vec<_> = below.iter().map(|part| part.to_string_lossy()).collect();
+    let dotted = parts.join(".");
+    let after = dotted.strip_prefix(&app_directory.replace('/', "."));
+    after.is_some_and(|after| after.starts_with('.'))
+}
+
+fn list(
+    directory: &Path,
+    names: Names,
+    depth: usize,
+    files: &mut Vec<Found>,
+) -> Result<(), ReadError> {
     if depth > DIRECTORY_DEPTH_MAX {
         let what = format!("directories nest deeper than {DIRECTORY_DEPTH_MAX} levels");
         return Err(ReadError::too_much(directory, what));
     }
     for entry in fs::read_dir(directory).map_err(|error| ReadError::io(directory, error))? {
         let entry = entry.map_err(|error| ReadError::io(directory, error))?;
-        let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        if name.starts_with(b".") || name.starts_with(b"#") || name.ends_with(b"~") {
+        if !names.count(entry.file_name().as_encoded_bytes()) {
             continue;
         }
         let path = entry.path();
         // Follows links: a ConfigMap's files are links.
         let metadata = fs::metadata(&path).map_err(|error| ReadError::io(&path, error))?;
         if metadata.is_dir() {
-            list(&path, depth.saturating_add(1), files)?;
+            list(&path, names, depth.saturating_add(1), files)?;
         } else if metadata.is_file() {
-            files.push((path, metadata.len()));
+            files.push(Found::new(path, &metadata));
         }
         if files.len() > FILES_MAX {
             let what = format!("more than {FILES_MAX} files");
@@ -117,16 +196,47 @@ fn list(directory: &Path, depth: usize, files: &mut Vec<(PathBuf, u64)>) -> Resu
     Ok(())
 }
 
-fn read_file(path: &Path, bytes: u64) -> Result<Source, ReadError> {
-    if bytes > FILE_BYTES_MAX {
-        let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
-        return Err(ReadError::too_much(path, what));
+// === impl Names ===
+
+impl Names {
+    fn count(self, name: &[u8]) -> bool {
+        let hidden = if self.dot_files {
+            name.starts_with(b"..")
+        } else {
+            name.starts_with(b".")
+        };
+        !hidden && !name.starts_with(b"#") && !name.ends_with(b"~")
     }
-    let bytes = fs::read(path).map_err(|error| ReadError::io(path, error))?;
-    let name = path.display().to_string();
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Source { name, text }),
-        Err(_) => Err(ReadError::NotText { path: name }),
+}
+
+// === impl Found ===
+
+impl Found {
+    fn new(path: PathBuf, metadata: &Metadata) -> Self {
+        Self {
+            path,
+            bytes: metadata.len(),
+            identity: (metadata.dev(), metadata.ino()),
+            changed: [
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+                metadata.ctime(),
+                metadata.ctime_nsec(),
+            ],
+        }
+    }
+
+    fn read(&self) -> Result<Source, ReadError> {
+        if self.bytes > FILE_BYTES_MAX {
+            let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
+            return Err(ReadError::too_much(&self.path, what));
+        }
+        let bytes = fs::read(&self.path).map_err(|error| ReadError::io(&self.path, error))?;
+        let name = self.path.display().to_string();
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Source { name, text }),
+            Err(_) => Err(ReadError::NotText { path: name }),
+        }
     }
 }
 

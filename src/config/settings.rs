@@ -9,14 +9,46 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::rules_file::Options;
+use super::rules_path::RulesPath;
 
 /// What `serve` was told.
 #[derive(Args, Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // switches are switches
 pub struct Settings {
     /// A rules file, or a directory of them
     #[arg(env = "TOLLGATE_RULES")]
     pub rules: Option<PathBuf>,
+
+    /// As the reference: where rules are when RULES is not given
+    #[arg(long, env = "RUNTIME_ROOT")]
+    pub runtime_root: Option<PathBuf>,
+
+    /// As the reference: the directory below RUNTIME_ROOT
+    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
+    pub runtime_subdirectory: String,
+
+    /// As the reference: the directory, or the beginning of file names, below that
+    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
+    pub runtime_appdirectory: String,
+
+    /// Whether names that begin with a dot are passed over
+    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    pub runtime_ignoredotfiles: bool,
+
+    /// Whether several files may hold rules of one domain
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub merge_domain_config: bool,
+
+    /// Whether to be ready before there are rules; requests are then answered with an error
+    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub force_start_without_initial_config: bool,
+
+    /// Whether rules without any domain count as none
+    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub healthy_with_at_least_one_config_loaded: bool,
 
     /// Address of the gRPC port
     #[arg(long, env = "GRPC_HOST", default_value = "0.0.0.0")]
@@ -54,10 +86,87 @@ pub struct Settings {
     #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = share)]
     pub near_limit_ratio: f32,
 
+    /// Whether requests over limit pass all the same, and are counted
+    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub shadow_mode: bool,
+
+    /// Whether every descriptor counts as a quota: a request is over limit when all of them are
+    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub quota_mode: bool,
+
+    /// Whether answers carry headers with limit, remaining and reset
+    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub limit_response_headers_enabled: bool,
+
+    /// The name of the header with the limit
+    #[arg(long, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name)]
+    pub limit_limit_header: String,
+
+    /// The name of the header with what is left
+    #[arg(long, env = "LIMIT_REMAINING_HEADER", default_value = "RateLimit-Remaining", value_parser = header_name)]
+    pub limit_remaining_header: String,
+
+    /// The name of the header with the seconds until reset
+    #[arg(long, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset", value_parser = header_name)]
+    pub limit_reset_header: String,
+
+    /// Whether answers carry the request and the metadata of rules as dynamic metadata
+    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub response_dynamic_metadata: bool,
+
+    /// Whether hits may be given back; if not, such a request only looks
+    #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    pub negative_hits: bool,
+
+    /// Whether limits that come with a request are obeyed; if not, the configured rule applies
+    #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    pub overrides: bool,
+
+    /// Whether /json answers
+    #[arg(long, env = "TOLLGATE_JSON", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    pub json: bool,
+
+    /// What to answer a request that passes a bound its caller can reach: an error would let it through
+    #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny")]
+    pub on_excess: Verdict,
+
+    /// How many descriptors a request may have
+    #[arg(long, env = "TOLLGATE_DESCRIPTORS_MAX", default_value_t = 128, value_parser = positive)]
+    pub descriptors_max: usize,
+
+    /// How many entries a descriptor may have
+    #[arg(long, env = "TOLLGATE_ENTRIES_MAX", default_value_t = 64, value_parser = positive)]
+    pub entries_max: usize,
+
+    /// How large a gRPC message may be
+    #[arg(long, env = "TOLLGATE_MESSAGE_SIZE_MAX", default_value = "1MiB", value_parser = size)]
+    pub message_size_max: usize,
+
+    /// How large the headers of a gRPC call may be; beyond it HTTP/2 refuses the call
+    #[arg(long, env = "TOLLGATE_HEADER_LIST_SIZE_MAX", default_value = "16KiB", value_parser = size)]
+    pub header_list_size_max: usize,
+
+    /// How many streams a connection may have open; Envoy opens up to 1,024 before it knows
+    #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub streams_max: u32,
+
+    /// How long a connection lives, give or take a tenth, before its caller is asked to come anew, so that connections
+    /// find new replicas
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration)]
+    pub grpc_max_connection_age: Duration,
+
+    /// How long after that it may finish what is under way
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration)]
+    pub grpc_max_connection_age_grace: Duration,
+
+    /// How often a silent connection is asked whether it is still there; it has 20 s to say so
+    #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration)]
+    pub keepalive_interval: Duration,
+
     /// What to answer when the store does not decide. Envoy takes every error as "let it through" unless its
     /// failure_mode_deny is set
     #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
-    pub on_overload: OnOverload,
+    pub on_overload: Verdict,
 
     /// How many partitions hold the buckets; twice the cores unless said
     #[arg(long, env = "TOLLGATE_PARTITIONS", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -81,17 +190,17 @@ pub struct Settings {
     pub http_connections_max: usize,
 
     /// How long to go on accepting after a stop was asked for, so that callers can turn away first
-    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", default_value = "3s", value_parser = duration)]
     pub drain_delay: Duration,
 
     /// How long to wait after that for requests under way
-    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", default_value = "5s", value_parser = duration)]
     pub drain_timeout: Duration,
 }
 
-/// What to answer when the store does not decide.
+/// What to answer when there is no decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum OnOverload {
+pub enum Verdict {
     /// A gRPC error: the caller's own setting decides
     Error,
     /// Pass
@@ -136,10 +245,81 @@ fn share(text: &str) -> Result<f32, String> {
     }
 }
 
+/// A truth value in the spellings that the reference reads.
+pub(crate) fn truth(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("give true or false".to_owned()),
+    }
+}
+
+/// A length of time such as `5s`, `1h30m` or `150us`; a bare 0 as the reference allows it.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text)
+        .map_err(|_| "give a number and a unit, such as 5s or 1h30m".to_owned())
+}
+
+/// A size such as `64KiB`, `8MiB` or plain bytes.
+fn size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text.get(digits.len()..).unwrap_or_default().trim();
+    let factor = match unit {
+        "" | "B" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        _ => None,
+    };
+    let amount = digits.parse::<usize>().ok().filter(|amount| *amount > 0);
+    let bytes = amount
+        .zip(factor)
+        .and_then(|(amount, factor)| amount.checked_mul(factor));
+    bytes
+        .filter(|bytes| u32::try_from(*bytes).is_ok())
+        .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
+}
+
+/// The name of an HTTP header.
+fn header_name(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || !text.bytes().all(allowed) {
+        return Err("give the name of a header, such as RateLimit-Limit".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("give a whole number of at least 1".to_owned()),
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Where the rules are: RULES, or else the reference's variables; none when neither is given.
+    pub fn rules_path(&self) -> Option<RulesPath> {
+        if let Some(rules) = &self.rules {
+            return Some(RulesPath::Path(rules.clone()));
+        }
+        let root = self.runtime_root.as_ref()?;
+        Some(RulesPath::Runtime {
+            directory: root.join(&self.runtime_subdirectory),
+            app_directory: self.runtime_appdirectory.clone(),
+            ignore_dot_files: self.runtime_ignoredotfiles,
+        })
+    }
+
+    /// How rules files go together.
+    pub fn rules_options(&self) -> Options {
+        Options {
+            merge_domains: self.merge_domain_config,
+        }
     }
 }
 

@@ -205,6 +205,45 @@ impl Node {
     }
 }
 
+impl Node {
+    /// A number with a fraction or an exponent in YAML 1.1's spellings, or one that is none.
+    pub(super) fn float(&self) -> Option<f64> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        let unsigned = text.trim_start_matches(['-', '+']);
+        match unsigned {
+            ".inf" | ".Inf" | ".INF" => Some(f64::INFINITY),
+            ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
+            _ => {
+                let numeric = unsigned
+                    .starts_with(|first: char| first.is_ascii_digit() || first == '.')
+                    && unsigned.contains(|c: char| c.is_ascii_digit())
+                    && unsigned
+                        .chars()
+                        .all(|c| c.is_ascii_digit() || "._eE+-".contains(c));
+                let parsed = text.replace('_', "").parse::<f64>();
+                parsed.ok().filter(|_| numeric && self.integer().is_none())
+            }
+        }
+    }
+
+    /// Any number, as protobuf's Struct holds it.
+    pub(super) fn number(&self) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss)] // that is what a Struct does to it
+        let whole = self.integer().map(|number| number as f64);
+        whole.or_else(|| self.float())
+    }
+
+    /// Whether this scalar is text, and not a number, a truth or nothing written without quotes.
+    pub(super) fn is_text(&self) -> bool {
+        self.text().is_some()
+            && !self.is_null()
+            && self.boolean().is_none()
+            && self.number().is_none()
+    }
+}
+
 // === impl Open ===
 
 impl Open {

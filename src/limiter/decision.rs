@@ -41,11 +41,23 @@ pub struct Status<'r> {
     pub until_us: Option<u64>,
 }
 
+/// What applies to every rule of a service.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Modes {
+    /// Requests over limit pass and are counted; statuses tell the truth.
+    pub shadow: bool,
+    /// Every descriptor counts as a quota, those without a limit too.
+    pub quota: bool,
+}
+
 /// The answer for a whole request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision<'r> {
-    /// Over limit if any status is.
+    /// What is to be done. Over limit when any status is; where there are quotas, when any other status is or all
+    /// quotas are.
     pub code: Code,
+    /// It would be over limit, were it not for [`Modes::shadow`].
+    pub shadowed: bool,
     /// One a descriptor, in the order asked.
     pub statuses: Vec<Status<'r>>,
 }
@@ -74,17 +86,17 @@ const OVERLOADED_RETRY_US: u64 = 1_000_000;
 
 impl<'r> Plan<'r> {
     /// The decision, given one outcome a check in the order of [`Plan::checks`]. Outcomes that are missing pass.
-    pub fn conclude(&self, outcomes: &[Outcome]) -> Decision<'r> {
+    pub fn conclude(&self, outcomes: &[Outcome], modes: Modes) -> Decision<'r> {
         let mut outcomes = outcomes.iter();
-        self.statuses(|check, subject| match outcomes.next() {
+        self.decide(modes, |check, subject| match outcomes.next() {
             None => Status::pass(),
             Some(outcome) => Status::of(check, subject, outcome),
         })
     }
 
     /// The decision when the store could not be asked and a setting says what that means.
-    pub fn conclude_unasked(&self, code: Code) -> Decision<'r> {
-        self.statuses(|check, subject| match code {
+    pub fn conclude_unasked(&self, code: Code, modes: Modes) -> Decision<'r> {
+        self.decide(modes, |check, subject| match code {
             Code::OverLimit if !subject.shadow_mode() && matches!(check.hits, Hits::Take(_)) => {
                 Status {
                     code,
@@ -97,22 +109,39 @@ impl<'r> Plan<'r> {
         })
     }
 
-    fn statuses(&self, mut status: impl FnMut(&Check, &Subject<'r>) -> Status<'r>) -> Decision<'r> {
-        let statuses: Vec<Status<'r>> = self
-            .lines
-            .iter()
-            .map(|line| match line {
-                Line::Pass => Status::pass(),
-                Line::Unlimited => Status {
-                    remaining: u32::MAX,
-                    ..Status::pass()
-                },
-                Line::Check { check, subject } => status(check, subject),
-            })
-            .collect();
-        let over = statuses.iter().any(|status| status.code == Code::OverLimit);
+    fn decide(
+        &self,
+        modes: Modes,
+        mut status: impl FnMut(&Check, Subject<'r>) -> Status<'r>,
+    ) -> Decision<'r> {
+        let mut statuses = Vec::with_capacity(self.lines.len());
+        let (mut over, mut quotas, mut quotas_over) = (false, 0_usize, 0_usize);
+        for line in &self.lines {
+            let (status, quota) = match line {
+                Line::Pass => (Status::pass(), modes.quota),
+                // Takes no part, and is never over.
+                Line::Unlimited => (Status::unlimited(), false),
+                Line::Check { check, subject, .. } => {
+                    (status(check, *subject), modes.quota || subject.quota_mode())
+                }
+            };
+            let status_over = status.code == Code::OverLimit;
+            if quota {
+                quotas = quotas.saturating_add(1);
+                quotas_over = quotas_over.saturating_add(usize::from(status_over));
+            } else {
+                over |= status_over;
+            }
+            statuses.push(status);
+        }
+        over |= quotas > 0 && quotas_over == quotas;
         Decision {
-            code: if over { Code::OverLimit } else { Code::Ok },
+            code: if over && !modes.shadow {
+                Code::OverLimit
+            } else {
+                Code::Ok
+            },
+            shadowed: over && modes.shadow,
             statuses,
         }
     }
@@ -122,18 +151,26 @@ impl<'r> Plan<'r> {
 
 impl<'r> Subject<'r> {
     /// Whether it is counted and never enforced.
-    pub fn shadow_mode(&self) -> bool {
+    pub fn shadow_mode(self) -> bool {
         match self {
             Self::Rule(rule) => rule.shadow_mode,
-            Self::Override { .. } => false,
+            Self::Override => false,
         }
     }
 
-    fn current_limit(&self, check: &Check) -> CurrentLimit<'r> {
+    /// Whether it is one of several ways to pass.
+    pub fn quota_mode(self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.quota_mode,
+            Self::Override => false,
+        }
+    }
+
+    fn current_limit(self, check: &Check) -> CurrentLimit<'r> {
         CurrentLimit {
             name: match self {
                 Self::Rule(rule) => &rule.name,
-                Self::Override { .. } => "",
+                Self::Override => "",
             },
             limit: check.limit,
         }
@@ -152,7 +189,14 @@ impl<'r> Status<'r> {
         }
     }
 
-    fn of(check: &Check, subject: &Subject<'r>, outcome: &Outcome) -> Self {
+    fn unlimited() -> Self {
+        Self {
+            remaining: u32::MAX,
+            ..Self::pass()
+        }
+    }
+
+    fn of(check: &Check, subject: Subject<'r>, outcome: &Outcome) -> Self {
         let over = !outcome.allowed;
         let code = if over && !subject.shadow_mode() {
             Code::OverLimit
@@ -167,9 +211,11 @@ impl<'r> Status<'r> {
             } else {
                 u32::try_from(outcome.remaining).unwrap_or(u32::MAX)
             },
-            until_us: Some(match (code, outcome.retry_us) {
-                (Code::OverLimit, Some(retry_us)) => retry_us,
-                _ => outcome.reset_us,
+            until_us: Some(match (code, outcome.retry_us, outcome.reset_us) {
+                (Code::OverLimit, Some(retry_us), _) => retry_us,
+                // Never, and nothing to wait for either: "try again in 0 s" would be asked again and again.
+                (Code::OverLimit, None, 0) => check.limit.window().as_us(),
+                (_, _, reset_us) => reset_us,
             }),
         }
     }

@@ -67,6 +67,20 @@ struct Head {
     limit: Option<Override>,
 }
 
+// === impl Entry ===
+
+impl Entry<'_> {
+    /// `key_value`, or `key` beside an empty value: for people and labels. What is not UTF-8 is replaced.
+    pub fn label(&self) -> String {
+        let key = String::from_utf8_lossy(self.key);
+        if self.value.is_empty() {
+            key.into_owned()
+        } else {
+            format!("{key}_{}", String::from_utf8_lossy(self.value))
+        }
+    }
+}
+
 // === impl Hits ===
 
 impl Hits {

@@ -13,6 +13,7 @@
 use super::algorithm::Algorithm;
 use super::descriptor::Entry;
 use super::limit::Limit;
+use super::rule::Rule;
 
 /// A keyed 128-bit hash of a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -47,10 +48,8 @@ pub struct Identity<'i> {
     pub algorithm: &'static dyn Algorithm,
     /// Of which the window counts; a change of the number of requests keeps the bucket.
     pub limit: &'i Limit,
-    /// The limit's name, often empty.
-    pub name: &'i str,
-    /// Whether the limit came with the request.
-    pub is_override: bool,
+    /// The rule whose limit it is; none when the limit came with the request.
+    pub rule: Option<&'i Rule>,
 }
 
 // === impl Identity ===
@@ -59,17 +58,37 @@ impl Identity<'_> {
     /// The key of the bucket.
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
-        digest.write(&[u8::from(self.is_override)]);
+        digest.write(&[u8::from(self.rule.is_none())]);
         digest.write(&self.limit.window().as_us().to_le_bytes());
         text(&mut digest, self.algorithm.name().as_bytes());
-        text(&mut digest, self.name.as_bytes());
+        text(
+            &mut digest,
+            self.rule.map_or("", |rule| &rule.name).as_bytes(),
+        );
         text(&mut digest, self.domain);
-        for entry in self.entries {
+        for (level, entry) in self.entries.iter().enumerate() {
+            let shared = self.rule.and_then(|rule| rule.shared_value(level));
             text(&mut digest, entry.key);
-            text(&mut digest, entry.value);
+            text(&mut digest, shared.unwrap_or(entry.value));
         }
         Key(digest.finish())
     }
+}
+
+/// Tells one set of labels that depend on the request from another.
+pub fn label_key(rule: &Rule, entries: &[Entry<'_>], hasher: &impl KeyHasher) -> Key {
+    let mut digest = hasher.start();
+    // Where the rule stands says the rest of the labels, and how many values follow.
+    text(&mut digest, rule.domain.as_bytes());
+    digest.write(&(rule.path.len() as u64).to_le_bytes());
+    for level in &rule.path {
+        text(&mut digest, level.key.as_bytes());
+        text(&mut digest, level.value.as_bytes());
+    }
+    for value in rule.label_values(entries) {
+        text(&mut digest, value);
+    }
+    Key(digest.finish())
 }
 
 fn text(digest: &mut impl Digest, text: &[u8]) {

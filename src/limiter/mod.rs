@@ -35,10 +35,10 @@ pub mod plan;
 pub mod decision;
 
 pub use algorithm::{ALGORITHMS, Algorithm, Outcome, State};
-pub use decision::{Code, CurrentLimit, Decision, Status, Tally};
+pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
 pub use limit::{Limit, LimitError, Rate, Unit, Window};
 pub use plan::{Check, Line, Plan, Subject};
-pub use rule::{Allowance, Match, Rule, RuleSet};
+pub use rule::{Allowance, How, Level, Match, Rule, RuleSet, Step, Value};
 pub use timestamp::Timestamp;

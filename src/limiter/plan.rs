@@ -32,12 +32,14 @@ pub enum Line<'r> {
     Pass,
     /// A rule says unlimited.
     Unlimited,
-    /// The next check not yet spoken for decides.
+    /// The next outcome not yet spoken for decides.
     Check {
         /// What was asked.
         check: Check,
         /// On whose behalf.
         subject: Subject<'r>,
+        /// Its position among the request's descriptors.
+        descriptor: usize,
     },
 }
 
@@ -46,11 +48,8 @@ pub enum Line<'r> {
 pub enum Subject<'r> {
     /// A configured rule's.
     Rule(&'r Rule),
-    /// The request's own, at this position among its descriptors.
-    Override {
-        /// Which descriptor brought it.
-        descriptor: usize,
-    },
+    /// The request's own.
+    Override,
 }
 
 /// A whole request, ready to be asked.
@@ -58,6 +57,8 @@ pub enum Subject<'r> {
 pub struct Plan<'r> {
     /// One a descriptor, in the order sent.
     pub lines: Vec<Line<'r>>,
+    /// The rule that each descriptor matched, enforced or not, in the order sent.
+    pub matched: Vec<Option<&'r Rule>>,
     /// Whether there are rules for the request's domain at all.
     pub domain_known: bool,
     /// How many overrides had no usable unit and were not obeyed.
@@ -72,11 +73,13 @@ impl<'r> Plan<'r> {
         let domain_known = rules.knows(request.domain);
         let mut plan = Self {
             lines: Vec::with_capacity(request.len()),
+            matched: Vec::with_capacity(request.len()),
             domain_known,
             overrides_not_obeyed: 0,
         };
         if !domain_known {
             plan.lines.resize(request.len(), Line::Pass);
+            plan.matched.resize(request.len(), None);
             return plan;
         }
         let mut replaces = false;
@@ -87,9 +90,10 @@ impl<'r> Plan<'r> {
             let (line, rule) = line(rules, request.domain, position, &descriptor, hasher);
             replaces |= rule.is_some_and(|rule| !rule.replaces.is_empty());
             plan.lines.push(line);
+            plan.matched.push(rule);
         }
         if replaces {
-            plan.drop_replaced(rules, request);
+            plan.drop_replaced();
         }
         plan
     }
@@ -106,25 +110,17 @@ impl<'r> Plan<'r> {
     }
 
     /// Rules whose name another matched rule replaces are not counted.
-    fn drop_replaced(&mut self, rules: &'r RuleSet, request: &Request<'_>) {
-        let matched: Vec<&Rule> = request
-            .descriptors()
-            .filter(|descriptor| !matches!(descriptor.limit, Some(Override::Limit(_))))
-            .filter_map(
-                |descriptor| match rules.find(request.domain, descriptor.entries) {
-                    Match::Rule(rule) => Some(rule),
-                    Match::None | Match::UnknownDomain => None,
-                },
-            )
-            .collect();
+    fn drop_replaced(&mut self) {
+        let replaced = |rule: &Rule| {
+            let mut matched = self.matched.iter().flatten();
+            matched.any(|other| other.index != rule.index && other.replaces.contains(&rule.name))
+        };
         for line in &mut self.lines {
             if let Line::Check {
                 subject: Subject::Rule(rule),
                 ..
             } = line
-                && matched
-                    .iter()
-                    .any(|other| other.replaces.contains(&rule.name))
+                && replaced(rule)
             {
                 *line = Line::Pass;
             }
@@ -141,12 +137,12 @@ fn line<'r>(
     hasher: &impl KeyHasher,
 ) -> (Line<'r>, Option<&'r Rule>) {
     let (limit, algorithm, subject, rule) = match descriptor.limit {
-        Some(Override::Limit(limit)) => {
-            let subject = Subject::Override {
-                descriptor: position,
-            };
-            (limit, &FixedWindow as &dyn Algorithm, subject, None)
-        }
+        Some(Override::Limit(limit)) => (
+            limit,
+            &FixedWindow as &dyn Algorithm,
+            Subject::Override,
+            None,
+        ),
         Some(Override::NotObeyed) | None => match rules.find(domain, descriptor.entries) {
             Match::UnknownDomain | Match::None => return (Line::Pass, None),
             Match::Rule(rule) => match rule.allowance {
@@ -162,8 +158,7 @@ fn line<'r>(
         entries: descriptor.entries,
         algorithm,
         limit: &limit,
-        name: rule.map_or("", |rule| rule.name.as_str()),
-        is_override: rule.is_none(),
+        rule,
     };
     let check = Check {
         key: identity.key(hasher),
@@ -171,5 +166,10 @@ fn line<'r>(
         algorithm,
         hits: descriptor.hits,
     };
-    (Line::Check { check, subject }, rule)
+    let line = Line::Check {
+        check,
+        subject,
+        descriptor: position,
+    };
+    (line, rule)
 }

@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
 
 use super::algorithm::Algorithm;
 use super::descriptor::Entry;
@@ -34,14 +35,43 @@ pub enum Allowance {
     },
 }
 
+/// One level of the tree, as configured.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Level {
+    /// The key, or a pattern for it.
+    pub key: String,
+    /// The value, or a pattern for it; empty stands for any value.
+    pub value: String,
+    /// All values that match the pattern share one bucket and one label: the pattern's.
+    pub share_threshold: bool,
+    /// The value as it came stands in the metric's label.
+    pub value_to_metric: bool,
+}
+
+/// Free-form values that go back to the caller with a rule's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// True or false.
+    Boolean(bool),
+    /// A number.
+    Number(f64),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Value>),
+    /// Values by name, in the order written.
+    Map(Vec<(String, Value)>),
+}
+
 /// One configured limit.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The domain it is configured in.
     pub domain: String,
-    /// The key and value of each level, outermost first, as configured: an empty value stands for any. For people and
-    /// labels; matching has its own tree.
-    pub path: Vec<(String, String)>,
+    /// The levels that lead to it, outermost first, shared with its neighbours. Matching has its own tree.
+    pub path: Vec<Arc<Level>>,
     /// The label by which other rules replace this one, and which goes out with its status. May be empty.
     pub name: String,
     /// What it allows.
@@ -50,6 +80,12 @@ pub struct Rule {
     pub replaces: Vec<String>,
     /// Counted and measured, never enforced.
     pub shadow_mode: bool,
+    /// One of several ways to pass: quotas refuse only when all of them do.
+    pub quota_mode: bool,
+    /// Its metric's labels hold every value as it came.
+    pub detailed_metric: bool,
+    /// What goes back to the caller when the descriptor passed; [`Value::Map`] or nothing.
+    pub metadata: Option<Value>,
     /// Its position in [`RuleSet::rules`].
     pub index: usize,
 }
@@ -57,13 +93,13 @@ pub struct Rule {
 /// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    domains: HashMap<Vec<u8>, Level>,
+    domains: HashMap<Vec<u8>, Siblings>,
     nodes: Vec<Node>,
     rules: Vec<Rule>,
 }
 
 /// Where a descriptor led.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Match<'r> {
     /// No rules at all for this domain.
     UnknownDomain,
@@ -75,7 +111,7 @@ pub enum Match<'r> {
 
 /// What may follow one node, or what stands at the root of a domain.
 #[derive(Clone, Debug, Default)]
-pub struct Level {
+struct Siblings {
     keys: HashMap<Vec<u8>, Values>,
     patterns: Vec<(KeyValuePattern, NodeIndex)>,
 }
@@ -89,14 +125,41 @@ struct Values {
 #[derive(Clone, Debug, Default)]
 struct Node {
     rule: Option<usize>,
-    children: Level,
+    children: Siblings,
 }
 
 type NodeIndex = usize;
 
+/// How many names a [`Step`] lists.
+const NAMES_SHOWN_MAX: usize = 10;
+
+/// How an entry was matched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum How<'r> {
+    /// Key and value are configured.
+    Exact,
+    /// This pattern is configured, and is the first that fits.
+    Pattern(&'r str),
+    /// The key is configured without a value.
+    Default,
+}
+
+/// One step of [`RuleSet::trace`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Step<'r> {
+    /// How this entry was matched; none when nothing fits.
+    pub found: Option<How<'r>>,
+    /// Values configured here for the entry's key, or, when the key is unknown, keys; some of them.
+    pub instead: Vec<String>,
+    /// Whether the level reached has a limit of its own.
+    pub has_rule: bool,
+}
+
 /// A key and value of which at least one holds a `*`. No value: any value.
 #[derive(Clone, Debug)]
 struct KeyValuePattern {
+    /// As configured, for people.
+    text: String,
     key: Pattern,
     value: Option<Pattern>,
 }
@@ -117,18 +180,46 @@ pub enum Parent<'d> {
     Node(usize),
 }
 
+// === impl Level ===
+
+impl Level {
+    /// `key` or `key_value`, as configured.
+    pub fn label(&self) -> String {
+        joined(&self.key, &self.value)
+    }
+}
+
+/// `key_value`, or `key` beside an empty value.
+fn joined(key: &str, value: &str) -> String {
+    if value.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{key}_{value}")
+    }
+}
+
 // === impl Rule ===
 
 impl Rule {
-    /// `key` or `key_value` of each level, outermost first: what its metrics are labelled with.
+    /// A rule at the end of `path` that says nothing yet.
+    pub fn at(domain: &str, path: Vec<Arc<Level>>) -> Self {
+        Self {
+            domain: domain.to_owned(),
+            path,
+            name: String::new(),
+            allowance: Allowance::Unlimited,
+            replaces: Vec::new(),
+            shadow_mode: false,
+            quota_mode: false,
+            detailed_metric: false,
+            metadata: None,
+            index: 0,
+        }
+    }
+
+    /// The label of each level, outermost first, as configured.
     pub fn labels(&self) -> Vec<String> {
-        self.path
-            .iter()
-            .map(|(key, value)| match value.as_str() {
-                "" => key.clone(),
-                value => format!("{key}_{value}"),
-            })
-            .collect()
+        self.path.iter().map(|level| level.label()).collect()
     }
 
     /// Where it stands, for people: the domain and its labels, joined by dots.
@@ -136,6 +227,42 @@ impl Rule {
         let mut names = vec![self.domain.clone()];
         names.extend(self.labels());
         names.join(".")
+    }
+
+    /// Whether its metric's labels depend on the request.
+    pub fn has_request_labels(&self) -> bool {
+        self.detailed_metric || self.path.iter().any(|level| self.label_has_value(level))
+    }
+
+    /// Whether a level's label holds the value as it came.
+    fn label_has_value(&self, level: &Level) -> bool {
+        (self.detailed_metric || level.value_to_metric) && !level.share_threshold
+    }
+
+    /// The labels of its metric for a descriptor that it matched.
+    pub fn request_labels(&self, entries: &[Entry<'_>]) -> Vec<String> {
+        let labels = self.path.iter().zip(entries).map(|(level, entry)| {
+            if self.label_has_value(level) {
+                entry.label()
+            } else {
+                level.label()
+            }
+        });
+        labels.collect()
+    }
+
+    /// What tells one set of [`Rule::request_labels`] from another: the values that stand in them.
+    pub fn label_values<'e>(&self, entries: &'e [Entry<'e>]) -> impl Iterator<Item = &'e [u8]> {
+        let pairs = self.path.iter().zip(entries);
+        pairs
+            .filter(|(level, _)| self.label_has_value(level))
+            .flat_map(|(_, entry)| [entry.key, entry.value])
+    }
+
+    /// The value that stands for the one sent at this level in a bucket's identity, where all that match share one.
+    pub fn shared_value(&self, level: usize) -> Option<&[u8]> {
+        let level = self.path.get(level)?;
+        level.share_threshold.then_some(level.value.as_bytes())
     }
 }
 
@@ -147,7 +274,7 @@ impl RuleSet {
         match self.domains.entry(domain.as_bytes().to_vec()) {
             Slot::Occupied(_) => false,
             Slot::Vacant(slot) => {
-                slot.insert(Level::default());
+                slot.insert(Siblings::default());
                 true
             }
         }
@@ -186,9 +313,40 @@ impl RuleSet {
         self.domains.len()
     }
 
+    /// The names of the known domains, sorted.
+    pub fn domains(&self) -> Vec<String> {
+        let text = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
+        let mut names: Vec<_> = self.domains.keys().map(text).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Whether `domain` is known.
     pub fn knows(&self, domain: &[u8]) -> bool {
         self.domains.contains_key(domain)
+    }
+
+    /// How a descriptor finds its rule, step by step: for people.
+    pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<Step<'r>> {
+        let Some(mut siblings) = self.domains.get(domain) else {
+            return Vec::new();
+        };
+        let mut steps = Vec::new();
+        for entry in entries {
+            let found = siblings.find(entry);
+            steps.push(Step {
+                found: found.map(|(how, _)| how),
+                instead: siblings.names(entry.key),
+                has_rule: found.is_some_and(|(_, node)| {
+                    self.nodes.get(node).is_some_and(|node| node.rule.is_some())
+                }),
+            });
+            let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
+                break;
+            };
+            siblings = &node.children;
+        }
+        steps
     }
 
     /// The rule for a descriptor.
@@ -198,7 +356,8 @@ impl RuleSet {
         };
         let mut reached = None;
         for entry in entries {
-            let Some(node) = level.find(entry).and_then(|node| self.nodes.get(node)) else {
+            let found = level.find(entry);
+            let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
                 return Match::None;
             };
             reached = Some(node);
@@ -210,9 +369,9 @@ impl RuleSet {
     }
 }
 
-// === impl Level ===
+// === impl Siblings ===
 
-impl Level {
+impl Siblings {
     fn add(&mut self, key: &str, value: &str, node: NodeIndex) -> bool {
         let values = self.keys.entry(key.as_bytes().to_vec()).or_default();
         if value.is_empty() {
@@ -228,6 +387,7 @@ impl Level {
         }
         if key.contains('*') || value.contains('*') {
             let pattern = KeyValuePattern {
+                text: joined(key, value),
                 key: Pattern::new(key),
                 value: (!value.is_empty()).then(|| Pattern::new(value)),
             };
@@ -236,19 +396,29 @@ impl Level {
         true
     }
 
-    fn find(&self, entry: &Entry<'_>) -> Option<NodeIndex> {
+    fn find(&self, entry: &Entry<'_>) -> Option<(How<'_>, NodeIndex)> {
         let values = self.keys.get(entry.key);
         if let Some(node) = values.and_then(|values| values.exact.get(entry.value)) {
-            return Some(*node);
+            return Some((How::Exact, *node));
         }
-        if let Some((_, node)) = self
-            .patterns
-            .iter()
-            .find(|(pattern, _)| pattern.matches(entry))
-        {
-            return Some(*node);
+        let mut patterns = self.patterns.iter();
+        if let Some((pattern, node)) = patterns.find(|(pattern, _)| pattern.matches(entry)) {
+            return Some((How::Pattern(&pattern.text), *node));
         }
-        values.and_then(|values| values.default)
+        let default = values.and_then(|values| values.default);
+        default.map(|node| (How::Default, node))
+    }
+
+    /// What a caller could have sent here: values of this key, or else the keys there are; some of them, sorted.
+    fn names(&self, key: &[u8]) -> Vec<String> {
+        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        let mut names: Vec<String> = match self.keys.get(key) {
+            Some(values) => values.exact.keys().map(text).collect(),
+            None => self.keys.keys().map(text).collect(),
+        };
+        names.sort_unstable();
+        names.truncate(NAMES_SHOWN_MAX);
+        names
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+use crate::config::reload::Change;
 use crate::limiter::RuleSet;
 use crate::metrics::{Metrics, RuleCounters};
 
@@ -22,12 +23,16 @@ pub struct Generation {
     pub counters: RuleCounters,
     /// Counted from 1.
     pub number: i64,
+    /// The same for the same files, on every replica; 48 bits.
+    pub hash: u64,
 }
 
 /// Where the present generation is found. None before the first.
 #[derive(Debug)]
 pub struct Generations {
     present: ArcSwapOption<Generation>,
+    /// Why the newest rules were not taken; none when they were.
+    refused: ArcSwapOption<String>,
     metrics: Arc<Metrics>,
 }
 
@@ -38,6 +43,7 @@ impl Generations {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             present: ArcSwapOption::empty(),
+            refused: ArcSwapOption::empty(),
             metrics,
         }
     }
@@ -53,7 +59,7 @@ impl Generations {
     }
 
     /// Makes `rules` the present ones, for requests that come from now on.
-    pub fn publish(&self, rules: RuleSet) {
+    fn publish(&self, rules: RuleSet, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
         // Publishing is rare and done by one task; two at once would only count the same number twice.
         let number = self.metrics.rules_generation.get().saturating_add(1);
@@ -61,8 +67,48 @@ impl Generations {
             rules,
             counters,
             number,
+            hash,
         })));
+        self.refused.store(None);
         self.metrics.rules_generation.set(number);
+        self.metrics
+            .rules_hash
+            .set(i64::try_from(hash).unwrap_or_default());
         self.metrics.config_load_success.inc();
+    }
+
+    /// Takes what came of a change, or refuses it; either way says so once.
+    pub fn take(&self, change: Option<Change>) {
+        match change {
+            None => {}
+            Some(Ok(rules)) => {
+                for warning in &rules.loaded.warnings {
+                    tracing::warn!("{warning}");
+                }
+                let limits = rules.loaded.rules.rules().len();
+                self.publish(rules.loaded.rules, rules.hash);
+                tracing::info!(limits, hash = rules.hash, "rules taken");
+            }
+            Some(Err(error)) => {
+                let kept = if self.any() {
+                    "the rules in use stay"
+                } else {
+                    "there are none in use; waiting for good ones"
+                };
+                tracing::error!("rules not taken, {kept}:\n{error}");
+                self.refuse(error.to_string());
+            }
+        }
+    }
+
+    /// Counts rules that were not taken and keeps the reason for those who ask. The present ones stay.
+    fn refuse(&self, why: String) {
+        self.refused.store(Some(Arc::new(why)));
+        self.metrics.config_load_error.inc();
+    }
+
+    /// Why the newest rules were not taken.
+    pub fn refused(&self) -> Option<Arc<String>> {
+        self.refused.load_full()
     }
 }

@@ -8,13 +8,16 @@
 use std::sync::Arc;
 
 use super::generation::{Generation, Generations};
+use super::headers::Headers;
+use super::metadata::dynamic_metadata;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::wire;
+use super::wire::{self, Obeyed};
 use crate::clock::Clock;
-use crate::config::settings::OnOverload;
+use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
-use crate::limiter::{Check, Code, Decision, Entry, Line, Outcome, Plan, Request, Subject, Tally};
-use crate::metrics::{LimitCounters, Metrics};
+use crate::limiter::key::label_key;
+use crate::limiter::{Code, Decision, Entry, Line, Modes, Outcome, Plan, Request, Subject, Tally};
+use crate::metrics::Metrics;
 use crate::store::{Deadline, Store, StoreError};
 
 /// Decides requests. One for the whole process, shared by every door.
@@ -24,8 +27,20 @@ pub struct RateLimit {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     hash: KeyedHash,
-    on_overload: OnOverload,
+    answering: Answering,
+}
+
+/// How requests are answered, as the settings say.
+struct Answering {
+    obeyed: Obeyed,
+    modes: Modes,
     near_limit_ratio: f32,
+    on_overload: Verdict,
+    on_excess: Verdict,
+    descriptors_max: usize,
+    entries_max: usize,
+    headers: Option<Headers>,
+    dynamic_metadata: bool,
 }
 
 /// What a [`RateLimit`] is made of.
@@ -40,10 +55,6 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What buckets are found by.
     pub hash: KeyedHash,
-    /// What to answer when the store does not decide.
-    pub on_overload: OnOverload,
-    /// From which share of a limit on hits count as near it.
-    pub near_limit_ratio: f32,
 }
 
 /// Why there is no answer. The sentences are the reference's where it has one.
@@ -55,6 +66,18 @@ pub enum Unanswered {
     /// The request has no descriptor.
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
+    /// The request has more descriptors than it may, and the setting says that is an error.
+    #[error("a request may have {max} descriptors; raise --descriptors-max")]
+    TooManyDescriptors {
+        /// How many it may have.
+        max: usize,
+    },
+    /// A descriptor has more entries than it may, and the setting says that is an error.
+    #[error("a descriptor may have {max} entries; raise --entries-max")]
+    TooManyEntries {
+        /// How many it may have.
+        max: usize,
+    },
     /// No rules were ever loaded.
     #[error("no rate limit configuration loaded")]
     NoRules,
@@ -66,16 +89,14 @@ pub enum Unanswered {
 // === impl RateLimit ===
 
 impl RateLimit {
-    /// A service of these parts.
-    pub fn new(parts: Parts) -> Self {
+    /// A service of these parts that answers as the settings say.
+    pub fn new(parts: Parts, settings: &Settings) -> Self {
         let Parts {
             generations,
             store,
             clock,
             metrics,
             hash,
-            on_overload,
-            near_limit_ratio,
         } = parts;
         Self {
             generations,
@@ -83,8 +104,7 @@ impl RateLimit {
             clock,
             metrics,
             hash,
-            on_overload,
-            near_limit_ratio,
+            answering: Answering::new(settings),
         }
     }
 
@@ -117,19 +137,23 @@ impl RateLimit {
         message: &RateLimitRequest,
         timeout_us: Option<u64>,
     ) -> Result<RateLimitResponse, Unanswered> {
-        let request = wire::decode(message);
-        if request.domain.is_empty() {
+        if message.domain.is_empty() {
             return Err(Unanswered::EmptyDomain);
         }
-        if request.is_empty() {
+        if message.descriptors.is_empty() {
             return Err(Unanswered::NoDescriptors);
         }
+        if let Some(excess) = self.excess(message) {
+            return excess_answer(self.answering.on_excess).ok_or(excess);
+        }
+        let answering = &self.answering;
+        let request = wire::decode(message, answering.obeyed);
         let generation = self.generations.present().ok_or(Unanswered::NoRules)?;
         let plan = Plan::new(&generation.rules, &request, &self.hash);
         self.count_plan(&request, &plan);
         let checks = plan.checks();
         let decision = if checks.is_empty() {
-            plan.conclude(&[])
+            plan.conclude(&[], answering.modes)
         } else {
             let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
                 Deadline::within_us(&*self.clock, timeout_us)
@@ -137,16 +161,41 @@ impl RateLimit {
             match self.store.apply(checks, deadline).await {
                 Ok(outcomes) => {
                     self.count_outcomes(&generation, &request, &plan, &outcomes);
-                    plan.conclude(&outcomes)
+                    plan.conclude(&outcomes, answering.modes)
                 }
                 Err(error) => self.without_store(&plan, error)?,
             }
         };
-        match decision.code {
-            Code::Ok => self.metrics.decisions_ok.inc(),
-            Code::OverLimit => self.metrics.decisions_over_limit.inc(),
+        self.count_decision(&decision);
+        let mut answer = wire::encode(&decision);
+        if let Some(headers) = &answering.headers {
+            answer.response_headers_to_add = headers.of(&plan, &decision);
         }
-        Ok(wire::encode(&decision))
+        if answering.dynamic_metadata {
+            answer.dynamic_metadata = Some(dynamic_metadata(message, &plan, &decision));
+        }
+        Ok(answer)
+    }
+
+    /// Which bound a request passes, if any.
+    fn excess(&self, message: &RateLimitRequest) -> Option<Unanswered> {
+        let Answering {
+            descriptors_max,
+            entries_max,
+            ..
+        } = self.answering;
+        if message.descriptors.len() > descriptors_max {
+            self.metrics.excess_descriptors.inc();
+            return Some(Unanswered::TooManyDescriptors {
+                max: descriptors_max,
+            });
+        }
+        let mut descriptors = message.descriptors.iter();
+        if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
+            self.metrics.excess_entries.inc();
+            return Some(Unanswered::TooManyEntries { max: entries_max });
+        }
+        None
     }
 
     /// What the overload setting makes of it. Nobody waits any more for an answer past its deadline.
@@ -155,13 +204,23 @@ impl RateLimit {
         plan: &Plan<'r>,
         error: StoreError,
     ) -> Result<Decision<'r>, StoreError> {
-        let code = match (self.on_overload, &error) {
-            (OnOverload::Error, _) | (_, StoreError::DeadlineExceeded) => return Err(error),
-            (OnOverload::Allow, _) => Code::Ok,
-            (OnOverload::Deny, _) => Code::OverLimit,
+        let code = match (self.answering.on_overload, &error) {
+            (Verdict::Error, _) | (_, StoreError::DeadlineExceeded) => return Err(error),
+            (Verdict::Allow, _) => Code::Ok,
+            (Verdict::Deny, _) => Code::OverLimit,
         };
         self.metrics.overload_answers.inc();
-        Ok(plan.conclude_unasked(code))
+        Ok(plan.conclude_unasked(code, self.answering.modes))
+    }
+
+    fn count_decision(&self, decision: &Decision<'_>) {
+        match decision.code {
+            Code::Ok => self.metrics.decisions_ok.inc(),
+            Code::OverLimit => self.metrics.decisions_over_limit.inc(),
+        }
+        if decision.shadowed {
+            self.metrics.global_shadow_mode.inc();
+        }
     }
 
     fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {
@@ -184,50 +243,89 @@ impl RateLimit {
     ) {
         let mut outcomes = outcomes.iter();
         for line in &plan.lines {
-            let Line::Check { check, subject } = line else {
+            let Line::Check {
+                check,
+                subject,
+                descriptor,
+            } = line
+            else {
                 continue;
             };
             let Some(outcome) = outcomes.next() else {
                 return;
             };
-            let tally = Tally::of(check, outcome, subject.shadow_mode(), self.near_limit_ratio);
+            let near_ratio = self.answering.near_limit_ratio;
+            let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
             match subject {
+                Subject::Rule(rule) if rule.has_request_labels() => {
+                    let entries = entries_of(request, *descriptor);
+                    let labels = || (rule.domain.clone(), rule.request_labels(entries));
+                    let key = label_key(rule, entries, &self.hash);
+                    self.metrics.request_counters(key, labels).add(&tally);
+                }
                 Subject::Rule(rule) => {
                     if let Some(counters) = generation.counters.of(rule) {
                         counters.add(&tally);
                     }
                 }
-                Subject::Override { descriptor } => self
-                    .override_counters(request, *descriptor, check)
-                    .add(&tally),
+                Subject::Override => {
+                    let labels = || override_labels(request, *descriptor);
+                    self.metrics.request_counters(check.key, labels).add(&tally);
+                }
             }
         }
     }
-
-    fn override_counters(
-        &self,
-        request: &Request<'_>,
-        descriptor: usize,
-        check: &Check,
-    ) -> Arc<LimitCounters> {
-        self.metrics.override_counters(check.key, || {
-            let entries = request
-                .descriptors()
-                .nth(descriptor)
-                .map(|descriptor| descriptor.entries)
-                .unwrap_or_default();
-            let domain = String::from_utf8_lossy(request.domain).into_owned();
-            (domain, entries.iter().map(label).collect())
-        })
-    }
 }
 
-/// An entry as the labels of a rule spell it.
-fn label(entry: &Entry<'_>) -> String {
-    let key = String::from_utf8_lossy(entry.key);
-    if entry.value.is_empty() {
-        key.into_owned()
-    } else {
-        format!("{key}_{}", String::from_utf8_lossy(entry.value))
+/// The entries of one descriptor.
+fn entries_of<'r, 'a>(request: &'r Request<'a>, descriptor: usize) -> &'r [Entry<'a>] {
+    let descriptor = request.descriptors().nth(descriptor);
+    descriptor
+        .map(|descriptor| descriptor.entries)
+        .unwrap_or_default()
+}
+
+/// What a limit that came with a request is counted by.
+fn override_labels(request: &Request<'_>, descriptor: usize) -> (String, Vec<String>) {
+    let domain = String::from_utf8_lossy(request.domain).into_owned();
+    let entries = entries_of(request, descriptor);
+    (domain, entries.iter().map(Entry::label).collect())
+}
+
+/// The answer to a request that passes a bound; none when that is an error.
+pub(super) fn excess_answer(verdict: Verdict) -> Option<RateLimitResponse> {
+    let code = match verdict {
+        Verdict::Error => return None,
+        Verdict::Allow => Code::Ok,
+        Verdict::Deny => Code::OverLimit,
+    };
+    Some(wire::encode(&Decision {
+        code,
+        shadowed: false,
+        statuses: Vec::new(),
+    }))
+}
+
+// === impl Answering ===
+
+impl Answering {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            obeyed: Obeyed {
+                negative_hits: settings.negative_hits,
+                overrides: settings.overrides,
+            },
+            modes: Modes {
+                shadow: settings.shadow_mode,
+                quota: settings.quota_mode,
+            },
+            near_limit_ratio: settings.near_limit_ratio,
+            on_overload: settings.on_overload,
+            on_excess: settings.on_excess,
+            descriptors_max: settings.descriptors_max,
+            entries_max: settings.entries_max,
+            headers: Headers::new(settings),
+            dynamic_metadata: settings.response_dynamic_metadata,
+        }
     }
 }

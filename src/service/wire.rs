@@ -28,19 +28,35 @@ const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
     (Unit::Year, response::rate_limit::Unit::Year),
 ];
 
+/// What a service obeys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Obeyed {
+    /// Hits may be given back; if not, such a descriptor only looks.
+    pub(super) negative_hits: bool,
+    /// Limits may come with the request; if not, they count as not usable.
+    pub(super) overrides: bool,
+}
+
 /// The request in our words, borrowing its texts.
-pub(super) fn decode(request: &rls::RateLimitRequest) -> Request<'_> {
+pub(super) fn decode(request: &rls::RateLimitRequest, obeyed: Obeyed) -> Request<'_> {
     let mut decoded = Request::new(&request.domain);
     for descriptor in &request.descriptors {
         let entries = descriptor.entries.iter().map(|entry| Entry {
             key: &entry.key,
             value: &entry.value,
         });
-        decoded.push(
-            entries,
-            hits(request.hits_addend, descriptor),
-            descriptor.limit.as_ref().map(override_limit),
-        );
+        let hits = match hits(request.hits_addend, descriptor) {
+            Hits::Refund(_) if !obeyed.negative_hits => Hits::LOOK,
+            hits => hits,
+        };
+        let limit = descriptor.limit.as_ref().map(|limit| {
+            if obeyed.overrides {
+                override_limit(limit)
+            } else {
+                Override::NotObeyed
+            }
+        });
+        decoded.push(entries, hits, limit);
     }
     decoded
 }

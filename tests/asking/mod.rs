@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use clap::Parser;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
 use tollgate::config::settings::Settings;
-use tollgate::limiter::Timestamp;
+use tollgate::limiter::{RuleSet, Timestamp};
 use tollgate::metrics::Metrics;
 use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
@@ -39,6 +39,9 @@ pub struct Service {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
+    /// The rules file; a change counts after [`Service::reload`].
+    pub rules: std::path::PathBuf,
+    reload: mpsc::Sender<()>,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), AppError>>,
     _rules: tempfile::TempDir,
@@ -62,7 +65,7 @@ impl Service {
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
         let mut settings = settings(arguments);
-        settings.rules = Some(file);
+        settings.rules = Some(file.clone());
         settings.drain_delay = std::time::Duration::ZERO;
         let listener = || TcpListener::bind("127.0.0.1:0");
         let listeners = Listeners {
@@ -82,7 +85,9 @@ impl Service {
         let metrics = app.metrics();
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
-        let running = tokio::spawn(app.run(|_| ready.send(()).expect("the test waits"), async {
+        let (reload, reloads) = mpsc::channel(1);
+        let ready = |_: &RuleSet| ready.send(()).expect("the test waits");
+        let running = tokio::spawn(app.run(ready, reloads, async {
             let _ = stopped.await;
         }));
         is_ready.await.expect("the rules are good");
@@ -93,6 +98,8 @@ impl Service {
             grpc,
             http,
             admin,
+            rules: file,
+            reload,
             stop: Some(stop),
             running,
             _rules: directory,
@@ -128,6 +135,20 @@ impl Service {
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0, |value| value.parse().expect("a whole number"))
+    }
+
+    /// Has it read its rules again, these if any are given, and waits until it has taken or refused them.
+    pub async fn reload(&mut self, rules: &str) {
+        std::fs::write(&self.rules, rules).expect("the rules file");
+        let loads = || {
+            self.metric("ratelimit_service_config_load_success")
+                + self.metric("ratelimit_service_config_load_error")
+        };
+        let before = loads();
+        self.reload.send(()).await.expect("it runs");
+        while loads() == before {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Asks it to stop and waits for the end.

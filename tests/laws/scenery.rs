@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use tollgate::limiter::algorithm::named;
 use tollgate::limiter::rule::Parent;
 use tollgate::limiter::{
-    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Limit, Outcome,
+    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Limit, Modes, Outcome,
     Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
 };
 
@@ -79,13 +79,8 @@ pub(crate) fn unlimited() -> Rule {
 
 fn allowing(allowance: Allowance) -> Rule {
     Rule {
-        domain: Tree::DOMAIN.to_owned(),
-        path: Vec::new(),
-        name: String::new(),
         allowance,
-        replaces: Vec::new(),
-        shadow_mode: false,
-        index: 0,
+        ..Rule::at(Tree::DOMAIN, Vec::new())
     }
 }
 
@@ -109,6 +104,14 @@ pub(crate) fn replacing(names: &[&str], rule: Rule) -> Rule {
 pub(crate) fn shadow(rule: Rule) -> Rule {
     Rule {
         shadow_mode: true,
+        ..rule
+    }
+}
+
+/// The same rule, one of several ways to pass.
+pub(crate) fn quota(rule: Rule) -> Rule {
+    Rule {
+        quota_mode: true,
         ..rule
     }
 }
@@ -228,12 +231,12 @@ impl Buckets {
 
 /// The answer where no mode applies to all rules.
 pub(crate) fn conclude<'r>(plan: &Plan<'r>, outcomes: &[Outcome]) -> Decision<'r> {
-    plan.conclude(outcomes)
+    plan.conclude(outcomes, Modes::default())
 }
 
 /// The same when the store could not be asked.
 pub(crate) fn conclude_unasked<'r>(plan: &Plan<'r>, code: Code) -> Decision<'r> {
-    plan.conclude_unasked(code)
+    plan.conclude_unasked(code, Modes::default())
 }
 
 // === impl TwoHashes ===

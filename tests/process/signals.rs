@@ -68,7 +68,7 @@ fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
             .success()
     );
     let (grpc, port) = (free_port().to_string(), free_port());
-    let mut child = std::process::Command::new(TOLLGATE)
+    let child = std::process::Command::new(TOLLGATE)
         .arg("serve")
         .arg(&pipe)
         .args(["--grpc-host", "127.0.0.1", "--grpc-port", &grpc])
@@ -84,6 +84,7 @@ fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
+    let _child = crate::commands::Ended(child);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     wait_for(PATIENCE, || std::net::TcpStream::connect(address).ok()).expect("an open port");
     assert_eq!(http(address, "GET", "/readyz", ""), (500, String::new()));
@@ -96,6 +97,4 @@ fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
     });
     assert!(ready.is_some());
     assert_eq!(http(address, "POST", "/json", asked).0, 200);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

@@ -100,7 +100,9 @@ async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
     assert_eq!(status, 200);
     assert_eq!(
         rules.lines().next(),
-        Some("d.one: unit=MINUTE requests_per_unit=1, shadow_mode: false, algorithm: fixed_window")
+        Some(
+            "d.one: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, algorithm: fixed_window"
+        )
     );
     assert!(
         ask(service.admin, "GET", "/", "")

@@ -66,12 +66,13 @@ impl Partition {
                 life_us: 0,
             }),
         };
-        bucket.life_us = check.algorithm.life_us(&check.limit);
-        Some(
-            bucket
-                .state
-                .step(check.algorithm, &check.limit, check.hits, now),
-        )
+        let outcome = bucket
+            .state
+            .step(check.algorithm, &check.limit, check.hits, now);
+        // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
+        let life_us = check.algorithm.life_us(&check.limit);
+        bucket.life_us = life_us.max(outcome.reset_us);
+        Some(outcome)
     }
 
     /// Looks at no more than `looks_max` buckets and frees those that are as good as new. Gives how many.

@@ -16,7 +16,7 @@ use tollgate::limiter::algorithm::named;
 use tollgate::limiter::key::Identity;
 use tollgate::limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
 
-use crate::scenery::{TwoHashes, per, with_burst};
+use crate::scenery::{TwoHashes, called, limited, per, with_burst};
 
 /// An identity that owns its texts.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -35,6 +35,14 @@ impl Bucket {
         Limit::per(10, unit, NonZeroU32::new(multiplier).unwrap())
     }
 
+    /// A limit that came with the request has no name.
+    fn sound(mut self) -> Self {
+        if self.is_override {
+            self.name.clear();
+        }
+        self
+    }
+
     fn key(&self) -> Key {
         self.key_with(&self.limit())
     }
@@ -45,13 +53,13 @@ impl Bucket {
             .iter()
             .map(|(key, value)| Entry { key, value })
             .collect();
+        let rule = called(&self.name, limited(1, Unit::Minute));
         Identity {
             domain: &self.domain,
             entries: &entries,
             algorithm: named(self.algorithm).unwrap(),
             limit,
-            name: &self.name,
-            is_override: self.is_override,
+            rule: (!self.is_override).then_some(&rule),
         }
         .key(&TwoHashes)
     }
@@ -244,16 +252,17 @@ fn buckets() -> impl Strategy<Value = Bucket> {
         name,
         any::<bool>(),
     )
-        .prop_map(
-            |(domain, texts, algorithm, window, name, is_override)| Bucket {
+        .prop_map(|(domain, texts, algorithm, window, name, is_override)| {
+            let bucket = Bucket {
                 domain,
                 texts,
                 algorithm,
                 window,
                 name,
                 is_override,
-            },
-        )
+            };
+            bucket.sound()
+        })
 }
 
 proptest! {

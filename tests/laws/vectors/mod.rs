@@ -9,6 +9,8 @@ mod clock;
 mod counting;
 mod keys;
 mod limits;
+mod modes;
+mod shared;
 mod smooth;
 mod statuses;
 mod tally;

@@ -203,7 +203,8 @@ fn an_override_without_a_usable_unit_is_not_obeyed_and_counted() {
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     assert_eq!(plan.overrides_not_obeyed, 2);
     let Line::Check {
-        subject: Subject::Override { descriptor },
+        subject: Subject::Override,
+        descriptor,
         ..
     } = plan.lines[2]
     else {

@@ -1,0 +1,213 @@
+//! Every variable that Envoy's reference service reads, and what becomes of it here.
+//!
+//! Why a table: whoever moves over must not have to find out by accident that a variable no longer does anything. What
+//! is understood is a setting of ours by the same name (`settings`); of the rest, each that is set is named once at start
+//! with what to do instead.
+//!
+//! What it deliberately does not do: read a value. Some of them are secrets.
+
+/// What becomes of a variable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// It is a setting of ours.
+    Understood,
+    /// It asks for what is so anyway, or for what this service does not need. The words say why.
+    NotNeeded(&'static str),
+    /// It asks for something that is not here, or here by another way. The words say what to do.
+    Instead(&'static str),
+}
+
+use Fate::{Instead, NotNeeded, Understood};
+
+const NO_REDIS: Fate =
+    Instead("limits are kept in memory in this version; replicas do not share them");
+const NO_MEMCACHE: Fate = Instead("there is no memcached store; limits are kept in memory");
+const NO_TLS: Fate = Instead("gRPC is plaintext in this version; put it on a network you trust");
+const NO_XDS: Fate = Instead("rules come from files in this version; give RULES or RUNTIME_ROOT");
+const NO_STATSD: Fate =
+    Instead("scrape /metrics on the HTTP port; there is no statsd in this version");
+const PROMETHEUS: Fate = NotNeeded("/metrics on the HTTP port always answers Prometheus");
+const NO_TRACING: Fate = Instead("there are no traces in this version");
+
+/// Every variable and its fate, in the order of the reference's own page.
+pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
+    ("HOST", Understood),
+    ("PORT", Understood),
+    ("GRPC_HOST", Understood),
+    ("GRPC_PORT", Understood),
+    (
+        "GRPC_UDS",
+        Instead("there is no unix socket in this version; use GRPC_HOST and GRPC_PORT"),
+    ),
+    ("DEBUG_HOST", Understood),
+    ("DEBUG_PORT", Understood),
+    ("GRPC_MAX_CONNECTION_AGE", Understood),
+    ("GRPC_MAX_CONNECTION_AGE_GRACE", Understood),
+    (
+        "GRPC_MAX_CONCURRENT_STREAMS",
+        Instead("use TOLLGATE_STREAMS_MAX"),
+    ),
+    ("LOG_LEVEL", Understood),
+    ("LOG_FORMAT", Understood),
+    ("GRPC_SERVER_USE_TLS", NO_TLS),
+    ("GRPC_SERVER_TLS_CERT", NO_TLS),
+    ("GRPC_SERVER_TLS_KEY", NO_TLS),
+    ("GRPC_CLIENT_TLS_CACERT", NO_TLS),
+    ("GRPC_CLIENT_TLS_SAN", NO_TLS),
+    (
+        "CONFIG_TYPE",
+        Instead("rules come from files in this version, as with CONFIG_TYPE=FILE"),
+    ),
+    ("RUNTIME_ROOT", Understood),
+    ("RUNTIME_SUBDIRECTORY", Understood),
+    ("RUNTIME_APPDIRECTORY", Understood),
+    ("RUNTIME_IGNOREDOTFILES", Understood),
+    (
+        "RUNTIME_WATCH_ROOT",
+        NotNeeded("every change is seen, to the files themselves and to links above them"),
+    ),
+    ("MERGE_DOMAIN_CONFIG", Understood),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", Understood),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Understood),
+    ("CONFIG_GRPC_XDS_NODE_ID", NO_XDS),
+    ("CONFIG_GRPC_XDS_NODE_METADATA", NO_XDS),
+    ("CONFIG_GRPC_XDS_SERVER_URL", NO_XDS),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", NO_XDS),
+    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", NO_XDS),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", NO_XDS),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", NO_XDS),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", NO_XDS),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", NO_XDS),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", NO_XDS),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", NO_XDS),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", NO_XDS),
+    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", NO_XDS),
+    ("XDS_CLIENT_BACKOFF_JITTER", NO_XDS),
+    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", NO_XDS),
+    ("USE_STATSD", NO_STATSD),
+    ("STATSD_HOST", NO_STATSD),
+    ("STATSD_PORT", NO_STATSD),
+    ("STATSD_PROTOCOL", NO_STATSD),
+    ("USE_DOG_STATSD", NO_STATSD),
+    ("USE_DOG_STATSD_MOGRIFIERS", NO_STATSD),
+    ("EXTRA_TAGS", Instead("add labels where you scrape")),
+    ("STATS_FLUSH_INTERVAL", NO_STATSD),
+    (
+        "DISABLE_STATS",
+        NotNeeded("metrics cost nothing until they are scraped"),
+    ),
+    ("USE_PROMETHEUS", PROMETHEUS),
+    (
+        "PROMETHEUS_ADDR",
+        Instead("scrape /metrics on the HTTP port"),
+    ),
+    (
+        "PROMETHEUS_PATH",
+        Instead("scrape /metrics on the HTTP port"),
+    ),
+    (
+        "PROMETHEUS_MAPPER_YAML",
+        Instead("relabel where you scrape"),
+    ),
+    (
+        "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+        Instead("the histogram is in seconds, as Prometheus asks"),
+    ),
+    ("BACKEND_TYPE", NO_REDIS),
+    ("CACHE_KEY_PREFIX", NO_REDIS),
+    (
+        "EXPIRATION_JITTER_MAX_SECONDS",
+        NotNeeded("buckets are swept a few at a time, never all at once"),
+    ),
+    (
+        "LOCAL_CACHE_SIZE_IN_BYTES",
+        NotNeeded("every decision is local"),
+    ),
+    ("NEAR_LIMIT_RATIO", Understood),
+    (
+        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        Instead("choose sliding_window or token_bucket, whose refused hits are not counted"),
+    ),
+    ("SHADOW_MODE", Understood),
+    ("QUOTA_MODE", Understood),
+    ("RESPONSE_DYNAMIC_METADATA", Understood),
+    (
+        "USE_CALENDAR_MONTH_RATE_LIMIT",
+        Instead("a month is 30 days in this version"),
+    ),
+    ("LIMIT_RESPONSE_HEADERS_ENABLED", Understood),
+    ("LIMIT_LIMIT_HEADER", Understood),
+    ("LIMIT_REMAINING_HEADER", Understood),
+    ("LIMIT_RESET_HEADER", Understood),
+    (
+        "LIMIT_ALL_DESCRIPTORS_HEADERS_ENABLED",
+        Instead("headers speak of one descriptor; statuses speak of all"),
+    ),
+    ("REDIS_TYPE", NO_REDIS),
+    ("REDIS_SOCKET_TYPE", NO_REDIS),
+    ("REDIS_URL", NO_REDIS),
+    ("REDIS_AUTH", NO_REDIS),
+    ("REDIS_SENTINEL_AUTH", NO_REDIS),
+    ("REDIS_TLS", NO_REDIS),
+    ("REDIS_TLS_CLIENT_CERT", NO_REDIS),
+    ("REDIS_TLS_CLIENT_KEY", NO_REDIS),
+    ("REDIS_TLS_CACERT", NO_REDIS),
+    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO_REDIS),
+    ("REDIS_POOL_SIZE", NO_REDIS),
+    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", NO_REDIS),
+    ("REDIS_PIPELINE_WINDOW", NO_REDIS),
+    ("REDIS_PIPELINE_LIMIT", NO_REDIS),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", NO_REDIS),
+    ("REDIS_TIMEOUT", NO_REDIS),
+    ("REDIS_PERSECOND", NO_REDIS),
+    ("REDIS_PERSECOND_TYPE", NO_REDIS),
+    ("REDIS_PERSECOND_SOCKET_TYPE", NO_REDIS),
+    ("REDIS_PERSECOND_URL", NO_REDIS),
+    ("REDIS_PERSECOND_AUTH", NO_REDIS),
+    ("REDIS_PERSECOND_SENTINEL_AUTH", NO_REDIS),
+    ("REDIS_PERSECOND_TLS", NO_REDIS),
+    ("REDIS_PERSECOND_POOL_SIZE", NO_REDIS),
+    ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", NO_REDIS),
+    ("REDIS_PERSECOND_PIPELINE_WINDOW", NO_REDIS),
+    ("REDIS_PERSECOND_PIPELINE_LIMIT", NO_REDIS),
+    ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", NO_REDIS),
+    ("REDIS_PERSECOND_TIMEOUT", NO_REDIS),
+    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", NO_REDIS),
+    ("REDIS_STARTUP_INITIAL_INTERVAL", NO_REDIS),
+    ("REDIS_STARTUP_MAX_INTERVAL", NO_REDIS),
+    ("REDIS_STARTUP_MAX_ELAPSED_TIME", NO_REDIS),
+    ("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", NO_REDIS),
+    ("MEMCACHE_HOST_PORT", NO_MEMCACHE),
+    ("MEMCACHE_SRV", NO_MEMCACHE),
+    ("MEMCACHE_SRV_REFRESH", NO_MEMCACHE),
+    ("MEMCACHE_MAX_IDLE_CONNS", NO_MEMCACHE),
+    ("MEMCACHE_TLS", NO_MEMCACHE),
+    ("MEMCACHE_TLS_CLIENT_CERT", NO_MEMCACHE),
+    ("MEMCACHE_TLS_CLIENT_KEY", NO_MEMCACHE),
+    ("MEMCACHE_TLS_CACERT", NO_MEMCACHE),
+    ("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", NO_MEMCACHE),
+    ("TRACING_ENABLED", NO_TRACING),
+    ("TRACING_SERVICE_NAME", NO_TRACING),
+    ("TRACING_SERVICE_NAMESPACE", NO_TRACING),
+    ("TRACING_SERVICE_INSTANCE_ID", NO_TRACING),
+    ("TRACING_EXPORTER_PROTOCOL", NO_TRACING),
+    ("TRACING_SAMPLING_RATE", NO_TRACING),
+];
+
+/// What to say about the variables that are set: one line each, by name only.
+pub fn remarks<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for name in set {
+        let known = REFERENCE_VARIABLES.iter().find(|(known, _)| *known == name);
+        match known {
+            None if name.starts_with("DOG_STATSD_MOGRIFIER_") => {
+                remarks.push(format!("{name} has no effect: relabel where you scrape"));
+            }
+            Some((_, Understood)) | None => {}
+            Some((_, NotNeeded(why))) => remarks.push(format!("{name} is not needed: {why}")),
+            Some((_, Instead(what))) => remarks.push(format!("{name} has no effect: {what}")),
+        }
+    }
+    remarks.sort_unstable();
+    remarks
+}

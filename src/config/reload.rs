@@ -1,0 +1,145 @@
+//! Rules that change while the service runs: seen, read whole, taken or refused.
+//!
+//! Why looking and not being told: editors rename, ConfigMaps swap a link two directories up, network file systems send
+//! no events; a look at each file's identity, size and times sees all of them alike, and five a second cost nothing. How:
+//! a change is read once two looks in a row agree, so a file that is still being written is left alone; a change while
+//! reading starts over. What was tried is not tried again, so a bad file is refused once and not five times a second.
+//!
+//! What it deliberately does not do: ask the time or sleep (`app` looks at its own pace), keep rules, log.
+
+use std::fmt;
+
+use super::rules_file::{self, Loaded, Options, Problem};
+use super::rules_path::{Found, ReadError, RulesPath, Source};
+use crate::keyed_hash::KeyedHash;
+use crate::limiter::{Digest as _, KeyHasher as _};
+
+/// Looks after the rules of one service.
+#[derive(Debug)]
+pub struct Reload {
+    path: RulesPath,
+    options: Options,
+    /// What the last look saw.
+    seen: Option<Look>,
+    /// What was last read, taken or not.
+    tried: Option<Look>,
+}
+
+/// What a change came to.
+pub type Change = Result<Rules, LoadError>;
+
+/// Rules as loaded, and what tells them from others.
+#[derive(Debug)]
+pub struct Rules {
+    /// The rules, and what is worth a look.
+    pub loaded: Loaded,
+    /// The same for the same files, on every replica: 48 bits, which a metric holds exactly.
+    pub hash: u64,
+}
+
+/// Why rules were not taken.
+#[derive(Debug)]
+pub enum LoadError {
+    /// They could not be read.
+    Read(ReadError),
+    /// They have problems: all of them.
+    Problems(Vec<Problem>),
+}
+
+/// The files there are, or why that cannot be said.
+type Look = Result<Vec<Found>, String>;
+
+/// Reads and checks the rules at a path, once.
+///
+/// # Errors
+///
+/// When they cannot be read or have problems.
+pub fn load(path: &RulesPath, options: Options) -> Change {
+    let sources = path.read().map_err(LoadError::Read)?;
+    let loaded = rules_file::load(&sources, options).map_err(LoadError::Problems)?;
+    Ok(Rules {
+        loaded,
+        hash: hash(&sources),
+    })
+}
+
+fn hash(sources: &[Source]) -> u64 {
+    let mut digest = KeyedHash::with_secret([0; 16]).start();
+    for source in sources {
+        // Not the name: replicas may mount the same files elsewhere.
+        digest.write(&(source.text.len() as u64).to_le_bytes());
+        digest.write(source.text.as_bytes());
+    }
+    let bits = digest.finish() & 0xffff_ffff_ffff;
+    u64::try_from(bits).unwrap_or_default()
+}
+
+// === impl Reload ===
+
+impl Reload {
+    /// Looks after the rules at `path`, none of which it has seen.
+    pub fn new(path: RulesPath, options: Options) -> Self {
+        Self {
+            path,
+            options,
+            seen: None,
+            tried: None,
+        }
+    }
+
+    /// Looks once. Something comes back when the files have changed and come to rest.
+    pub fn look(&mut self) -> Option<Change> {
+        let look = self.list();
+        if self.tried.as_ref() == Some(&look) {
+            self.seen = Some(look);
+            return None;
+        }
+        if self.seen.as_ref() != Some(&look) {
+            self.seen = Some(look);
+            return None;
+        }
+        self.read_if_still(look)
+    }
+
+    /// Reads now, whatever the last look saw.
+    pub fn read(&mut self) -> Change {
+        self.tried = Some(self.list());
+        load(&self.path, self.options)
+    }
+
+    fn read_if_still(&mut self, look: Look) -> Option<Change> {
+        let change = load(&self.path, self.options);
+        let after = self.list();
+        if after != look {
+            self.seen = Some(after);
+            return None;
+        }
+        self.tried = Some(look);
+        Some(change)
+    }
+
+    fn list(&self) -> Look {
+        self.path.list().map_err(|error| error.to_string())
+    }
+}
+
+// === impl LoadError ===
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Problems(problems) => {
+                for (position, problem) in problems.iter().enumerate() {
+                    if position > 0 {
+                        writeln!(f)?;
+                    }
+                    problem.fmt(f)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}

@@ -1,0 +1,264 @@
+//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a problem, and reading goes
+//! on with a default.
+//!
+//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands twice the last counts,
+//! `<<` merges, a text keeps its source whatever it looks like, numbers and booleans must not be quoted. Before it
+//! decodes, the reference walks all keys and values; its sentences for what it finds there are kept.
+//!
+//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything by a value.
+
+use super::super::yaml::{Content, Node};
+use super::problem::{Place, Position};
+use super::{Loader, Name};
+
+/// The values of one mapping by name.
+pub(super) struct Fields<'n> {
+    /// Where the mapping begins.
+    pub(super) at: Position,
+    pairs: Vec<(&'n str, &'n Node)>,
+}
+
+// === impl Fields ===
+
+impl<'n> Fields<'n> {
+    pub(super) fn get(&self, name: &str) -> Option<&'n Node> {
+        let mut pairs = self.pairs.iter();
+        pairs
+            .find(|(other, _)| *other == name)
+            .map(|(_, node)| *node)
+    }
+
+    /// What is there and not null.
+    pub(super) fn given(&self, name: &str) -> Option<&'n Node> {
+        self.get(name).filter(|node| !node.is_null())
+    }
+
+    /// Where a field's value stands, or where it should.
+    pub(super) fn place_of(&self, name: &str) -> Position {
+        self.get(name).map_or(self.at, |node| node.at)
+    }
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The fields of a mapping, of which only those named in `here` mean something. None when it is no mapping.
+    pub(super) fn fields<'n>(
+        &mut self,
+        node: &'n Node,
+        place: &Place<'_>,
+        here: &[&str],
+    ) -> Option<Fields<'n>> {
+        let mut fields = Fields {
+            at: node.at,
+            pairs: Vec::new(),
+        };
+        let pairs = match &node.content {
+            Content::Mapping(pairs) => pairs.as_slice(),
+            _ if node.is_null() => return Some(fields),
+            Content::Scalar { text, .. } => {
+                let message = if place.is_root() {
+                    format!("error loading config file: yaml: cannot read '{text}' as a mapping")
+                } else {
+                    format!("config error, yaml file contains list of type other than map: {text}")
+                };
+                self.problem(node.at, place, message, "write `name: value` pairs here");
+                return None;
+            }
+            Content::Sequence(_) => {
+                let message = "error loading config file: yaml: cannot read a list as a mapping";
+                let advice = "write `name: value` pairs here";
+                self.problem(node.at, place, message.to_owned(), advice);
+                return None;
+            }
+        };
+        if !self.spend(pairs.len(), node.at, place) {
+            return None;
+        }
+        for (key, value) in pairs {
+            match key.text() {
+                Some("<<") => self.merge(value, place, here, &mut fields),
+                Some(name) if !key.is_text() => {
+                    let message = format!("config error, key is not of type string: {name}");
+                    self.problem(key.at, place, message, "use a name, or put it in quotes");
+                }
+                None => {
+                    let message = "config error, key is not of type string: a list or a mapping";
+                    self.problem(key.at, place, message.to_owned(), "use a name");
+                }
+                Some(name) => {
+                    if self.belongs(key.at, place, name, here) {
+                        self.not_a_float(value, place, name);
+                        fields.pairs.retain(|(other, _)| *other != name);
+                        fields.pairs.push((name, value));
+                    }
+                }
+            }
+        }
+        Some(fields)
+    }
+
+    /// Takes in what a merged mapping has and this one has not.
+    fn merge<'n>(
+        &mut self,
+        node: &'n Node,
+        place: &Place<'_>,
+        here: &[&str],
+        fields: &mut Fields<'n>,
+    ) {
+        match &node.content {
+            Content::Mapping(_) => {
+                for (name, value) in self
+                    .fields(node, place, here)
+                    .into_iter()
+                    .flat_map(|f| f.pairs)
+                {
+                    if fields.get(name).is_none() {
+                        fields.pairs.insert(0, (name, value));
+                    }
+                }
+            }
+            Content::Sequence(items) if self.spend(items.len(), node.at, place) => {
+                for item in items {
+                    self.merge(item, place, here, fields);
+                }
+            }
+            Content::Sequence(_) => {}
+            Content::Scalar { .. } => {
+                let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
+                self.problem(node.at, place, message.to_owned(), "write `<<: *anchor`");
+            }
+        }
+    }
+
+    /// Whether a name means something here; if not, says so.
+    fn belongs(&mut self, at: Position, place: &Place<'_>, name: &str, here: &[&str]) -> bool {
+        if here.contains(&name) {
+            return true;
+        }
+        let belong = here.join(", ");
+        match Name::of(name) {
+            // The reference accepts it anywhere and reads it nowhere else.
+            Some(Name::References) => self.warning(
+                at,
+                place,
+                format!("'{name}' means nothing here and is ignored"),
+                &format!("move it to where it belongs; here belong {belong}"),
+            ),
+            Some(Name::Ours) => self.problem(
+                at,
+                place,
+                format!("'{name}' means nothing here"),
+                &format!("move it to where it belongs; here belong {belong}"),
+            ),
+            None => self.problem(
+                at,
+                place,
+                format!("config error, unknown key '{name}'"),
+                &format!("here belong {belong}"),
+            ),
+        }
+        false
+    }
+
+    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they stand.
+    fn not_a_float(&mut self, node: &Node, place: &Place<'_>, name: &str) {
+        let beyond = node
+            .integer()
+            .is_some_and(|number| i64::try_from(number).is_err());
+        if name != "metadata" && (node.float().is_some() || beyond) {
+            let advice =
+                format!("put the value of {name} in quotes if it is text, or write a whole number");
+            self.problem(node.at, place, "error checking config".to_owned(), &advice);
+        }
+    }
+
+    /// A field's text, empty when it is not there.
+    pub(super) fn text<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        place: &Place<'_>,
+        name: &str,
+    ) -> &'n str {
+        let Some(node) = fields.given(name) else {
+            return "";
+        };
+        node.text().unwrap_or_else(|| {
+            let message = format!("error loading config file: yaml: {name} is not text");
+            self.problem(
+                node.at,
+                place,
+                message,
+                "write one value, in quotes if need be",
+            );
+            ""
+        })
+    }
+
+    /// A field's truth, false when it is not there.
+    pub(super) fn boolean(&mut self, fields: &Fields<'_>, place: &Place<'_>, name: &str) -> bool {
+        let Some(node) = fields.given(name) else {
+            return false;
+        };
+        node.boolean().unwrap_or_else(|| {
+            let message = format!("error loading config file: yaml: {name} is not true or false");
+            self.problem(
+                node.at,
+                place,
+                message,
+                "write true or false, without quotes",
+            );
+            false
+        })
+    }
+
+    /// A field's number.
+    pub(super) fn integer(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        name: &str,
+    ) -> Option<u32> {
+        let node = fields.given(name)?;
+        let number = node.integer().and_then(|number| u32::try_from(number).ok());
+        // A float, or a number beyond 64 bits, has been spoken of.
+        let spoken_of =
+            node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
+        if number.is_none() && !spoken_of {
+            let most = u32::MAX;
+            let message = format!(
+                "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
+            );
+            self.problem(
+                node.at,
+                place,
+                message,
+                "write such a number, without quotes",
+            );
+        }
+        number
+    }
+
+    /// A field's items, none when it is not there.
+    pub(super) fn items<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        place: &Place<'_>,
+        name: &str,
+        advice: &str,
+    ) -> &'n [std::rc::Rc<Node>] {
+        let Some(node) = fields.given(name) else {
+            return &[];
+        };
+        let Content::Sequence(items) = &node.content else {
+            let message = format!("error loading config file: yaml: {name} is not a list");
+            self.problem(node.at, place, message, advice);
+            return &[];
+        };
+        if self.spend(items.len(), node.at, place) {
+            items
+        } else {
+            &[]
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Rules files: YAML text in, a [`RuleSet`] or every problem out.
+//!
+//! The grammar is that of Envoy's reference service, and so is the first line of each message; then come file, line and
+//! column, the path of the rule, and what to do. A right name in a wrong place, which the reference ignores in silence,
+//! is a warning. One bad file refuses them all: a rule set is taken whole or not at all.
+//!
+//! Each file is walked once. A problem is noted and the walk goes on, so that one run shows them all. Aliases are walked
+//! as often as they are used, against a budget that grows with the file, so a file that unfolds costs no more than its
+//! size allows.
+//!
+//! What it deliberately does not do: read files (`rules_path`), or compare rules of different domains.
+
+mod fields;
+mod problem;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use self::fields::Fields;
+use self::problem::Place;
+use super::rules_path::Source;
+use super::yaml::{self, Content, Node};
+use crate::limiter::algorithm;
+use crate::limiter::rule::Parent;
+use crate::limiter::{ALGORITHMS, Allowance, Level, Limit, LimitError, Rule, RuleSet, Unit, Value};
+
+pub use self::problem::{Position, Problem};
+
+/// How many problems, and how many warnings, are reported in one run.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// How many levels of descriptors a file may nest.
+pub const LEVELS_MAX: usize = 24;
+
+/// How long a domain, key, value or name may be, in bytes.
+pub const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// How many nodes are walked for each byte of a file, aliases unfolded, and how many at least.
+const NODES_PER_BYTE: usize = 4;
+const NODES_MIN: usize = 10_000;
+
+/// How files go together.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Options {
+    /// Several files may hold rules of one domain.
+    pub merge_domains: bool,
+}
+
+/// What files came to.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The rules.
+    pub rules: RuleSet,
+    /// What is worth a look.
+    pub warnings: Vec<Problem>,
+}
+
+/// The rule set that `sources` describe.
+///
+/// # Errors
+///
+/// Every problem of every file, at most [`PROBLEMS_MAX`].
+pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>> {
+    let mut loader = Loader::new(options);
+    for source in sources {
+        loader.file = &source.name;
+        loader.nodes_left = source
+            .text
+            .len()
+            .saturating_mul(NODES_PER_BYTE)
+            .max(NODES_MIN);
+        loader.load(&source.text);
+    }
+    if loader.problems.is_empty() {
+        Ok(Loaded {
+            rules: loader.rules,
+            warnings: loader.warnings,
+        })
+    } else {
+        Err(loader.problems)
+    }
+}
+
+/// Whose a name is that means something somewhere in a rules file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Name {
+    /// Of the reference's grammar.
+    References,
+    /// What tollgate adds.
+    Ours,
+}
+
+/// The walk's state.
+struct Loader<'s> {
+    options: Options,
+    rules: RuleSet,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+    /// The file being walked.
+    file: &'s str,
+    /// How many more nodes of it may be walked.
+    nodes_left: usize,
+}
+
+/// Where descriptors are to be added.
+#[derive(Clone, Copy)]
+struct Below<'b> {
+    domain: &'b str,
+    /// None when what they would hang on is itself wrong; then they are only checked.
+    parent: Option<Parent<'b>>,
+    levels: &'b [Arc<Level>],
+}
+
+// === impl Name ===
+
+impl Name {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "domain" | "key" | "value" | "descriptors" | "rate_limit" | "unit"
+            | "requests_per_unit" | "unlimited" | "shadow_mode" | "quota_mode" | "name"
+            | "replaces" | "detailed_metric" | "value_to_metric" | "share_threshold"
+            | "metadata" => Some(Self::References),
+            "unit_multiplier" | "algorithm" | "burst" => Some(Self::Ours),
+            _ => None,
+        }
+    }
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            rules: RuleSet::default(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            file: "",
+            nodes_left: 0,
+        }
+    }
+
+    fn load(&mut self, text: &str) {
+        let place = Place::ROOT;
+        let root = match yaml::parse(text) {
+            Ok(Some(root)) if !root.is_null() => root,
+            Ok(_) => return self.empty_domain(Position { line: 1, column: 1 }, &place),
+            Err(error) => {
+                let message = format!("error loading config file: yaml: {}", error.message);
+                return self.problem(error.at, &place, message, "mend the YAML at this place");
+            }
+        };
+        let Some(fields) = self.fields(&root, &place, &["domain", "descriptors"]) else {
+            return;
+        };
+        let domain = self.text(&fields, &place, "domain");
+        let usable = !domain.is_empty() && self.short(domain, fields.place_of("domain"), &place);
+        if domain.is_empty() {
+            self.empty_domain(fields.at, &place);
+        } else if usable && !self.rules.add_domain(domain) && !self.options.merge_domains {
+            self.problem(
+                fields.place_of("domain"),
+                &place,
+                format!("duplicate domain '{domain}' in config file"),
+                "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
+            );
+            return;
+        }
+        let below = Below {
+            domain,
+            parent: usable.then_some(Parent::Domain(domain)),
+            levels: &[],
+        };
+        self.descriptors(&fields, &place, below);
+    }
+
+    fn empty_domain(&mut self, at: Position, place: &Place<'_>) {
+        self.problem(
+            at,
+            place,
+            "config file cannot have empty domain".to_owned(),
+            "add `domain: NAME`, the domain that Envoy's rate limit filter names",
+        );
+    }
+
+    fn descriptors(&mut self, fields: &Fields<'_>, place: &Place<'_>, below: Below<'_>) {
+        let advice = "write each descriptor as a list item: `- key: …`";
+        let items = self.items(fields, place, "descriptors", advice);
+        if below.levels.len() >= LEVELS_MAX && !items.is_empty() {
+            let message = format!("descriptors nest deeper than {LEVELS_MAX} levels");
+            return self.problem(fields.at, place, message, "use fewer levels");
+        }
+        for (position, item) in items.iter().enumerate() {
+            if self.problems.len() >= PROBLEMS_MAX {
+                return;
+            }
+            self.descriptor(item, &place.item("descriptors", position), below);
+        }
+    }
+
+    fn descriptor(&mut self, node: &Node, place: &Place<'_>, below: Below<'_>) {
+        const HERE: &[&str] = &[
+            "key",
+            "value",
+            "rate_limit",
+            "descriptors",
+            "shadow_mode",
+            "quota_mode",
+            "detailed_metric",
+            "value_to_metric",
+            "share_threshold",
+            "metadata",
+        ];
+        let Some(fields) = self.fields(node, place, HERE) else {
+            return;
+        };
+        let level = Level {
+            key: self.text(&fields, place, "key").to_owned(),
+            value: self.text(&fields, place, "value").to_owned(),
+            share_threshold: self.boolean(&fields, place, "share_threshold"),
+            value_to_metric: self.boolean(&fields, place, "value_to_metric"),
+        };
+        if level.key.is_empty() {
+            self.problem(
+                fields.at,
+                place,
+                "descriptor has empty key".to_owned(),
+                "add `key: NAME`, the descriptor key that Envoy sends",
+            );
+        }
+        let usable = !level.key.is_empty()
+            && self.short(&level.key, fields.place_of("key"), place)
+            && self.short(&level.value, fields.place_of("value"), place);
+        let mut levels = below.levels.to_vec();
+        levels.push(Arc::new(level));
+        let node = below
+            .parent
+            .filter(|_| usable)
+            .and_then(|parent| self.add_node(&fields, place, below.domain, &levels, parent));
+
+        let mut rule = Rule::at(below.domain, levels.clone());
+        rule.shadow_mode = self.boolean(&fields, place, "shadow_mode");
+        rule.quota_mode = self.boolean(&fields, place, "quota_mode");
+        rule.detailed_metric = self.boolean(&fields, place, "detailed_metric");
+        let has_limit = match fields.given("rate_limit") {
+            None => false,
+            Some(rate_limit) => self.rate_limit(rate_limit, &place.field("rate_limit"), &mut rule),
+        };
+        self.share_threshold(&fields, place, &levels);
+        rule.metadata = self.metadata(&fields, place);
+        if let (true, Some(node)) = (has_limit, node) {
+            self.rules.set_rule(node, rule);
+        }
+        let below = Below {
+            parent: node.map(Parent::Node),
+            levels: &levels,
+            ..below
+        };
+        self.descriptors(&fields, place, below);
+    }
+
+    fn add_node(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        domain: &str,
+        levels: &[Arc<Level>],
+        parent: Parent<'_>,
+    ) -> Option<usize> {
+        let level = levels.last()?;
+        let node = self.rules.add_node(parent, &level.key, &level.value);
+        if node.is_none() {
+            let name = Rule::at(domain, levels.to_vec()).full_name();
+            self.problem(
+                fields.place_of("key"),
+                place,
+                format!("duplicate descriptor composite key '{name}'"),
+                "join the two into one descriptor, or give one another value",
+            );
+        }
+        node
+    }
+
+    fn share_threshold(&mut self, fields: &Fields<'_>, place: &Place<'_>, levels: &[Arc<Level>]) {
+        let Some(level) = levels.last() else {
+            return;
+        };
+        if level.share_threshold && !level.value.contains('*') {
+            let label = level.label();
+            let message = format!(
+                "share_threshold can only be used with wildcard values (containing '*'), but found key '{label}'"
+            );
+            let advice =
+                "remove share_threshold, or write the value as a pattern such as `files/*`";
+            self.problem(fields.place_of("share_threshold"), place, message, advice);
+        }
+    }
+
+    fn rate_limit(&mut self, node: &Node, place: &Place<'_>, rule: &mut Rule) -> bool {
+        const HERE: &[&str] = &[
+            "unit",
+            "unit_multiplier",
+            "requests_per_unit",
+            "unlimited",
+            "name",
+            "replaces",
+            "algorithm",
+            "burst",
+        ];
+        let Some(fields) = self.fields(node, place, HERE) else {
+            return false;
+        };
+        let problems_before = self.problems.len();
+        let unlimited = self.boolean(&fields, place, "unlimited");
+        let unit_text = self.text(&fields, place, "unit");
+        let allowance = match (unlimited, Unit::named(unit_text)) {
+            (true, None) => Some(Allowance::Unlimited),
+            (true, Some(_)) => {
+                self.problem(
+                    fields.place_of("unit"),
+                    place,
+                    "should not specify rate limit unit when unlimited".to_owned(),
+                    "remove `unit`, or remove `unlimited`",
+                );
+                None
+            }
+            (false, None) => {
+                let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
+                self.problem(
+                    fields.place_of("unit"),
+                    place,
+                    format!("invalid rate limit unit '{unit_text}'"),
+                    &format!("use one of {}", units.join(", ")),
+                );
+                None
+            }
+            (false, Some(unit)) => self.limited(&fields, place, unit),
+        };
+        let name = self.text(&fields, place, "name");
+        self.short(name, fields.place_of("name"), place);
+        name.clone_into(&mut rule.name);
+        rule.replaces = self.replaces(&fields, place, name);
+        if let Some(allowance) = allowance {
+            rule.allowance = allowance;
+        }
+        self.problems.len() == problems_before
+    }
+
+    fn limited(&mut self, fields: &Fields<'_>, place: &Place<'_>, unit: Unit) -> Option<Allowance> {
+        let requests = self.integer(fields, place, "requests_per_unit");
+        let multiplier = self.integer(fields, place, "unit_multiplier");
+        let burst = self.integer(fields, place, "burst");
+        let Some(multiplier) = NonZeroU32::new(multiplier.unwrap_or(1)) else {
+            self.problem(
+                fields.place_of("unit_multiplier"),
+                place,
+                "unit_multiplier must be at least 1".to_owned(),
+                "remove it for a window of one unit",
+            );
+            return None;
+        };
+        let name = self.text(fields, place, "algorithm");
+        let algorithm = match name {
+            "" => ALGORITHMS.first().copied(),
+            name => algorithm::named(name),
+        };
+        let Some(algorithm) = algorithm else {
+            let names: Vec<_> = ALGORITHMS.iter().map(|known| known.name()).collect();
+            self.problem(
+                fields.place_of("algorithm"),
+                place,
+                format!("unknown algorithm '{name}'"),
+                &format!("use one of {}", names.join(", ")),
+            );
+            return None;
+        };
+        if burst.is_some() && !algorithm.has_burst() {
+            self.problem(
+                fields.place_of("burst"),
+                place,
+                format!("algorithm {} has no burst", algorithm.name()),
+                "remove `burst`, or set `algorithm: token_bucket`",
+            );
+            return None;
+        }
+        match Limit::new(requests.unwrap_or_default(), unit, multiplier, burst) {
+            Ok(limit) => Some(Allowance::Limited { limit, algorithm }),
+            Err(error) => {
+                let advice = match error {
+                    LimitError::ZeroBurst => "remove `burst` for one as large as the limit",
+                    LimitError::BurstWithoutRate => {
+                        "remove `burst`: a limit of 0 refuses everything"
+                    }
+                };
+                self.problem(fields.place_of("burst"), place, error.to_string(), advice);
+                None
+            }
+        }
+    }
+
+    fn replaces(&mut self, fields: &Fields<'_>, place: &Place<'_>, own_name: &str) -> Vec<String> {
+        let advice = "write it as a list: `replaces: [{name: OTHER}]`";
+        let items = self.items(fields, place, "replaces", advice);
+        let mut names = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            let place = place.item("replaces", position);
+            let Some(fields) = self.fields(item, &place, &["name"]) else {
+                continue;
+            };
+            let name = self.text(&fields, &place, "name");
+            let (message, advice) = if name.is_empty() {
+                (
+                    "should not have an empty replaces entry",
+                    "name the rule to replace, or remove the entry",
+                )
+            } else if name == own_name {
+                (
+                    "replaces should not contain name of same descriptor",
+                    "a rule cannot replace itself; remove the entry",
+                )
+            } else {
+                if self.short(name, item.at, &place) {
+                    names.push(name.to_owned());
+                }
+                continue;
+            };
+            self.problem(item.at, &place, message.to_owned(), advice);
+        }
+        names
+    }
+
+    fn metadata(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Value> {
+        let node = fields.given("metadata")?;
+        let place = place.field("metadata");
+        if !matches!(node.content, Content::Mapping(_)) {
+            let message = "error loading config file: yaml: metadata is not a mapping";
+            self.problem(
+                node.at,
+                &place,
+                message.to_owned(),
+                "write `name: value` pairs",
+            );
+            return None;
+        }
+        self.value(node, &place)
+    }
+
+    /// Free-form values, as a protobuf Struct can hold them.
+    fn value(&mut self, node: &Node, place: &Place<'_>) -> Option<Value> {
+        match &node.content {
+            Content::Scalar { text, .. } => Some(if node.is_null() {
+                Value::Null
+            } else if let Some(truth) = node.boolean() {
+                Value::Boolean(truth)
+            } else if let Some(number) = node.number() {
+                Value::Number(number)
+            } else {
+                Value::Text(text.clone())
+            }),
+            Content::Sequence(items) => {
+                if !self.spend(items.len(), node.at, place) {
+                    return None;
+                }
+                let values = items.iter().map(|item| self.value(item, place));
+                Some(Value::List(values.collect::<Option<_>>()?))
+            }
+            Content::Mapping(pairs) => {
+                if !self.spend(pairs.len(), node.at, place) {
+                    return None;
+                }
+                let mut values = Vec::with_capacity(pairs.len());
+                for (key, value) in pairs {
+                    let Some(name) = key.text().filter(|_| key.is_text()) else {
+                        let message = "error parsing metadata: a key is not of type string";
+                        self.problem(key.at, place, message.to_owned(), "put the key in quotes");
+                        return None;
+                    };
+                    let value = self.value(value, place)?;
+                    values.push((name.to_owned(), value));
+                }
+                Some(Value::Map(values))
+            }
+        }
+    }
+
+    /// Takes nodes off the budget; when it is used up says so, once.
+    fn spend(&mut self, nodes: usize, at: Position, place: &Place<'_>) -> bool {
+        let Some(left) = self.nodes_left.checked_sub(nodes) else {
+            if self.nodes_left > 0 {
+                self.nodes_left = 0;
+                let message = format!(
+                    "aliases unfold to more than {NODES_PER_BYTE} nodes for each byte of the file"
+                );
+                self.problem(at, place, message, "use fewer aliases within aliases");
+            }
+            return false;
+        };
+        self.nodes_left = left;
+        true
+    }
+
+    /// Whether a text keeps its bound; if not, says so.
+    fn short(&mut self, text: &str, at: Position, place: &Place<'_>) -> bool {
+        let short = text.len() <= TEXT_BYTES_MAX;
+        if !short {
+            let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
+            self.problem(at, place, message, "shorten it");
+        }
+        short
+    }
+
+    fn problem(&mut self, at: Position, place: &Place<'_>, message: String, advice: &str) {
+        if self.problems.len() < PROBLEMS_MAX {
+            let problem = self.spelled(at, place, message, advice);
+            self.problems.push(problem);
+        }
+    }
+
+    fn warning(&mut self, at: Position, place: &Place<'_>, message: String, advice: &str) {
+        if self.warnings.len() < PROBLEMS_MAX {
+            let warning = self.spelled(at, place, message, advice);
+            self.warnings.push(warning);
+        }
+    }
+
+    fn spelled(&self, at: Position, place: &Place<'_>, message: String, advice: &str) -> Problem {
+        Problem {
+            file: self.file.to_owned(),
+            at,
+            message,
+            path: place.to_string(),
+            advice: advice.to_owned(),
+        }
+    }
+}

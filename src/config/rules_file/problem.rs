@@ -1,0 +1,91 @@
+//! What is wrong with a rules file, said so that it can be mended: the reference's sentence first, then where, which rule,
+//! and what to do.
+//!
+//! What it deliberately does not do: find problems (`mod`), or decide what is one.
+
+use std::fmt;
+
+pub use super::super::yaml::Position;
+
+/// One thing wrong with one file, or worth a look.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Problem {
+    /// The file.
+    pub file: String,
+    /// Where in it.
+    pub at: Position,
+    /// What is wrong, in the reference's words where it has any.
+    pub message: String,
+    /// The rule, as `descriptors[0].rate_limit`; empty at the root.
+    pub path: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// Where in a file's structure the walk stands. A chain, spelled only when there is a problem: files may be large and
+/// keys long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'p> {
+    above: Option<&'p Place<'p>>,
+    part: Part<'p>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part<'p> {
+    Root,
+    Field(&'p str),
+    Item(&'p str, usize),
+}
+
+// === impl Problem ===
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.file, self.message)?;
+        write!(f, "  at {}:{}", self.file, self.at)?;
+        if !self.path.is_empty() {
+            write!(f, ", {}", self.path)?;
+        }
+        write!(f, "\n  hint: {}", self.advice)
+    }
+}
+
+// === impl Place ===
+
+impl<'p> Place<'p> {
+    pub(super) const ROOT: Place<'static> = Place {
+        above: None,
+        part: Part::Root,
+    };
+
+    pub(super) fn is_root(&self) -> bool {
+        matches!(self.part, Part::Root)
+    }
+
+    pub(super) fn field(&'p self, name: &'p str) -> Self {
+        Self {
+            above: Some(self),
+            part: Part::Field(name),
+        }
+    }
+
+    pub(super) fn item(&'p self, list: &'p str, position: usize) -> Self {
+        Self {
+            above: Some(self),
+            part: Part::Item(list, position),
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(above) = self.above.filter(|above| !above.is_root()) {
+            write!(f, "{above}.")?;
+        }
+        match self.part {
+            Part::Root => Ok(()),
+            Part::Field(name) => f.write_str(name),
+            Part::Item(list, position) => write!(f, "{list}[{position}]"),
+        }
+    }
+}

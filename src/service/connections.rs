@@ -1,0 +1,114 @@
+//! HTTP/2 for tonic's routes, on connections that `accept` hands over.
+//!
+//! Why not tonic's own server: its connections all live equally long, so a fleet that came at once goes at once, and with
+//! a grace set it closes without the GOAWAY that would let callers finish. Here each connection draws its own age, is
+//! asked to go by GOAWAY, and is closed when the grace is over too. It is hyper underneath either way.
+//!
+//! Bounds are chosen so that a real Envoy never meets one: it opens up to 1,024 streams before it has read what we allow,
+//! and resets them in crowds when its 20 ms are over.
+//!
+//! What it deliberately does not do: count what HTTP/2 itself refuses (streams and headers beyond their bounds; hyper
+//! answers those without telling), TLS.
+
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tonic::service::Routes;
+
+use crate::accept::{Connection, Stopping, serve_each};
+use crate::config::settings::Settings;
+use crate::metrics::Metrics;
+
+/// Streams that one connection may have reset before they were taken up.
+const RESET_STREAMS_MAX: usize = 4_096;
+
+/// How long a connection that was asked may take to say that it is there.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long connections live and what they may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    age: Duration,
+    age_grace: Duration,
+    keepalive_interval: Duration,
+    streams_max: u32,
+    header_list_bytes_max: u32,
+}
+
+/// Serves `routes` until `shutdown`, then says GOAWAY and lets what is under way end.
+pub(super) async fn serve(
+    routes: Routes,
+    bounds: Bounds,
+    metrics: &Metrics,
+    connections: mpsc::Receiver<Connection>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let aged = metrics.connections_aged.clone();
+    let serve_one = |connection, stopping| {
+        let (routes, aged) = (routes.clone(), aged.clone());
+        serve_one(routes, bounds, connection, stopping, move || aged.inc())
+    };
+    serve_each(connections, shutdown, serve_one).await;
+}
+
+async fn serve_one(
+    routes: Routes,
+    bounds: Bounds,
+    connection: Connection,
+    mut stopping: Stopping,
+    aged: impl FnOnce(),
+) {
+    let mut serving = std::pin::pin!(
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(bounds.streams_max)
+            .max_header_list_size(bounds.header_list_bytes_max)
+            .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
+            .keep_alive_interval(bounds.keepalive_interval)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .serve_connection(TokioIo::new(connection), TowerToHyperService::new(routes))
+    );
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = stopping.wait() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+        () = sleep(bounds.own_age()) => {
+            aged();
+            serving.as_mut().graceful_shutdown();
+            // When the grace is over too, dropping it closes it.
+            timeout(bounds.age_grace, serving).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a gRPC connection ended");
+    }
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    /// What the settings say.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            age: settings.grpc_max_connection_age,
+            age_grace: settings.grpc_max_connection_age_grace,
+            keepalive_interval: settings.keepalive_interval,
+            streams_max: settings.streams_max,
+            header_list_bytes_max: u32::try_from(settings.header_list_size_max).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// How long one connection lives: the age, give or take a tenth, so that connections that came together do not go
+    /// together.
+    fn own_age(&self) -> Duration {
+        // Without randomness all live equally long, which is no reason not to serve.
+        let share = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
+        self.age.mul_f64(0.9 + 0.2 * share)
+    }
+}

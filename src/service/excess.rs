@@ -1,0 +1,104 @@
+//! The answer to a message too large to be read.
+//!
+//! Why: tonic answers it with an error, and Envoy takes an error as "let it through", so whoever can make a message large
+//! could walk past every limit. How: around the service, that one error becomes what the setting says. It can only have
+//! come from tonic's own check: nothing behind it answers OUT_OF_RANGE.
+//!
+//! What it deliberately does not do: read the message, or judge how many descriptors there are (`ratelimit`).
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::server::NamedService;
+
+use super::ratelimit::excess_answer;
+use crate::config::settings::Verdict;
+use crate::metrics::Counter;
+
+/// A service whose too-large messages are answered by a setting.
+#[derive(Clone)]
+pub(super) struct Excess<S> {
+    service: S,
+    verdict: Verdict,
+    met: Counter,
+}
+
+// === impl Excess ===
+
+impl<S> Excess<S> {
+    pub(super) fn new(service: S, verdict: Verdict, met: Counter) -> Self {
+        Self {
+            service,
+            verdict,
+            met,
+        }
+    }
+}
+
+impl<S: NamedService> NamedService for Excess<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S, B> Service<Request<B>> for Excess<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Answering {
+        let answering = self.service.call(request);
+        let (verdict, met) = (self.verdict, self.met.clone());
+        Box::pin(async move {
+            let response = answering.await?;
+            if !too_large(&response) {
+                return Ok(response);
+            }
+            met.inc();
+            Ok(excess_answer(verdict).map_or(response, |answer| {
+                let mut frame = BytesMut::with_capacity(64);
+                let message = answer.encode_to_vec();
+                frame.put_u8(0);
+                frame.put_u32(u32::try_from(message.len()).unwrap_or_default());
+                frame.put_slice(&message);
+                framed(frame)
+            }))
+        })
+    }
+}
+
+fn too_large(response: &Response<Body>) -> bool {
+    let status = response.headers().get("grpc-status");
+    status
+        .is_some_and(|status| status.as_bytes() == (Code::OutOfRange as i32).to_string().as_bytes())
+}
+
+/// A good gRPC response with this frame.
+fn framed(frame: BytesMut) -> Response<Body> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let body = Full::new(frame.freeze()).with_trailers(async { Some(Ok(trailers)) });
+    let mut response = Response::new(Body::new(body));
+    let grpc = HeaderValue::from_static("application/grpc");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
