@@ -205,6 +205,155 @@ fn hit_says_what_to_do_when_nobody_answers() {
     assert_eq!(tollgate(&["--version"]).0, 0);
 }
 
+const TREE: &str = "
+domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limit: { unit: hour, requests_per_unit: 5, name: free, replaces: [{ name: other }] }
+  - key: files
+    value: files/*
+    share_threshold: true
+    quota_mode: true
+    detailed_metric: true
+    rate_limit: { unit: day, requests_per_unit: 9, algorithm: gcra, burst: 3 }
+  - key: plain
+";
+
+fn explain(descriptor: &str) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TREE).unwrap();
+    let path = file.path().to_str().unwrap();
+    let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
+    assert_eq!(code, 0, "{stderr}");
+    stdout
+}
+
+#[test]
+fn explain_says_which_rule_and_why() {
+    assert_eq!(
+        explain("plan=free,user=bob"),
+        "\
+domain shop
+  level 1: plan=free: exactly this is configured
+  level 2: user=bob: user is configured for any value
+rule shop.plan_free.user
+  limit: 5 in 1 hour, fixed_window
+  promise: at most N in each aligned window; up to 2N across an edge
+  bucket: shop plan=free,user=bob
+  name: free
+  replaces: other
+  metrics: domain=\"shop\" key1=\"plan_free\" key2=\"user\"
+"
+    );
+    assert_eq!(
+        explain("files=files/a"),
+        "\
+domain shop
+  level 1: files=files/a: the pattern files_files/* fits, and is the first that does
+rule shop.files_files/*
+  limit: 9 in 1 day, token_bucket
+  burst: 3
+  promise: refills continuously at N per window, holds `burst` (default N)
+  bucket: shop files=files/* (shared by all that fit)
+  quota_mode: refused only when every quota of the request is over
+  metrics: domain=\"shop\" key1=\"files_files/*\" key2=\"\"
+"
+    );
+}
+
+#[test]
+fn explain_says_which_level_failed_and_what_is_there_instead() {
+    assert_eq!(
+        explain("plan=paid,user=bob"),
+        "domain shop\n  level 1: plan=paid: nothing configured fits; here is free\nno limit applies: the request passes\n"
+    );
+    assert_eq!(
+        explain("what=x"),
+        "domain shop\n  level 1: what=x: nothing configured fits; here is files, plain, plan\nno limit applies: the request passes\n"
+    );
+    assert_eq!(
+        explain("plain=x"),
+        "domain shop\n  level 1: plain=x: plain is configured for any value\n  this level has no limit of its own, and only the last entry's level counts\nno limit applies: the request passes\n"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TREE).unwrap();
+    let (_, stdout, _) = tollgate(&["explain", file.path().to_str().unwrap(), "shp", "plan=free"]);
+    assert!(
+        stdout.contains("no rules for this domain; there are rules for shop"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn explain_looks_at_a_running_service_without_taking_a_hit() {
+    let running = Tollgate::start(RULES, &[]);
+    let address = running.grpc.to_string();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), RULES).unwrap();
+    assert_eq!(
+        tollgate(&["hit", &address, "shop", "ten=a", "--hits", "3"]).0,
+        0
+    );
+    for _ in 0..2 {
+        let path = file.path().to_str().unwrap();
+        let (code, stdout, _) = tollgate(&["explain", path, "shop", "ten=a", "--addr", &address]);
+        assert_eq!(code, 0);
+        assert!(
+            stdout.contains("now: 7 left of 10 a year, fresh again in "),
+            "{stdout}"
+        );
+    }
+}
+
+#[test]
+fn check_warns_of_a_right_name_in_a_wrong_place_and_takes_the_rules() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let rules = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
+    std::fs::write(file.path(), rules).unwrap();
+    let (code, stdout, stderr) = tollgate(&["check", file.path().to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("good, 1 limit in 1 domain"), "{stdout}");
+    assert!(
+        stderr.starts_with("warning: ")
+            && stderr.contains("'unit' means nothing here and is ignored"),
+        "{stderr}"
+    );
+    assert!(stderr.contains(":4:5, descriptors[0]"), "{stderr}");
+}
+
+#[test]
+fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, "descriptors: []\n").unwrap();
+    let mut child = Command::new(TOLLGATE)
+        .arg("serve")
+        .arg(&rules)
+        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
+        .env_clear()
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = child.stderr.take().unwrap();
+    let _child = Ended(child);
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
+    let mut refused = false;
+    for line in lines {
+        if line.contains("config file cannot have empty domain") {
+            refused = true;
+            std::fs::write(&rules, RULES).unwrap();
+        }
+        if line.contains(" listens: ") {
+            assert!(refused);
+            return;
+        }
+    }
+    panic!("it ended");
+}
+
 #[test]
 fn the_references_variables_are_understood() {
     let directory = tempfile::tempdir().unwrap();

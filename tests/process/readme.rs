@@ -1,4 +1,4 @@
-//! The README is run: its commands, and its table of settings.
+//! The README and the other pages are run: their commands, and the table of settings.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -6,15 +6,14 @@ use std::process::Command;
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
 
-use crate::running::{TOLLGATE, Tollgate};
+use crate::running::{TOLLGATE, Tollgate, http};
 
 fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()
 }
 
-/// The lines of every fenced `sh` block, without comments.
-fn commands() -> Vec<String> {
-    let text = readme();
+/// The lines of every fenced `sh` block of a page, without comments.
+fn commands(text: &str) -> Vec<String> {
     let blocks = text
         .split("```sh\n")
         .skip(1)
@@ -26,20 +25,22 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn every_command_in_the_readme_is_one_we_run() {
-    // `cargo run --release -- X` is the release build of what is tested here as `tollgate X`; ports differ so that tests
-    // may run beside one another.
-    let mut running = Tollgate::start(&std::fs::read_to_string("examples/edge.yaml").unwrap(), &[]);
-    let mut refused = 0;
-    for command in commands() {
+/// What the commands of a page print, each run against a service with the example rules. Ports differ so that tests may
+/// run beside one another.
+fn run(text: &str) -> String {
+    let rules = std::fs::read_to_string("examples/edge.yaml").unwrap();
+    let mut running = Tollgate::start(&rules, &[]);
+    let mut printed = String::new();
+    for command in commands(text) {
+        // `cargo run --release --` is the release build of what is tested here.
         let tollgate = command
             .strip_prefix("cargo run --release -- ")
             .or_else(|| command.strip_prefix("target/release/tollgate "));
-        match (tollgate, command.as_str()) {
+        let curl = command.strip_prefix("curl -s ");
+        match (tollgate, curl, command.as_str()) {
             // Running already, with the same rules.
-            (Some("serve examples/edge.yaml"), _) => assert!(running.running()),
-            (Some(arguments), _) => {
+            (Some("serve examples/edge.yaml"), ..) => assert!(running.running()),
+            (Some(arguments), ..) => {
                 let arguments = arguments.replace("127.0.0.1:8081", &running.grpc.to_string());
                 let output = Command::new(TOLLGATE)
                     .args(arguments.split(' '))
@@ -48,32 +49,93 @@ fn every_command_in_the_readme_is_one_we_run() {
                 let code = output.status.code().unwrap();
                 let said = String::from_utf8_lossy(&output.stdout);
                 assert!(code == 0 || code == 3, "{command}: {said}");
-                refused += said.matches("OVER LIMIT").count();
+                printed += &said;
+            }
+            (None, Some(arguments), _) => {
+                let (options, url) = arguments.rsplit_once(' ').unwrap_or(("", arguments));
+                let (host, path) = url.split_once('/').unwrap();
+                let address = match host {
+                    "127.0.0.1:8080" => running.http,
+                    "127.0.0.1:6070" => running.admin,
+                    _ => panic!("no test knows {host}"),
+                };
+                let (method, body) = match options {
+                    "" => ("GET", ""),
+                    "-X PUT -d info" => ("PUT", "info"),
+                    _ => panic!("no test knows {options}"),
+                };
+                let (status, body) = http(address, method, &format!("/{path}"), body);
+                assert_eq!(status, 200, "{command}: {body}");
+                printed += &body;
             }
             // What CI runs, what that begins with, and what this test is part of.
-            (None, "make test" | "make deps") => {}
-            (None, curl) if curl.starts_with("curl -s 127.0.0.1:8080/") => {
-                let path = curl
-                    .split(' ')
-                    .nth(2)
-                    .unwrap()
-                    .split_once(":8080")
-                    .unwrap()
-                    .1;
-                assert!(!running.get(path).is_empty(), "{command}");
-            }
-            (None, "target/venv/bin/envoy -c examples/envoy.yaml" | "curl -i 127.0.0.1:10000/") => {
+            (None, None, "make test" | "make deps") => {}
+            (
+                None,
+                None,
+                "target/venv/bin/envoy -c examples/envoy.yaml" | "curl -i 127.0.0.1:10000/",
+            ) => {
                 // tests/envoy runs this bootstrap and asks through it.
-                assert!(
-                    std::fs::read_to_string("examples/envoy.yaml")
-                        .unwrap()
-                        .contains("port_value: 10000")
-                );
+                let bootstrap = std::fs::read_to_string("examples/envoy.yaml").unwrap();
+                assert!(bootstrap.contains("port_value: 10000"));
             }
             _ => panic!("no test runs `{command}`"),
         }
     }
-    assert!(refused > 0, "the sixty seconds end with a refusal");
+    printed
+}
+
+#[test]
+fn every_command_in_the_readme_is_run_and_the_sixty_seconds_end_with_a_refusal() {
+    let printed = run(&readme());
+    assert!(printed.contains("OVER LIMIT"), "{printed}");
+    // What the page shows of `explain` is what it prints.
+    let shown = readme()
+        .split("```text\ndomain edge")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(printed.contains(&shown), "{printed}");
+}
+
+#[test]
+fn every_command_in_the_other_pages_is_run() {
+    for page in std::fs::read_dir("docs").unwrap() {
+        let path = page.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            run(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_grammar_shown_is_one_that_loads() {
+    let page = std::fs::read_to_string("docs/rules.md").unwrap();
+    for text in [&page, &readme()] {
+        let yaml = text
+            .split("```yaml\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        // What stands there to be filled in is valid as it is, but for the flag that wants a pattern.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), yaml).unwrap();
+        let output = Command::new(TOLLGATE)
+            .arg("check")
+            .arg(file.path())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
 
 /// The settings as the README shows them, from their declaration.
