@@ -50,7 +50,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["config/yaml.rs"],
         "YAML ends where rules begin",
     ),
-    ("prometheus", &["metrics.rs"], "every metric once"),
+    ("prometheus", &["metrics"], "every metric once"),
     (
         "indexmap",
         &["store/memory"],

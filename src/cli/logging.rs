@@ -37,7 +37,8 @@ pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
         .with(lines)
         .try_init();
     Arc::new(move |level| {
-        let level = LogLevel::from_str(level, true)?;
+        let level = LogLevel::from_str(level, true)
+            .map_err(|_| "give one of trace, debug, info, warn, error or off".to_owned())?;
         handle
             .reload(self::filter(level))
             .map_err(|error| error.to_string())

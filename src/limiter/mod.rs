@@ -13,7 +13,9 @@
 //! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Override`]: the question as asked |
 //! | `limit` | [`Unit`], [`Window`], [`Rate`], [`Limit`]: what cannot be built wrong |
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], the table [`ALGORITHMS`]; one file each |
-//! | `rule` | [`Rule`], [`RuleSet`]: the configured tree, and how a descriptor finds its rule |
+//! | `pattern` | text with stars |
+//! | `rule` | [`Rule`], [`Level`], [`Allowance`]: one configured limit |
+//! | `rule_set` | [`RuleSet`]: the configured tree, and how a descriptor finds its rule |
 //! | `key` | [`Key`]: the identity of one bucket |
 //! | `plan` | [`Check`], [`Plan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
@@ -26,7 +28,11 @@ pub mod limit;
 
 pub mod algorithm;
 
+mod pattern;
+
 pub mod rule;
+
+pub mod rule_set;
 
 pub mod key;
 
@@ -40,5 +46,6 @@ pub use descriptor::{Descriptor, Entry, Hits, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
 pub use limit::{Limit, LimitError, Rate, Unit, Window};
 pub use plan::{Check, Line, Plan, Subject};
-pub use rule::{Allowance, How, Level, Match, Rule, RuleSet, Step, Value};
+pub use rule::{Allowance, Level, Rule, Value};
+pub use rule_set::{How, Match, Parent, RuleSet, Step};
 pub use timestamp::Timestamp;

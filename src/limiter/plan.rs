@@ -10,7 +10,8 @@ use super::algorithm::{Algorithm, FixedWindow};
 use super::descriptor::{Descriptor, Hits, Override, Request};
 use super::key::{Identity, Key, KeyHasher};
 use super::limit::Limit;
-use super::rule::{Allowance, Match, Rule, RuleSet};
+use super::rule::{Allowance, Rule};
+use super::rule_set::{Match, RuleSet};
 
 /// One question to the store.
 #[derive(Clone, Copy, Debug)]

@@ -1,25 +1,16 @@
-//! The configured tree, and how a descriptor finds its rule in it.
+//! One configured limit: where it stands, what it allows, how it is told from others.
 //!
-//! How: one level of the tree per entry of the descriptor. At each level an exact key and value wins, then the
-//! patterns of that level in the order configured, then the key's default. The branch taken is final, and only the
-//! rule of the node that the *last* entry reaches applies: deeper or shallower ones do not. These are the reference
-//! service's rules, but for one thing: keys and values are compared apart, never as joined text, so `a` + `b_c` and
-//! `a_b` + `c` cannot meet.
+//! Why the place is kept: a rule's metrics, its bucket where values share one, and everything a person is told about it
+//! follow from the levels that lead to it. Matching does not: the tree (`rule_set`) is made for that.
 //!
-//! Why an arena of nodes: a pattern is reachable by its own text as well (an exact match of the pattern), and two ways
-//! to one node want an index, not a box. Exact and default lookups cost two hash look-ups however many siblings
-//! there are.
-//!
-//! What it deliberately does not do: read YAML (`config`), count (`store`), know metrics. A node without a rule is
-//! how a value is let through: no limit applies to it.
+//! What it deliberately does not do: find itself, count, read YAML.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use super::algorithm::Algorithm;
 use super::descriptor::Entry;
 use super::limit::Limit;
+use super::pattern::joined;
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,98 +77,8 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// What goes back to the caller when the descriptor passed; [`Value::Map`] or nothing.
     pub metadata: Option<Value>,
-    /// Its position in [`RuleSet::rules`].
+    /// Its position in its rule set.
     pub index: usize,
-}
-
-/// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
-#[derive(Clone, Debug, Default)]
-pub struct RuleSet {
-    domains: HashMap<Vec<u8>, Siblings>,
-    nodes: Vec<Node>,
-    rules: Vec<Rule>,
-}
-
-/// Where a descriptor led.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Match<'r> {
-    /// No rules at all for this domain.
-    UnknownDomain,
-    /// No rule applies.
-    None,
-    /// This one does.
-    Rule(&'r Rule),
-}
-
-/// What may follow one node, or what stands at the root of a domain.
-#[derive(Clone, Debug, Default)]
-struct Siblings {
-    keys: HashMap<Vec<u8>, Values>,
-    patterns: Vec<(KeyValuePattern, NodeIndex)>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Values {
-    exact: HashMap<Vec<u8>, NodeIndex>,
-    default: Option<NodeIndex>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Node {
-    rule: Option<usize>,
-    children: Siblings,
-}
-
-type NodeIndex = usize;
-
-/// How many names a [`Step`] lists.
-const NAMES_SHOWN_MAX: usize = 10;
-
-/// How an entry was matched.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum How<'r> {
-    /// Key and value are configured.
-    Exact,
-    /// This pattern is configured, and is the first that fits.
-    Pattern(&'r str),
-    /// The key is configured without a value.
-    Default,
-}
-
-/// One step of [`RuleSet::trace`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Step<'r> {
-    /// How this entry was matched; none when nothing fits.
-    pub found: Option<How<'r>>,
-    /// Values configured here for the entry's key, or, when the key is unknown, keys; some of them.
-    pub instead: Vec<String>,
-    /// Whether the level reached has a limit of its own.
-    pub has_rule: bool,
-}
-
-/// A key and value of which at least one holds a `*`. No value: any value.
-#[derive(Clone, Debug)]
-struct KeyValuePattern {
-    /// As configured, for people.
-    text: String,
-    key: Pattern,
-    value: Option<Pattern>,
-}
-
-/// Text with any number of `*`, each standing for zero or more bytes.
-#[derive(Clone, Debug)]
-struct Pattern {
-    /// What stands between the stars; at least one part, and exactly one when there is no star.
-    parts: Vec<Vec<u8>>,
-}
-
-/// Where [`RuleSet::add_node`] puts a node.
-#[derive(Clone, Copy, Debug)]
-pub enum Parent<'d> {
-    /// At the root of this domain.
-    Domain(&'d str),
-    /// Below the node of this number.
-    Node(usize),
 }
 
 // === impl Level ===
@@ -186,15 +87,6 @@ impl Level {
     /// `key` or `key_value`, as configured.
     pub fn label(&self) -> String {
         joined(&self.key, &self.value)
-    }
-}
-
-/// `key_value`, or `key` beside an empty value.
-fn joined(key: &str, value: &str) -> String {
-    if value.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{key}_{value}")
     }
 }
 
@@ -264,218 +156,4 @@ impl Rule {
         let level = self.path.get(level)?;
         level.share_threshold.then_some(level.value.as_bytes())
     }
-}
-
-// === impl RuleSet ===
-
-impl RuleSet {
-    /// Makes a domain known, with no rules yet. Says whether it was new.
-    pub fn add_domain(&mut self, domain: &str) -> bool {
-        match self.domains.entry(domain.as_bytes().to_vec()) {
-            Slot::Occupied(_) => false,
-            Slot::Vacant(slot) => {
-                slot.insert(Siblings::default());
-                true
-            }
-        }
-    }
-
-    /// Adds a node that matches `key` and `value`; an empty value matches any that nothing else matches. Gives its
-    /// number, or none when the parent does not exist or has a node alike.
-    pub fn add_node(&mut self, parent: Parent<'_>, key: &str, value: &str) -> Option<usize> {
-        let node = self.nodes.len();
-        let level = match parent {
-            Parent::Domain(domain) => self.domains.get_mut(domain.as_bytes())?,
-            Parent::Node(parent) => &mut self.nodes.get_mut(parent)?.children,
-        };
-        level.add(key, value, node).then(|| {
-            self.nodes.push(Node::default());
-            node
-        })
-    }
-
-    /// Gives a node its rule. `rule.index` is set here.
-    pub fn set_rule(&mut self, node: usize, mut rule: Rule) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            rule.index = self.rules.len();
-            node.rule = Some(rule.index);
-            self.rules.push(rule);
-        }
-    }
-
-    /// Every rule, in the order added.
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    /// How many domains are known.
-    pub fn domain_count(&self) -> usize {
-        self.domains.len()
-    }
-
-    /// The names of the known domains, sorted.
-    pub fn domains(&self) -> Vec<String> {
-        let text = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
-        let mut names: Vec<_> = self.domains.keys().map(text).collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// Whether `domain` is known.
-    pub fn knows(&self, domain: &[u8]) -> bool {
-        self.domains.contains_key(domain)
-    }
-
-    /// How a descriptor finds its rule, step by step: for people.
-    pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<Step<'r>> {
-        let Some(mut siblings) = self.domains.get(domain) else {
-            return Vec::new();
-        };
-        let mut steps = Vec::new();
-        for entry in entries {
-            let found = siblings.find(entry);
-            steps.push(Step {
-                found: found.map(|(how, _)| how),
-                instead: siblings.names(entry.key),
-                has_rule: found.is_some_and(|(_, node)| {
-                    self.nodes.get(node).is_some_and(|node| node.rule.is_some())
-                }),
-            });
-            let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
-                break;
-            };
-            siblings = &node.children;
-        }
-        steps
-    }
-
-    /// The rule for a descriptor.
-    pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
-        let Some(mut level) = self.domains.get(domain) else {
-            return Match::UnknownDomain;
-        };
-        let mut reached = None;
-        for entry in entries {
-            let found = level.find(entry);
-            let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
-                return Match::None;
-            };
-            reached = Some(node);
-            level = &node.children;
-        }
-        reached
-            .and_then(|node| self.rules.get(node.rule?))
-            .map_or(Match::None, Match::Rule)
-    }
-}
-
-// === impl Siblings ===
-
-impl Siblings {
-    fn add(&mut self, key: &str, value: &str, node: NodeIndex) -> bool {
-        let values = self.keys.entry(key.as_bytes().to_vec()).or_default();
-        if value.is_empty() {
-            if values.default.is_some() {
-                return false;
-            }
-            values.default = Some(node);
-        } else {
-            match values.exact.entry(value.as_bytes().to_vec()) {
-                Slot::Occupied(_) => return false,
-                Slot::Vacant(slot) => slot.insert(node),
-            };
-        }
-        if key.contains('*') || value.contains('*') {
-            let pattern = KeyValuePattern {
-                text: joined(key, value),
-                key: Pattern::new(key),
-                value: (!value.is_empty()).then(|| Pattern::new(value)),
-            };
-            self.patterns.push((pattern, node));
-        }
-        true
-    }
-
-    fn find(&self, entry: &Entry<'_>) -> Option<(How<'_>, NodeIndex)> {
-        let values = self.keys.get(entry.key);
-        if let Some(node) = values.and_then(|values| values.exact.get(entry.value)) {
-            return Some((How::Exact, *node));
-        }
-        let mut patterns = self.patterns.iter();
-        if let Some((pattern, node)) = patterns.find(|(pattern, _)| pattern.matches(entry)) {
-            return Some((How::Pattern(&pattern.text), *node));
-        }
-        let default = values.and_then(|values| values.default);
-        default.map(|node| (How::Default, node))
-    }
-
-    /// What a caller could have sent here: values of this key, or else the keys there are; some of them, sorted.
-    fn names(&self, key: &[u8]) -> Vec<String> {
-        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let mut names: Vec<String> = match self.keys.get(key) {
-            Some(values) => values.exact.keys().map(text).collect(),
-            None => self.keys.keys().map(text).collect(),
-        };
-        names.sort_unstable();
-        names.truncate(NAMES_SHOWN_MAX);
-        names
-    }
-}
-
-// === impl KeyValuePattern ===
-
-impl KeyValuePattern {
-    fn matches(&self, entry: &Entry<'_>) -> bool {
-        self.key.matches(entry.key)
-            && self
-                .value
-                .as_ref()
-                .is_none_or(|value| value.matches(entry.value))
-    }
-}
-
-// === impl Pattern ===
-
-impl Pattern {
-    fn new(text: &str) -> Self {
-        Self {
-            parts: text
-                .split('*')
-                .map(|part| part.as_bytes().to_vec())
-                .collect(),
-        }
-    }
-
-    /// The first part must begin the text, the last end it, and the others stand between in order, without overlap.
-    /// Taking each at its earliest place is enough, and linear but for the search itself.
-    fn matches(&self, text: &[u8]) -> bool {
-        let Some((first, rest)) = self.parts.split_first() else {
-            return false;
-        };
-        let Some((last, middle)) = rest.split_last() else {
-            return text == first.as_slice();
-        };
-        let Some(text) = text.strip_prefix(first.as_slice()) else {
-            return false;
-        };
-        let Some(mut text) = text.strip_suffix(last.as_slice()) else {
-            return false;
-        };
-        for part in middle {
-            match after(text, part) {
-                Some(rest) => text = rest,
-                None => return false,
-            }
-        }
-        true
-    }
-}
-
-/// What follows the first `part` in `text`.
-fn after<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
-    if part.is_empty() {
-        return Some(text);
-    }
-    let at = text.windows(part.len()).position(|window| window == part)?;
-    text.get(at.saturating_add(part.len())..)
 }

@@ -87,7 +87,8 @@ impl Generations {
                 }
                 let limits = rules.loaded.rules.rules().len();
                 self.publish(rules.loaded.rules, rules.hash);
-                tracing::info!(limits, hash = rules.hash, "rules taken");
+                let hash = format_args!("{:012x}", rules.hash);
+                tracing::info!(limits, %hash, "rules taken");
             }
             Some(Err(error)) => {
                 let kept = if self.any() {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
 
+use tollgate::limiter::Parent;
 use tollgate::limiter::algorithm::named;
-use tollgate::limiter::rule::Parent;
 use tollgate::limiter::{
     Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Limit, Modes, Outcome,
     Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,

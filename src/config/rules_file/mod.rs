@@ -20,8 +20,8 @@ use self::fields::Fields;
 use self::problem::Place;
 use super::rules_path::Source;
 use super::yaml::{self, Content, Node};
+use crate::limiter::Parent;
 use crate::limiter::algorithm;
-use crate::limiter::rule::Parent;
 use crate::limiter::{ALGORITHMS, Allowance, Level, Limit, LimitError, Rule, RuleSet, Unit, Value};
 
 pub use self::problem::{Position, Problem};

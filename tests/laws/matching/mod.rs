@@ -8,7 +8,7 @@
 
 mod obvious;
 
-use tollgate::limiter::rule::Parent;
+use tollgate::limiter::Parent;
 use tollgate::limiter::{Entry, Match, RuleSet, Unit};
 
 use crate::scenery::{Path, Tree, called, entries, limited};

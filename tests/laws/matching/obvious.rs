@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tollgate::limiter::rule::Parent;
+use tollgate::limiter::Parent;
 use tollgate::limiter::{RuleSet, Unit};
 
 use super::found_by;

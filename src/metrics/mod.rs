@@ -9,17 +9,20 @@
 //!
 //! What it deliberately does not do: be global, tell time, serve HTTP (`admin`).
 
+mod bounded_map;
+mod label;
+
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use self::bounded_map::BoundedMap;
+use self::label::label;
 use crate::limiter::{Key, Rule, RuleSet, Tally};
 
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
@@ -34,9 +37,6 @@ pub const UNKNOWN_DOMAINS_MAX: usize = 100;
 
 /// The label of whatever came after a bound was met.
 pub const OVERFLOW: &str = "overflow";
-
-/// Longest label a request can name, in bytes; the rest is cut off.
-const LABEL_BYTES_MAX: usize = 128;
 
 /// Upper bounds of the latency histogram, in seconds: an in-memory decision takes tens of microseconds, and Envoy gives
 /// up after 20 ms.
@@ -168,16 +168,6 @@ struct LimitVecs {
     within_limit: IntCounterVec,
     shadow_mode: IntCounterVec,
     negative_hits: IntCounterVec,
-}
-
-/// A map that only grows, up to a bound, and that readers look into without a lock.
-#[derive(Debug)]
-struct BoundedMap<K, V> {
-    map: ArcSwap<HashMap<K, V>>,
-    growing: Mutex<()>,
-    len_max: usize,
-    overflow: V,
-    overflowed: IntCounter,
 }
 
 // === impl Metrics ===
@@ -512,30 +502,6 @@ fn limit_labels(domain: &str, path: &[String]) -> LimitLabels {
     [label(domain), level(0), level(1)]
 }
 
-/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the dots of an IPv4 address.
-fn label(text: &str) -> String {
-    let mut end = text.len().min(LABEL_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    let text = text.get(..end).unwrap_or_default().replace([':', '|'], "_");
-    let looks_like_address = |word: &str| word.parse::<std::net::Ipv4Addr>().is_ok();
-    if text.split('_').any(looks_like_address) {
-        text.split('_')
-            .map(|word| {
-                if looks_like_address(word) {
-                    word.replace('.', "_")
-                } else {
-                    word.to_owned()
-                }
-            })
-            .collect::<Vec<_>>()
-            .join("_")
-    } else {
-        text
-    }
-}
-
 // === impl LimitVecs ===
 
 impl LimitVecs {
@@ -598,48 +564,6 @@ impl RuleCounters {
     }
 }
 
-// === impl BoundedMap ===
-
-impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
-    fn new(len_max: usize, overflow: V, overflowed: IntCounter) -> Self {
-        Self {
-            map: ArcSwap::default(),
-            growing: Mutex::new(()),
-            len_max,
-            overflow,
-            overflowed,
-        }
-    }
-
-    fn get_or_add<Q>(&self, key: &Q, make: impl FnOnce() -> V) -> V
-    where
-        K: std::borrow::Borrow<Q>,
-        Q: ?Sized + Eq + Hash + ToOwned<Owned = K>,
-    {
-        let map = self.map.load();
-        if let Some(value) = map.get(key) {
-            return value.clone();
-        }
-        if map.len() < self.len_max {
-            let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-            let map = self.map.load_full();
-            if let Some(value) = map.get(key) {
-                return value.clone();
-            }
-            if map.len() < self.len_max {
-                // A copy for each new label, at most `len_max` times in a process's life.
-                let mut map = HashMap::clone(&map);
-                let value = make();
-                map.insert(key.to_owned(), value.clone());
-                self.map.store(Arc::new(map));
-                return value;
-            }
-        }
-        self.overflowed.inc();
-        self.overflow.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -658,13 +582,5 @@ mod tests {
         assert_eq!(series, UNKNOWN_DOMAINS_MAX + 1);
         assert!(text.contains("domain_not_found{domain=\"overflow\"} 9900"));
         assert!(text.contains("tollgate_label_overflow_total{bound=\"unknown_domains\"} 9900"));
-    }
-
-    #[test]
-    fn labels_are_sanitised_as_the_reference_does_and_cut() {
-        assert_eq!(label("a:b|c"), "a_b_c");
-        assert_eq!(label("remote_address_10.0.0.1"), "remote_address_10_0_0_1");
-        assert_eq!(label("v1.2/x"), "v1.2/x");
-        assert_eq!(label(&"é".repeat(100)).len(), LABEL_BYTES_MAX);
     }
 }
