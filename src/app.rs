@@ -222,7 +222,7 @@ impl App {
         });
 
         let path = settings.rules_path();
-        let mut rules = path.map(|path| Reload::new(path, settings.rules_options()));
+        let mut rules = path.map(|path| Reload::new(path, settings.rules_settings.options()));
         let mut ready = Some(ready);
         let (mut now, mut serving) = (true, false);
         let mut shutdown = std::pin::pin!(shutdown);

@@ -1,29 +1,39 @@
 //! `tollgate check RULES`: everything that is wrong with rules files, at once.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::Exit;
-use super::rules_argument::RulesArgument;
+use super::{Exit, rules_argument};
+use crate::config::settings::RulesSettings;
 use crate::limiter::RuleSet;
 
 /// What `check` was told.
 #[derive(Args, Debug)]
 pub(super) struct Check {
+    /// A rules file, or a directory of them
+    #[arg(env = "TOLLGATE_RULES")]
+    rules: Option<PathBuf>,
+
     #[command(flatten)]
-    rules: RulesArgument,
+    settings: RulesSettings,
 }
 
 // === impl Check ===
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let rules = match self.rules.load()? {
+        let rules = match rules_argument::load(self.rules.as_deref(), &self.settings)? {
             Ok(rules) => rules,
             Err(exit) => return Ok(exit),
         };
+        let named = self
+            .rules
+            .or(self.settings.runtime_root)
+            .unwrap_or_default();
         println!(
             "{}: good, {}",
-            self.rules.path(),
+            named.display(),
             summary(&rules.loaded.rules)
         );
         Ok(Exit::Success)

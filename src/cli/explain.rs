@@ -3,22 +3,26 @@
 //!
 //! What it deliberately does not do: take a hit. A live look asks with 0.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 
-use super::Exit;
 use super::entries::{Entries, descriptor};
-use super::rules_argument::RulesArgument;
+use super::{Exit, rules_argument};
+use crate::config::settings::RulesSettings;
 use crate::limiter::{Allowance, Entry, How, Match, Rule, RuleSet};
 use crate::service::client::{Client, Question};
 
 /// What `explain` was told.
 #[derive(Args, Debug)]
 pub(super) struct Explain {
+    /// A rules file, or a directory of them
+    rules: PathBuf,
+
     #[command(flatten)]
-    rules: RulesArgument,
+    settings: RulesSettings,
 
     /// The domain
     domain: String,
@@ -36,7 +40,7 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let rules = match self.rules.load()? {
+        let rules = match rules_argument::load(Some(&self.rules), &self.settings)? {
             Ok(rules) => rules.loaded.rules,
             Err(exit) => return Ok(exit),
         };

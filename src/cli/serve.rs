@@ -2,9 +2,11 @@
 //!
 //! What it deliberately does not do: join rooms (`app`), or turn into a daemon. Whoever starts it watches over it.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,7 +36,11 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let set: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
-    for remark in remarks(set.iter().map(String::as_str)) {
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    for remark in remarks(set.iter().copied())
+        .into_iter()
+        .chain(unknown(&set))
+    {
         tracing::warn!("{remark}");
     }
     raise_descriptor_limit();
@@ -82,6 +88,21 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
             None => return Ok(Exit::Success),
         }
     }
+}
+
+/// What to say about variables that look like settings of ours and are none. Kubernetes makes some for a Service named
+/// `tollgate`; those are its own.
+fn unknown(set: &[&str]) -> Vec<String> {
+    let cli = super::Cli::command();
+    let commands = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+    let settings: Vec<&OsStr> = commands.filter_map(clap::Arg::get_env).collect();
+    let ours = set.iter().filter(|name| name.starts_with("TOLLGATE_"));
+    let unknown = ours
+        .filter(|name| !name.contains("_PORT") && !name.contains("_SERVICE_"))
+        .filter(|name| !settings.contains(&OsStr::new(name)));
+    unknown
+        .map(|name| format!("{name} is no setting; `tollgate serve --help` lists them"))
+        .collect()
 }
 
 /// Where it listens, and a command to try.

@@ -6,7 +6,7 @@
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -22,25 +22,9 @@ pub struct Settings {
     #[arg(env = "TOLLGATE_RULES")]
     pub rules: Option<PathBuf>,
 
-    /// As the reference: where rules are when RULES is not given
-    #[arg(long, env = "RUNTIME_ROOT")]
-    pub runtime_root: Option<PathBuf>,
-
-    /// As the reference: the directory below RUNTIME_ROOT
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
-    pub runtime_subdirectory: String,
-
-    /// As the reference: the directory, or the beginning of file names, below that
-    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
-    pub runtime_appdirectory: String,
-
-    /// Whether names that begin with a dot are passed over
-    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
-    pub runtime_ignoredotfiles: bool,
-
-    /// Whether several files may hold rules of one domain
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
-    pub merge_domain_config: bool,
+    /// Where rules are when RULES is not given, and how files go together
+    #[command(flatten)]
+    pub rules_settings: RulesSettings,
 
     /// Whether to be ready before there are rules; requests are then answered with an error
     #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
@@ -198,6 +182,30 @@ pub struct Settings {
     pub drain_timeout: Duration,
 }
 
+/// What `serve`, `check` and `explain` are told about rules besides RULES.
+#[derive(Args, Clone, Debug)]
+pub struct RulesSettings {
+    /// As the reference: where rules are when RULES is not given
+    #[arg(long, env = "RUNTIME_ROOT")]
+    pub runtime_root: Option<PathBuf>,
+
+    /// As the reference: the directory below RUNTIME_ROOT
+    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
+    pub runtime_subdirectory: String,
+
+    /// As the reference: the directory, or the beginning of file names, below that
+    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
+    pub runtime_appdirectory: String,
+
+    /// Whether names that begin with a dot are passed over
+    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    pub runtime_ignoredotfiles: bool,
+
+    /// Whether several files may hold rules of one domain
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub merge_domain_config: bool,
+}
+
 /// What to answer when there is no decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Verdict {
@@ -246,7 +254,7 @@ fn share(text: &str) -> Result<f32, String> {
 }
 
 /// A truth value in the spellings that the reference reads.
-pub(crate) fn truth(text: &str) -> Result<bool, String> {
+fn truth(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -302,10 +310,19 @@ fn positive(text: &str) -> Result<usize, String> {
 // === impl Settings ===
 
 impl Settings {
-    /// Where the rules are: RULES, or else the reference's variables; none when neither is given.
+    /// Where the rules are; none when nothing says so.
     pub fn rules_path(&self) -> Option<RulesPath> {
-        if let Some(rules) = &self.rules {
-            return Some(RulesPath::Path(rules.clone()));
+        self.rules_settings.path(self.rules.as_deref())
+    }
+}
+
+// === impl RulesSettings ===
+
+impl RulesSettings {
+    /// Where the rules are: RULES, or else as the reference's variables say; none when neither is given.
+    pub fn path(&self, rules: Option<&Path>) -> Option<RulesPath> {
+        if let Some(rules) = rules {
+            return Some(RulesPath::Path(rules.to_owned()));
         }
         let root = self.runtime_root.as_ref()?;
         Some(RulesPath::Runtime {
@@ -316,7 +333,7 @@ impl Settings {
     }
 
     /// How rules files go together.
-    pub fn rules_options(&self) -> Options {
+    pub fn options(&self) -> Options {
         Options {
             merge_domains: self.merge_domain_config,
         }
