@@ -279,7 +279,7 @@ impl App {
 /// Looks for a change of the rules, or reads them whatever has changed.
 fn look(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
     let change = if now {
-        Some(reload.read())
+        reload.read()
     } else {
         reload.look()
     };

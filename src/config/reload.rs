@@ -14,6 +14,9 @@ use super::rules_path::{Found, ReadError, RulesPath, Source};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::{Digest as _, KeyHasher as _};
 
+/// How often files that change while they are read are read anew before they are left to the looks.
+const READS_MAX: usize = 3;
+
 /// Looks after the rules of one service.
 #[derive(Debug)]
 pub struct Reload {
@@ -101,10 +104,13 @@ impl Reload {
         self.read_if_still(look)
     }
 
-    /// Reads now, whatever the last look saw.
-    pub fn read(&mut self) -> Change {
-        self.tried = Some(self.list());
-        load(&self.path, self.options)
+    /// Reads now, whatever the last look saw. Files that will not come to rest while they are read are left to the
+    /// looks: what was read may be half of one version and half of another.
+    pub fn read(&mut self) -> Option<Change> {
+        (0..READS_MAX).find_map(|_| {
+            let look = self.list();
+            self.read_if_still(look)
+        })
     }
 
     fn read_if_still(&mut self, look: Look) -> Option<Change> {

@@ -51,7 +51,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// A rules file as found: changes whenever the file does.
+/// A rules file as found: changes whenever the file does. A pipe never does: to read it is what changes it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Found {
     path: PathBuf,
@@ -213,16 +213,19 @@ impl Names {
 
 impl Found {
     fn new(path: PathBuf, metadata: &Metadata) -> Self {
+        let identity = (metadata.dev(), metadata.ino());
+        let changed = [
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ];
+        let file = metadata.is_file();
         Self {
             path,
-            bytes: metadata.len(),
-            identity: (metadata.dev(), metadata.ino()),
-            changed: [
-                metadata.mtime(),
-                metadata.mtime_nsec(),
-                metadata.ctime(),
-                metadata.ctime_nsec(),
-            ],
+            bytes: if file { metadata.len() } else { 0 },
+            identity,
+            changed: if file { changed } else { [0; 4] },
         }
     }
 
