@@ -228,9 +228,13 @@ impl App {
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             if let Some(reload) = rules.take() {
-                let (reload, change) = tokio::task::spawn_blocking(move || look(reload, now))
-                    .await
-                    .map_err(|error| AppError::Defect(error.to_string()))?;
+                // A file may take forever to read: a pipe, a network file system. That must not hold a stop.
+                let looked = tokio::select! {
+                    () = &mut shutdown => break,
+                    looked = tokio::task::spawn_blocking(move || look(reload, now)) => looked,
+                };
+                let (reload, change) =
+                    looked.map_err(|error| AppError::Defect(error.to_string()))?;
                 rules = Some(reload);
                 self.generations.take(change);
             }
@@ -278,11 +282,7 @@ impl App {
 
 /// Looks for a change of the rules, or reads them whatever has changed.
 fn look(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
-    let change = if now {
-        reload.read()
-    } else {
-        reload.look()
-    };
+    let change = if now { reload.read() } else { reload.look() };
     (reload, change)
 }
 

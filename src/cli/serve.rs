@@ -44,11 +44,14 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         tracing::warn!("{remark}");
     }
     raise_descriptor_limit();
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the runtime")?
-        .block_on(serve(settings, log_level))
+        .context("cannot start the runtime")?;
+    let exit = runtime.block_on(serve(settings, log_level));
+    // Not dropped: that would wait for rules that take forever to read.
+    runtime.shutdown_background();
+    exit
 }
 
 async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<Exit> {
