@@ -135,15 +135,15 @@ pub struct Settings {
     pub streams_max: u32,
 
     /// How long a connection lives, give or take a tenth, before its caller is asked to come anew, so that connections
-    /// find new replicas
+    /// find new replicas; 0 is for ever
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration)]
     pub grpc_max_connection_age: Duration,
 
-    /// How long after that it may finish what is under way
+    /// How long after that it may finish what is under way; 0 is for ever
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration)]
     pub grpc_max_connection_age_grace: Duration,
 
-    /// How often a silent connection is asked whether it is still there; it has 20 s to say so
+    /// How often a silent connection is asked whether it is still there; it has 20 s to say so; 0 is never
     #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration)]
     pub keepalive_interval: Duration,
 
@@ -262,13 +262,20 @@ fn truth(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The longest length of time: no date that it leads to is beyond what the system can say.
+const DURATION_MAX: Duration = Duration::from_secs(36_525 * 86_400);
+
 /// A length of time such as `5s`, `1h30m` or `150us`; a bare 0 as the reference allows it.
 fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text)
-        .map_err(|_| "give a number and a unit, such as 5s or 1h30m".to_owned())
+    let duration = humantime::parse_duration(text).ok();
+    duration
+        .filter(|duration| *duration <= DURATION_MAX)
+        .ok_or_else(|| {
+            "give a number and a unit, such as 5s or 1h30m; at most 100 years".to_owned()
+        })
 }
 
 /// A size such as `64KiB`, `8MiB` or plain bytes.

@@ -16,7 +16,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tonic::service::Routes;
 
 use crate::accept::{Connection, Stopping, serve_each};
@@ -29,12 +29,12 @@ const RESET_STREAMS_MAX: usize = 4_096;
 /// How long a connection that was asked may take to say that it is there.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long connections live and what they may do.
+/// How long connections live and what they may do. No time is no bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    age: Duration,
-    age_grace: Duration,
-    keepalive_interval: Duration,
+    age: Option<Duration>,
+    age_grace: Option<Duration>,
+    keepalive_interval: Option<Duration>,
     streams_max: u32,
     header_list_bytes_max: u32,
 }
@@ -78,15 +78,26 @@ async fn serve_one(
             serving.as_mut().graceful_shutdown();
             serving.await
         }
-        () = sleep(bounds.own_age()) => {
+        () = over(bounds.own_age()) => {
             aged();
             serving.as_mut().graceful_shutdown();
-            // When the grace is over too, dropping it closes it.
-            timeout(bounds.age_grace, serving).await.unwrap_or(Ok(()))
+            tokio::select! {
+                served = serving => served,
+                // Dropping it closes it.
+                () = over(bounds.age_grace) => Ok(()),
+            }
         }
     };
     if let Err(error) = served {
         tracing::debug!(%error, "a gRPC connection ended");
+    }
+}
+
+/// Waits until so much time is over; for ever when there is no bound.
+async fn over(bound: Option<Duration>) {
+    match bound {
+        Some(bound) => sleep(bound).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -95,10 +106,12 @@ async fn serve_one(
 impl Bounds {
     /// What the settings say.
     pub(super) fn new(settings: &Settings) -> Self {
+        // The reference's library takes 0 so, and who sets it wants to be rid of the bound.
+        let bound = |length: Duration| (!length.is_zero()).then_some(length);
         Self {
-            age: settings.grpc_max_connection_age,
-            age_grace: settings.grpc_max_connection_age_grace,
-            keepalive_interval: settings.keepalive_interval,
+            age: bound(settings.grpc_max_connection_age),
+            age_grace: bound(settings.grpc_max_connection_age_grace),
+            keepalive_interval: bound(settings.keepalive_interval),
             streams_max: settings.streams_max,
             header_list_bytes_max: u32::try_from(settings.header_list_size_max).unwrap_or(u32::MAX),
         }
@@ -106,9 +119,9 @@ impl Bounds {
 
     /// How long one connection lives: the age, give or take a tenth, so that connections that came together do not go
     /// together.
-    fn own_age(&self) -> Duration {
+    fn own_age(&self) -> Option<Duration> {
         // Without randomness all live equally long, which is no reason not to serve.
         let share = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
-        self.age.mul_f64(0.9 + 0.2 * share)
+        self.age.map(|age| age.mul_f64(0.9 + 0.2 * share))
     }
 }

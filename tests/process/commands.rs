@@ -30,6 +30,19 @@ fn tollgate(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
+fn a_length_of_time_that_leads_to_no_date_is_refused_at_the_start() {
+    for setting in [
+        "--grpc-max-connection-age",
+        "--keepalive-interval",
+        "--drain-delay",
+    ] {
+        let (code, _, stderr) = tollgate(&["serve", "rules.yaml", setting, "101y"]);
+        assert_eq!(code, 2);
+        assert!(stderr.contains("at most 100 years"), "{stderr}");
+    }
+}
+
+#[test]
 fn check_says_everything_that_is_wrong_in_every_file_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
