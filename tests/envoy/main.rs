@@ -18,9 +18,12 @@
 #[path = "../running/mod.rs"]
 mod running;
 
+mod aging;
 mod caller;
+mod crowd;
 mod limits;
 mod overload;
 mod proxy;
+mod reloading;
 mod shown;
 mod stopping;

@@ -26,7 +26,10 @@ pub struct Tollgate {
     pub admin: SocketAddr,
     /// What it has said on stderr so far.
     said: Arc<Mutex<String>>,
-    _rules: tempfile::TempDir,
+    rules: PathBuf,
+    arguments: Vec<String>,
+    /// Where the rules are, when they are nobody else's.
+    directory: Option<tempfile::TempDir>,
 }
 
 impl Tollgate {
@@ -35,14 +38,31 @@ impl Tollgate {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
-        Self::start_on(&file, directory, arguments)
+        let mut started = Self::start_at(&file, arguments);
+        started.directory = Some(directory);
+        started
     }
 
-    fn start_on(rules: &Path, directory: tempfile::TempDir, arguments: &[&str]) -> Self {
+    /// Starts it with the rules at this path, which the test may change, and these further arguments.
+    pub fn start_at(rules: &Path, arguments: &[&str]) -> Self {
+        Self::start_on(0, rules, arguments)
+    }
+
+    /// Starts it again, as it was and on the same gRPC port. It must have ended.
+    pub fn start_again(&mut self) {
+        assert!(!self.running(), "it still runs");
+        let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
+        let mut started = Self::start_on(self.grpc.port(), &self.rules, &arguments);
+        started.directory = self.directory.take();
+        *self = started;
+    }
+
+    fn start_on(grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(TOLLGATE)
             .arg("serve")
             .arg(rules)
-            .args(["--grpc-host", "127.0.0.1", "--grpc-port", "0"])
+            .args(["--grpc-host", "127.0.0.1"])
+            .args(["--grpc-port", &grpc_port.to_string()])
             .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
             .args(arguments)
             .env_clear()
@@ -81,7 +101,9 @@ impl Tollgate {
             admin: address("admin "),
             child,
             said,
-            _rules: directory,
+            rules: rules.to_owned(),
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            directory: None,
         }
     }
 
