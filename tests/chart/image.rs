@@ -1,0 +1,117 @@
+//! The Dockerfile, held to the chart that runs the image and to the package that is built into it.
+//!
+//! What it deliberately does not do: build it. The build stage comes from a registry.
+
+use std::process::Command;
+
+use crate::rendering::{read, rendered, root};
+
+/// The instructions of the Dockerfile, continued lines joined, as keyword and rest.
+fn instructions() -> Vec<(String, String)> {
+    let text = read("Dockerfile").replace("\\\n", "");
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let (keyword, rest) = line.split_once(' ').unwrap();
+            (keyword.to_owned(), rest.trim().to_owned())
+        })
+        .collect()
+}
+
+/// The only instruction of a kind in the last stage.
+fn last(keyword: &str) -> String {
+    let all = instructions();
+    let stage = all.iter().rposition(|(keyword, _)| keyword == "FROM");
+    let mut found = all[stage.unwrap()..]
+        .iter()
+        .filter(|(key, _)| key == keyword);
+    let (_, rest) = found.next().expect(keyword);
+    assert!(found.next().is_none(), "{keyword} stands twice");
+    rest.clone()
+}
+
+#[test]
+fn the_image_is_what_the_chart_takes_it_for() {
+    let rendered = rendered(&[]);
+    let security = &rendered.pod()["securityContext"];
+    let (user, group) = (&security["runAsUser"], &security["runAsGroup"]);
+    assert_eq!(last("USER"), format!("{user}:{group}"));
+
+    let ports = rendered.container()["ports"].as_array().unwrap().iter();
+    let ports: Vec<_> = ports
+        .map(|port| port["containerPort"].to_string())
+        .collect();
+    assert_eq!(last("EXPOSE"), ports.join(" "));
+
+    // The chart names no command, so its arguments follow the entry point.
+    assert!(rendered.container()["command"].is_null());
+    assert_eq!(last("ENTRYPOINT"), r#"["/usr/bin/tollgate"]"#);
+    let first = rendered.container()["args"][0].as_str().unwrap();
+    assert_eq!(last("CMD"), format!("[\"{first}\"]"));
+}
+
+#[test]
+fn nothing_but_the_binary_and_its_other_name_is_in_the_image() {
+    assert_eq!(last("FROM"), "scratch");
+    assert_eq!(last("COPY"), "--from=build /out/ /");
+    let (_, build) = instructions()
+        .into_iter()
+        .find(|(keyword, _)| keyword == "RUN")
+        .unwrap();
+    let made: Vec<_> = build
+        .split_whitespace()
+        .filter(|word| word.starts_with("/out/"))
+        .collect();
+    assert_eq!(
+        made,
+        ["/out/usr/bin/tollgate", "/out/bin", "/out/bin/ratelimit"]
+    );
+    // An image without a libc needs a binary without one.
+    assert!(build.contains("-C target-feature=+crt-static"));
+    assert!(build.contains("--locked"));
+}
+
+#[test]
+fn the_build_stage_has_the_package_s_rust_and_all_that_cargo_needs() {
+    let (_, from) = &instructions()[0];
+    let manifest = read("Cargo.toml");
+    let (_, rest) = manifest.split_once("rust-version = \"").unwrap();
+    let version = rest.split('"').next().unwrap();
+    assert!(from.starts_with(&format!("rust:{version}-slim-")), "{from}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let allowed = read(".dockerignore");
+    let copied = instructions();
+    let copied = copied
+        .iter()
+        .filter(|(keyword, rest)| keyword == "COPY" && !rest.starts_with("--from"));
+    for (_, rest) in copied {
+        let (sources, _) = rest.rsplit_once(' ').unwrap();
+        for source in sources.split(' ') {
+            let line = format!("!{source}");
+            assert!(
+                allowed.lines().any(|allow| allow == line),
+                ".dockerignore: {line}"
+            );
+            let there = directory.path().join(source);
+            std::os::unix::fs::symlink(root().join(source), there).unwrap();
+        }
+    }
+    // What the build script reads is no part of the manifest, but it says so itself.
+    for read in read("build.rs").split("rerun-if-changed=").skip(1) {
+        let read = read.split('"').next().unwrap();
+        assert!(directory.path().join(read).exists(), "COPY {read}");
+    }
+    // Fetching looks for every target that the manifest names, and has nothing to fetch for what runs here.
+    let rustc = Command::new("rustc").arg("-vV").output().unwrap();
+    let rustc = String::from_utf8(rustc.stdout).unwrap();
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
+    let cargo = Command::new(env!("CARGO"))
+        .args(["fetch", "--locked", "--offline", "--target", host.unwrap()])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&cargo.stderr);
+    assert!(cargo.status.success(), "{said}");
+}

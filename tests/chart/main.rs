@@ -1,0 +1,26 @@
+//! The chart and the image, with real helm (an old and a new major version), the schemas of Kubernetes, real Envoy, and
+//! the real binary run as a rendered pod would run it.
+//!
+//! Why the binary: a chart is right when every flag, variable, port and path in it means something to what it starts.
+//!
+//! What it deliberately does not do: talk to a cluster, or build the image. Neither is here.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+#[path = "../running/mod.rs"]
+mod running;
+
+mod image;
+mod objects;
+mod pod;
+mod rendering;
+mod running_pod;
+mod settings;
+mod values;
+mod words;

@@ -1,0 +1,143 @@
+//! A rendered pod as a process: its arguments, its variables, its rules mounted as Kubernetes mounts a ConfigMap.
+//!
+//! How: of what was rendered only the mount's path and the addresses are replaced, the addresses by flags, which win over
+//! variables. So whatever the chart says, the binary has to understand.
+//!
+//! What it deliberately does not do: a container. User, root and limits are `objects`' business.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::rendering::Rendered;
+use crate::running::{TOLLGATE, wait_for};
+
+/// A pod that runs until dropped.
+pub(crate) struct Pod {
+    child: Child,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    /// What it said when it began to listen.
+    pub(crate) said: String,
+    rules: TempDir,
+}
+
+/// Writes files as Kubernetes writes a ConfigMap's: each a link through `..data` into a folder of their own, and `..data`
+/// exchanged last, by a rename.
+fn write(directory: &Path, folder: &str, files: &Value) {
+    let written = directory.join(folder);
+    std::fs::create_dir(&written).expect("a folder");
+    for (name, text) in files.as_object().expect("files") {
+        std::fs::write(written.join(name), text.as_str().expect("a text")).expect("a rules file");
+        let link = directory.join(name);
+        if !link.is_symlink() {
+            symlink(Path::new("..data").join(name), link).expect("a link");
+        }
+    }
+    symlink(folder, directory.join("..data_tmp")).expect("a link");
+    std::fs::rename(directory.join("..data_tmp"), directory.join("..data")).expect("a rename");
+}
+
+fn mounted(rendered: &Rendered) -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = &rendered.only("ConfigMap")["data"];
+    write(directory.path(), "..2026_01_02_03_04_05.678901234", files);
+    directory
+}
+
+/// `tollgate check` on the rules of a rendered ConfigMap.
+pub(crate) fn check(rendered: &Rendered) -> Output {
+    let rules = mounted(rendered);
+    Command::new(TOLLGATE)
+        .arg("check")
+        .arg(rules.path())
+        .env_clear()
+        .output()
+        .expect("tollgate runs")
+}
+
+// === impl Pod ===
+
+impl Pod {
+    pub(crate) fn start(rendered: &Rendered) -> Self {
+        let container = rendered.container();
+        let rules = mounted(rendered);
+        let path = &container["volumeMounts"][0]["mountPath"];
+        let arguments = container["args"].as_array().expect("arguments").iter();
+        let arguments = arguments.map(|argument| {
+            if argument == path {
+                rules.path().display().to_string()
+            } else {
+                argument.as_str().expect("a text").to_owned()
+            }
+        });
+        let variables = container["env"].as_array().expect("variables").iter();
+        let variables = variables.filter_map(|variable| {
+            let value = variable["value"].as_str()?;
+            Some((variable["name"].as_str()?, value))
+        });
+        let mut child = Command::new(TOLLGATE)
+            .args(arguments)
+            .args(["--grpc-host=127.0.0.1", "--grpc-port=0"])
+            .args(["--host=127.0.0.1", "--port=0"])
+            .args(["--debug-host=127.0.0.1", "--debug-port=0"])
+            .env_clear()
+            .envs(variables)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("tollgate starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+        let mut said = String::new();
+        while !said.contains("try: ") {
+            match lines.next() {
+                Some(Ok(line)) => said.extend([line.as_str(), "\n"]),
+                _ => panic!("tollgate did not start: {said}"),
+            }
+        }
+        // It goes on talking, and must not wait for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = |name: &str| {
+            let (_, rest) = said.split_once(name).expect(name);
+            let end = rest.find(',').expect("an end");
+            rest[..end].parse().expect("an address")
+        };
+        Self {
+            grpc: address("gRPC "),
+            http: address("HTTP "),
+            child,
+            said,
+            rules,
+        }
+    }
+
+    /// What Kubernetes does some time after the ConfigMap changed.
+    pub(crate) fn update(&self, rendered: &Rendered) {
+        let files = &rendered.only("ConfigMap")["data"];
+        write(self.rules.path(), "..2026_01_02_03_05_06.789012345", files);
+    }
+
+    /// What Kubernetes does first when a pod is to end.
+    pub(crate) fn terminate(&self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    pub(crate) fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
+        wait_for(within, || self.child.try_wait().expect("its status"))
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,168 @@
+//! Helm, run for real, and what it renders, parsed.
+//!
+//! How: helm knows no cluster, no settings of the machine and no cache here. YAML is read by PyYAML, which comes with
+//! `kubernetes-validate`, so that no YAML reader of our own stands between a render and a test.
+//!
+//! What it deliberately does not do: compare bytes. Helm 3 and 4 differ in blank lines.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::running::component;
+
+/// The versions the chart is held to.
+pub(crate) const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
+
+/// The one that renders where both are known to agree.
+const HELM: &str = HELMS[1];
+
+/// The name and the namespace of the release.
+pub(crate) const RELEASE: [&str; 3] = ["demo", "--namespace", "prod"];
+
+/// Values for tests, as arguments of helm.
+pub(crate) const EXAMPLE: &str = "--values=helm/tollgate/ci/example-values.yaml";
+pub(crate) const FULL: &str = "--values=helm/tollgate/ci/full-values.yaml";
+pub(crate) const OWN_CONFIG_MAP: &str = "--values=helm/tollgate/ci/existing-configmap-values.yaml";
+
+/// Every object of a render.
+pub(crate) struct Rendered(pub(crate) Vec<Value>);
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) fn chart() -> PathBuf {
+    root().join("helm/tollgate")
+}
+
+/// A file of the repository.
+pub(crate) fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).expect(path)
+}
+
+/// Every file of values for tests, as an argument of helm.
+pub(crate) fn values_files() -> Vec<String> {
+    let folder = std::fs::read_dir(chart().join("ci")).expect("values for tests");
+    let names = folder.map(|entry| entry.expect("a file").file_name());
+    let files: Vec<_> = names
+        .map(|name| format!("--values=helm/tollgate/ci/{}", name.display()))
+        .collect();
+    for known in [EXAMPLE, FULL, OWN_CONFIG_MAP] {
+        assert!(files.iter().any(|file| file == known), "{known} is gone");
+    }
+    files
+}
+
+/// Runs helm at the repository's root: what it printed, or what it complained of.
+pub(crate) fn helm(version: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(component(&format!("helm/{version}/helm")))
+        .args(arguments)
+        .env_clear()
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+        .current_dir(root())
+        .output()
+        .expect("helm runs");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("helm prints text");
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stdout) + &text(&output.stderr))
+    }
+}
+
+/// Renders a chart as text.
+pub(crate) fn template(version: &str, chart: &Path, arguments: &[&str]) -> Result<String, String> {
+    let chart = chart.display().to_string();
+    let mut all = vec!["template"];
+    all.extend(RELEASE);
+    all.push(&chart);
+    all.extend(arguments);
+    helm(version, &all)
+}
+
+/// Renders ours.
+pub(crate) fn rendered(arguments: &[&str]) -> Rendered {
+    rendered_by(HELM, arguments)
+}
+
+/// Renders ours with one helm.
+pub(crate) fn rendered_by(version: &str, arguments: &[&str]) -> Rendered {
+    let text = template(version, &chart(), arguments).expect("the chart renders");
+    Rendered(yaml(&text))
+}
+
+/// What helm says to values it must not take.
+pub(crate) fn refusal(version: &str, arguments: &[&str]) -> String {
+    match template(version, &chart(), arguments) {
+        Ok(_) => panic!("helm {version} took {arguments:?}"),
+        Err(said) => said,
+    }
+}
+
+/// The documents of a YAML text, without empty ones.
+pub(crate) fn yaml(text: &str) -> Vec<Value> {
+    const READ: &str =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let mut python = Command::new(component("venv/bin/python"))
+        .args(["-c", READ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut stdin = python.stdin.take().expect("its stdin");
+    stdin.write_all(text.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = python.wait_with_output().expect("it ends");
+    assert!(
+        output.status.success(),
+        "not YAML, or no reader for it (run `make deps`):\n{text}"
+    );
+    let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+/// The texts of a list of one field.
+pub(crate) fn texts<'v>(list: &'v Value, field: &str) -> Vec<&'v str> {
+    let list = list.as_array().expect("a list");
+    list.iter()
+        .map(|item| item[field].as_str().expect(field))
+        .collect()
+}
+
+// === impl Rendered ===
+
+impl Rendered {
+    /// Every object of a kind.
+    pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
+        self.0
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .collect()
+    }
+
+    /// The only object of a kind.
+    pub(crate) fn only(&self, kind: &str) -> &Value {
+        match self.all(kind)[..] {
+            [only] => only,
+            ref objects => panic!("{} objects are a {kind}", objects.len()),
+        }
+    }
+
+    /// The pods' spec.
+    pub(crate) fn pod(&self) -> &Value {
+        &self.only("Deployment")["spec"]["template"]["spec"]
+    }
+
+    /// Their only container.
+    pub(crate) fn container(&self) -> &Value {
+        let containers = self.pod()["containers"].as_array().expect("containers");
+        assert_eq!(containers.len(), 1);
+        &containers[0]
+    }
+}
