@@ -2,7 +2,8 @@
 //!
 //! Why our own loop: the libraries' accept loops end when the system has no file descriptor left, and then the whole
 //! port is gone. Here an error is counted and waited out, a connection beyond the bound is closed at once (its client
-//! sees a reset, not a silence), and one that never says anything is closed after [`SILENCE_MAX`].
+//! sees a reset, not a silence), and one that does not get as far as its protocol's
+//! greeting is closed after [`GREETING_WAIT_MAX`].
 //!
 //! How: [`bind`] listens with a queue long enough for a fleet that comes back at once; [`accept`] runs until its receiver is
 //! dropped and hands each connection over; [`serve_each`] gives each a task and ends them in order; the connection itself keeps the
@@ -25,8 +26,8 @@ use tokio::time::{Sleep, sleep};
 
 use crate::metrics::PortCounters;
 
-/// How long a new connection may stay silent.
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a new connection may take to say what its protocol begins with.
+pub const GREETING_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How long to wait when the system will not give a connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
@@ -44,8 +45,10 @@ pub struct Connection {
     stream: TcpStream,
     /// Where it comes from.
     pub peer: SocketAddr,
-    /// Runs until the first byte has come.
-    silence: Option<Pin<Box<Sleep>>>,
+    /// Runs until the greeting has come.
+    waiting: Option<Pin<Box<Sleep>>>,
+    /// How many bytes of it are still to come.
+    greeting_bytes_left: usize,
     _open: OpenConnection,
 }
 
@@ -83,10 +86,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG_CONNECTIONS)
 }
 
-/// Accepts from `listener`, at most `connections_max` at a time, until the receiver is dropped.
+/// Accepts from `listener`, at most `connections_max` at a time, until the receiver is dropped. A connection that has not
+/// sent `greeting_bytes` in time is closed.
 pub fn accept(
     listener: TcpListener,
     connections_max: usize,
+    greeting_bytes: usize,
     counters: PortCounters,
 ) -> (
     mpsc::Receiver<Connection>,
@@ -121,7 +126,8 @@ pub fn accept(
             let connection = Connection {
                 stream,
                 peer,
-                silence: Some(Box::pin(sleep(SILENCE_MAX))),
+                waiting: Some(Box::pin(sleep(GREETING_WAIT_MAX))),
+                greeting_bytes_left: greeting_bytes,
                 _open: OpenConnection {
                     counters: counters.clone(),
                     _permit: permit,
@@ -162,7 +168,11 @@ pub async fn serve_each<F>(
             },
         }
     }
-    drop(connections);
+    // Those accepted and not yet served are served, and told to stop as well.
+    connections.close();
+    while let Some(connection) = connections.recv().await {
+        open.spawn(serve_one(connection, Stopping(stopping.clone())));
+    }
     stop.send_replace(true);
     while open.join_next().await.is_some() {}
 }
@@ -193,13 +203,17 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if read.is_ready() {
-            self.silence = None;
-        } else if let Some(silence) = &mut self.silence
-            && silence.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if let Some(waiting) = &mut self.waiting {
+            let over = waiting.as_mut().poll(cx).is_ready();
+            let bytes = buffer.filled().len().saturating_sub(before);
+            self.greeting_bytes_left = self.greeting_bytes_left.saturating_sub(bytes);
+            if self.greeting_bytes_left == 0 {
+                self.waiting = None;
+            } else if over {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
         }
         read
     }

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::accept::{self, Connection};
 use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;
-use crate::config::reload::{Change, Reload};
+use crate::config::reload::{Change, LoadError, Reload};
 use crate::config::settings::Settings;
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::RuleSet;
@@ -53,6 +53,25 @@ pub struct App {
     log_level: Option<LogLevelSwitch>,
 }
 
+/// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
+const HTTP2_GREETING_BYTES: usize = 24 + 9;
+
+/// A service that runs.
+struct Running {
+    generations: Arc<Generations>,
+    readiness: Readiness,
+    health: Health,
+    /// One a partition; none may end while requests come.
+    workers: JoinSet<()>,
+    /// Ends with this.
+    _rules: JoinSet<()>,
+    grpc: JoinHandle<Result<(), service::ServeError>>,
+    http: JoinHandle<()>,
+    admin: Option<JoinHandle<()>>,
+    stop_grpc: watch::Sender<bool>,
+    stop_http: watch::Sender<bool>,
+}
+
 /// How often the rules' files are looked at. A change counts once two looks agree, so it is taken within twice this and
 /// the time it takes to read.
 const RULES_LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -66,13 +85,13 @@ pub enum AppError {
     /// A mistake of ours, found at start.
     #[error("this is a defect in tollgate: {0}")]
     Defect(String),
-    /// A port stopped serving.
-    #[error("{port}: {error}")]
-    Serving {
+    /// A part of it ended that should not.
+    #[error("{part} {how}")]
+    Ended {
         /// Which.
-        port: &'static str,
-        /// Why.
-        error: String,
+        part: &'static str,
+        /// How.
+        how: String,
     },
 }
 
@@ -174,19 +193,23 @@ impl App {
     ///
     /// # Errors
     ///
-    /// When a port stops serving.
+    /// When a port stops serving or a partition's worker ends.
     pub async fn run(
         self,
         ready: impl FnOnce(&RuleSet),
-        mut reload: mpsc::Receiver<()>,
+        reload: mpsc::Receiver<()>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
+        let (delay, within) = (self.settings.drain_delay, self.settings.drain_timeout);
+        let mut running = self.start(reload).await;
+        running.until(ready, shutdown).await?;
+        running.drain(delay, within).await;
+        Ok(())
+    }
+
+    /// Spawns everything that runs.
+    async fn start(self, reload: mpsc::Receiver<()>) -> Running {
         let settings = self.settings;
-        let mut workers = JoinSet::new();
-        for worker in self.workers {
-            workers.spawn(worker);
-        }
-        let (stop, stopping) = watch::channel(false);
         let readiness = Readiness::new(Arc::clone(&self.generations), &settings);
         let shown = Shown {
             readiness: readiness.clone(),
@@ -196,75 +219,104 @@ impl App {
             log_level: self.log_level,
         };
         let health = Health::new().await;
+        let mut workers = JoinSet::new();
+        for worker in self.workers {
+            workers.spawn(worker);
+        }
+        let mut rules = JoinSet::new();
+        if let Some(path) = settings.rules_path() {
+            let reload_rules = Reload::new(path, settings.rules_settings.options());
+            let generations = Arc::clone(&self.generations);
+            rules.spawn(look_after_rules(reload_rules, generations, reload));
+        }
         let connections = |listener, port, max| connections(&self.metrics, listener, port, max);
-
-        let grpc_max = settings.grpc_connections_max;
-        let http_max = settings.http_connections_max;
-        let mut grpc = tokio::spawn(service::serve(
+        let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
+        let http_max = (settings.http_connections_max, 1);
+        let (stop_grpc, stop) = watch::channel(false);
+        let grpc = tokio::spawn(service::serve(
             self.service,
-            settings.clone(),
+            settings,
             Arc::clone(&self.metrics),
             health.clone(),
             connections(self.listeners.grpc, "grpc", grpc_max),
-            stopped(stopping.clone()),
+            stopped(stop),
         ));
-        let mut http = tokio::spawn(admin::serve(
+        let (stop_http, stop) = watch::channel(false);
+        let http = tokio::spawn(admin::serve(
             admin::public(shown.clone()),
             connections(self.listeners.http, "http", http_max),
-            stopped(stopping.clone()),
+            stopped(stop.clone()),
         ));
         let admin = self.listeners.admin.map(|listener| {
+            let connections = connections(listener, "admin", http_max);
             tokio::spawn(admin::serve(
                 admin::private(shown),
-                connections(listener, "admin", http_max),
-                stopped(stopping),
+                connections,
+                stopped(stop),
             ))
         });
+        Running {
+            generations: self.generations,
+            readiness,
+            health,
+            workers,
+            _rules: rules,
+            grpc,
+            http,
+            admin,
+            stop_grpc,
+            stop_http,
+        }
+    }
+}
 
-        let path = settings.rules_path();
-        let mut rules = path.map(|path| Reload::new(path, settings.rules_settings.options()));
+// === impl Running ===
+
+impl Running {
+    /// Keeps what health says in step with readiness until `shutdown`.
+    async fn until(
+        &mut self,
+        ready: impl FnOnce(&RuleSet),
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
         let mut ready = Some(ready);
-        let (mut now, mut serving) = (true, false);
+        let mut serving = false;
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
-            if let Some(reload) = rules.take() {
-                // A file may take forever to read: a pipe, a network file system. That must not hold a stop.
-                let looked = tokio::select! {
-                    () = &mut shutdown => break,
-                    looked = tokio::task::spawn_blocking(move || look(reload, now)) => looked,
-                };
-                let (reload, change) =
-                    looked.map_err(|error| AppError::Defect(error.to_string()))?;
-                rules = Some(reload);
-                self.generations.take(change);
-            }
-            if serving != readiness.ready() {
+            if serving != self.readiness.ready() {
                 serving = !serving;
-                health.set_serving(serving).await;
+                self.health.set_serving(serving).await;
             }
             if let Some(generation) = self.generations.present()
                 && let Some(ready) = ready.take()
             {
                 ready(&generation.rules);
             }
-            now = tokio::select! {
-                () = &mut shutdown => break,
-                Some(()) = reload.recv() => true,
-                () = sleep(RULES_LOOK_INTERVAL) => false,
-                ended = &mut grpc => return Err(ended_early("the gRPC port", &ended)),
-                ended = &mut http => return Err(ended_early("the HTTP port", &ended)),
-            };
+            tokio::select! {
+                () = &mut shutdown => return Ok(()),
+                () = self.generations.changed() => {}
+                ended = &mut self.grpc => return Err(ended_early("the gRPC port", &ended)),
+                ended = &mut self.http => return Err(ended_early("the HTTP port", &ended)),
+                Some(ended) = self.workers.join_next() => {
+                    return Err(ended_early("a partition's worker", &ended));
+                }
+            }
         }
-        tracing::info!(delay = ?settings.drain_delay, "stopping: no longer ready");
-        readiness.stop();
-        health.set_serving(false).await;
-        sleep(settings.drain_delay).await;
-        stop.send_replace(true);
-        let drained = timeout(settings.drain_timeout, async {
+    }
+
+    /// Stops in order: not ready, then no new gRPC, and HTTP last, so that probes and metrics answer to the end.
+    async fn drain(self, delay: Duration, within: Duration) {
+        tracing::info!(?delay, "stopping: no longer ready");
+        self.readiness.stop();
+        self.health.set_serving(false).await;
+        sleep(delay).await;
+        let drained = timeout(within, async {
             // How they ended no longer matters.
-            let _ = grpc.await;
-            let _ = http.await;
-            if let Some(admin) = admin {
+            self.stop_grpc.send_replace(true);
+            let _ = self.grpc.await;
+            self.stop_http.send_replace(true);
+            let _ = self.http.await;
+            if let Some(admin) = self.admin {
                 let _ = admin.await;
             }
         });
@@ -272,11 +324,39 @@ impl App {
             tracing::info!("stopped: everything under way was answered");
         } else {
             tracing::warn!(
-                timeout = ?settings.drain_timeout,
+                timeout = ?within,
                 "stopped with connections still open; raise --drain-timeout if requests take that long"
             );
         }
-        Ok(())
+    }
+}
+
+/// Looks for changes of the rules' files for ever, and at once when asked. A file may take long to read, a pipe or a
+/// network file system for ever; nothing else waits for that.
+async fn look_after_rules(
+    mut rules: Reload,
+    generations: Arc<Generations>,
+    mut reload: mpsc::Receiver<()>,
+) {
+    let mut now = true;
+    loop {
+        let afresh = rules.afresh();
+        let looked = tokio::task::spawn_blocking(move || look(rules, now)).await;
+        rules = match looked {
+            Ok((rules, change)) => {
+                generations.take(change);
+                rules
+            }
+            Err(panic) => {
+                // A defect in reading is no reason to stop serving by the rules in use.
+                generations.take(Some(Err(LoadError::Defect(panic.to_string()))));
+                afresh
+            }
+        };
+        now = tokio::select! {
+            asked = reload.recv() => asked.is_some(),
+            () = sleep(RULES_LOOK_INTERVAL) => false,
+        };
     }
 }
 
@@ -291,9 +371,14 @@ fn connections(
     metrics: &Metrics,
     listener: TcpListener,
     port: &str,
-    connections_max: usize,
+    (connections_max, greeting_bytes): (usize, usize),
 ) -> mpsc::Receiver<Connection> {
-    let (connections, run) = accept::accept(listener, connections_max, metrics.port(port));
+    let (connections, run) = accept::accept(
+        listener,
+        connections_max,
+        greeting_bytes,
+        metrics.port(port),
+    );
     tokio::spawn(run);
     connections
 }
@@ -303,9 +388,9 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-fn ended_early(port: &'static str, ended: &impl std::fmt::Debug) -> AppError {
-    AppError::Serving {
-        port,
-        error: format!("stopped serving: {ended:?}"),
+fn ended_early(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
+    AppError::Ended {
+        part,
+        how: format!("ended: {ended:?}"),
     }
 }

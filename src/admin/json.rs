@@ -16,7 +16,7 @@ use crate::service::ratelimit::Unanswered;
 use crate::service::{JsonAnswer, JsonRateLimit};
 
 /// The largest question, in bytes.
-const BODY_BYTES_MAX: usize = 1 << 20;
+const BODY_BYTES_MAX: usize = 256 << 10;
 
 pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Response {
     let Ok(body) = to_bytes(request.into_body(), BODY_BYTES_MAX).await else {

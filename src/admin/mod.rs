@@ -50,7 +50,7 @@ pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// How many requests for decisions or metrics are worked on at a time; more are answered 503 at once. Probes are not
 /// among them: they must be answered when everything else is not.
-const WORK_MAX: usize = 256;
+const WORK_MAX: usize = 64;
 
 /// How long one may take, the arrival of its body included.
 const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -126,7 +126,12 @@ async fn log_level(State(shown): State<Shown>, level: String) -> Response {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    match shown.metrics.render() {
+    // It may be megabytes, and the threads here decide.
+    let rendered = tokio::task::spawn_blocking(move || shown.metrics.render()).await;
+    match rendered
+        .map_err(|error| error.to_string())
+        .and_then(|text| text.map_err(|error| error.to_string()))
+    {
         Ok(text) => (
             [(
                 header::CONTENT_TYPE,
@@ -135,7 +140,7 @@ async fn metrics(State(shown): State<Shown>) -> Response {
             text,
         )
             .into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     }
 }
 

@@ -55,8 +55,8 @@ impl Explain {
             .collect();
         self.steps(&rules, &entries);
         match rules.find(self.domain.as_bytes(), &entries) {
-            Match::UnknownDomain | Match::None => println!("no limit applies: the request passes"),
-            Match::Rule(rule) => say(rule, &entries),
+            Match::UnknownDomain | Match::None => say!("no limit applies: the request passes"),
+            Match::Rule(rule) => describe(rule, &entries),
         }
         match &self.addr {
             Some(address) => self.look(address),
@@ -66,10 +66,10 @@ impl Explain {
 
     /// Level by level, what was found.
     fn steps(&self, rules: &RuleSet, entries: &[Entry<'_>]) {
-        println!("domain {}", self.domain);
+        say!("domain {}", self.domain);
         if !rules.knows(self.domain.as_bytes()) {
             let known: Vec<_> = rules.domains().into_iter().take(10).collect();
-            println!(
+            say!(
                 "  no rules for this domain; there are rules for {}",
                 known.join(", ")
             );
@@ -89,12 +89,12 @@ impl Explain {
                     instead(&step.instead)
                 ),
             };
-            println!(
+            say!(
                 "  level {}: {key}={value}: {found}",
                 level.saturating_add(1)
             );
             if level == last && step.found.is_some() && !step.has_rule {
-                println!(
+                say!(
                     "  this level has no limit of its own, and only the last entry's level counts"
                 );
             }
@@ -119,7 +119,7 @@ impl Explain {
         Ok(match asked {
             Ok(answer) => {
                 for status in &answer.statuses {
-                    println!("now: {}", super::hit::sentence(status));
+                    say!("now: {}", super::hit::sentence(status));
                 }
                 Exit::Success
             }
@@ -139,26 +139,26 @@ fn instead(names: &[String]) -> String {
     }
 }
 
-fn say(rule: &Rule, entries: &[Entry<'_>]) {
-    println!("rule {}", rule.full_name());
+fn describe(rule: &Rule, entries: &[Entry<'_>]) {
+    say!("rule {}", rule.full_name());
     match rule.allowance {
-        Allowance::Unlimited => println!("  unlimited: never counted, always passes"),
+        Allowance::Unlimited => say!("  unlimited: never counted, always passes"),
         Allowance::Limited { limit, algorithm } => {
             let unit = limit.unit().name();
             let window = match limit.unit_multiplier().get() {
                 1 => format!("1 {unit}"),
                 many => format!("{many} {unit}s"),
             };
-            println!(
+            say!(
                 "  limit: {} in {window}, {}",
                 limit.requests_per_unit(),
                 algorithm.name()
             );
             if algorithm.has_burst() {
-                println!("  burst: {}", limit.burst());
+                say!("  burst: {}", limit.burst());
             }
-            println!("  promise: {}", algorithm.promise());
-            println!("  bucket: {}", bucket(rule, entries));
+            say!("  promise: {}", algorithm.promise());
+            say!("  bucket: {}", bucket(rule, entries));
         }
     }
     for (flag, words) in [
@@ -169,18 +169,18 @@ fn say(rule: &Rule, entries: &[Entry<'_>]) {
         ),
     ] {
         if flag {
-            println!("  {words}");
+            say!("  {words}");
         }
     }
     if !rule.name.is_empty() {
-        println!("  name: {}", rule.name);
+        say!("  name: {}", rule.name);
     }
     if !rule.replaces.is_empty() {
-        println!("  replaces: {}", rule.replaces.join(", "));
+        say!("  replaces: {}", rule.replaces.join(", "));
     }
     let labels = rule.request_labels(entries);
     let label = |at: usize| labels.get(at).cloned().unwrap_or_default();
-    println!(
+    say!(
         "  metrics: domain=\"{}\" key1=\"{}\" key2=\"{}\"",
         rule.domain,
         label(0),

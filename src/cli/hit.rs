@@ -76,7 +76,7 @@ impl Hit {
         for _ in 0..self.repeat {
             let answer = client.ask(&question).await?;
             if self.json {
-                println!("{}", self.json_line(&answer));
+                say!("{}", self.json_line(&answer));
             } else {
                 self.print(&answer);
             }
@@ -91,7 +91,7 @@ impl Hit {
 
     fn print(&self, answer: &Answer) {
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
-            println!(
+            say!(
                 "{:<10}  {}  {}",
                 word(status.allowed),
                 entries.text,
@@ -99,7 +99,7 @@ impl Hit {
             );
         }
         if answer.statuses.len() > 1 {
-            println!("{:<10}  altogether", word(answer.allowed));
+            say!("{:<10}  altogether", word(answer.allowed));
         }
     }
 

@@ -4,6 +4,13 @@
 //!
 //! What it deliberately does not do: anything a library user could want. A command is a few calls of other rooms.
 
+/// Prints a line to stdout, as `println!` does, but for a reader that has gone: that ends the process and is no panic.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::cli::print_line(format_args!($($line)*))
+    };
+}
+
 mod check;
 mod entries;
 mod exit;
@@ -14,6 +21,7 @@ mod rules_argument;
 mod serve;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::{Parser, Subcommand};
 
@@ -38,6 +46,13 @@ enum Command {
     Explain(explain::Explain),
     /// Ask a running service whether something may pass
     Hit(hit::Hit),
+}
+
+/// Prints a line. Where nobody reads any more (`tollgate hit … | head`) there is nothing left to do.
+fn print_line(line: std::fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(i32::from(Exit::Success.code()));
+    }
 }
 
 /// Runs the command that `args` spell. The first is the program's own name.

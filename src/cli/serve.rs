@@ -3,6 +3,7 @@
 //! What it deliberately does not do: join rooms (`app`), or turn into a daemon. Whoever starts it watches over it.
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -123,9 +124,14 @@ fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
         let reachable = grpc
             .replace("0.0.0.0", "127.0.0.1")
             .replace("[::]", "[::1]");
-        eprintln!("tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}");
+        // A closed stderr is no reason not to serve.
+        let mut stderr = std::io::stderr();
+        let _ = writeln!(
+            stderr,
+            "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}"
+        );
         if let Some(rule) = rules.rules().first() {
-            eprintln!("try: tollgate hit {reachable} {}", example(rule));
+            let _ = writeln!(stderr, "try: tollgate hit {reachable} {}", example(rule));
         }
     }
 }

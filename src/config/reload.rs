@@ -47,6 +47,8 @@ pub enum LoadError {
     Read(ReadError),
     /// They have problems: all of them.
     Problems(Vec<Problem>),
+    /// Reading them met a mistake of ours.
+    Defect(String),
 }
 
 /// The files there are, or why that cannot be said.
@@ -87,6 +89,17 @@ impl Reload {
             options,
             seen: None,
             tried: None,
+        }
+    }
+
+    /// The same, as if it had read what it last saw: for when a look does not come back.
+    #[must_use]
+    pub fn afresh(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            options: self.options,
+            seen: None,
+            tried: Some(self.list()),
         }
     }
 
@@ -135,6 +148,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
+            Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
             Self::Problems(problems) => {
                 for (position, problem) in problems.iter().enumerate() {
                     if position > 0 {

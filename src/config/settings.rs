@@ -1,7 +1,7 @@
 //! Every setting, once: its flag, its variable, its default and its help.
 //!
 //! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in capitals. `--help` and
-//! the README's table come from this declaration (`tests/readme.rs` holds them together).
+//! the README's table come from this declaration (`tests/process/readme.rs` holds them together).
 //!
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
@@ -122,8 +122,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_ENTRIES_MAX", default_value_t = 64, value_parser = positive)]
     pub entries_max: usize,
 
-    /// How large a gRPC message may be
-    #[arg(long, env = "TOLLGATE_MESSAGE_SIZE_MAX", default_value = "1MiB", value_parser = size)]
+    /// How large a gRPC message may be; Envoy's headers hold 60 KiB
+    #[arg(long, env = "TOLLGATE_MESSAGE_SIZE_MAX", default_value = "256KiB", value_parser = size)]
     pub message_size_max: usize,
 
     /// How large the headers of a gRPC call may be; beyond it HTTP/2 refuses the call

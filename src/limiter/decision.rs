@@ -39,6 +39,8 @@ pub struct Status<'r> {
     pub remaining: u32,
     /// Retry when over limit, reset otherwise; absent when no limit applies.
     pub until_us: Option<u64>,
+    /// Whether it counts as a quota.
+    pub quota: bool,
 }
 
 /// What applies to every rule of a service.
@@ -80,32 +82,35 @@ pub struct Tally {
 }
 
 /// How long a caller should wait when the store could not say, in microseconds: one second.
-const OVERLOADED_RETRY_US: u64 = 1_000_000;
+const UNDECIDED_RETRY_US: u64 = 1_000_000;
 
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// The decision, given one outcome a check in the order of [`Plan::checks`]. Outcomes that are missing pass.
-    pub fn conclude(&self, outcomes: &[Outcome], modes: Modes) -> Decision<'r> {
+    /// The decision, given one outcome a check in the order of [`Plan::checks`]. For a check that has none, because the
+    /// store did not decide it, `undecided` stands; but what is never enforced is not refused for that either.
+    pub fn conclude(
+        &self,
+        outcomes: &[Option<Outcome>],
+        undecided: Code,
+        modes: Modes,
+    ) -> Decision<'r> {
         let mut outcomes = outcomes.iter();
-        self.decide(modes, |check, subject| match outcomes.next() {
-            None => Status::pass(),
-            Some(outcome) => Status::of(check, subject, outcome),
-        })
-    }
-
-    /// The decision when the store could not be asked and a setting says what that means.
-    pub fn conclude_unasked(&self, code: Code, modes: Modes) -> Decision<'r> {
-        self.decide(modes, |check, subject| match code {
-            Code::OverLimit if !subject.shadow_mode() && matches!(check.hits, Hits::Take(_)) => {
-                Status {
-                    code,
-                    current_limit: Some(subject.current_limit(check)),
-                    remaining: 0,
-                    until_us: Some(OVERLOADED_RETRY_US),
+        self.decide(modes, |check, subject| {
+            match (outcomes.next().copied().flatten(), undecided) {
+                (Some(outcome), _) => Status::of(check, subject, &outcome),
+                (None, Code::OverLimit)
+                    if !subject.shadow_mode() && matches!(check.hits, Hits::Take(_)) =>
+                {
+                    Status {
+                        code: Code::OverLimit,
+                        current_limit: Some(subject.current_limit(check)),
+                        until_us: Some(UNDECIDED_RETRY_US),
+                        ..Status::pass()
+                    }
                 }
+                (None, _) => Status::pass(),
             }
-            Code::Ok | Code::OverLimit => Status::pass(),
         })
     }
 
@@ -117,7 +122,7 @@ impl<'r> Plan<'r> {
         let mut statuses = Vec::with_capacity(self.lines.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0_usize, 0_usize);
         for line in &self.lines {
-            let (status, quota) = match line {
+            let (mut status, quota) = match line {
                 Line::Pass => (Status::pass(), modes.quota),
                 // Takes no part, and is never over.
                 Line::Unlimited => (Status::unlimited(), false),
@@ -125,6 +130,7 @@ impl<'r> Plan<'r> {
                     (status(check, *subject), modes.quota || subject.quota_mode())
                 }
             };
+            status.quota = quota;
             let status_over = status.code == Code::OverLimit;
             if quota {
                 quotas = quotas.saturating_add(1);
@@ -186,6 +192,7 @@ impl<'r> Status<'r> {
             current_limit: None,
             remaining: 0,
             until_us: None,
+            quota: false,
         }
     }
 
@@ -217,6 +224,7 @@ impl<'r> Status<'r> {
                 (Code::OverLimit, None, 0) => check.limit.window().as_us(),
                 (_, _, reset_us) => reset_us,
             }),
+            quota: false,
         }
     }
 }
@@ -224,7 +232,8 @@ impl<'r> Status<'r> {
 // === impl Tally ===
 
 impl Tally {
-    /// The reference service's arithmetic, for any algorithm. `near_ratio` is the share of the limit from which hits
+    /// The reference service's arithmetic, which splits hits that straddle the limit; where refused hits are not counted
+    /// there is nothing to split. `near_ratio` is the share of the limit from which hits
     /// count as near it.
     pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
         let Hits::Take(hits) = check.hits else {
@@ -250,7 +259,8 @@ impl Tally {
                     after.saturating_sub(near)
                 };
             }
-        } else if before >= limit {
+        } else if before >= limit || !check.algorithm.counts_refused() {
+            // Refused whole, and none of it stays.
             tally.over_limit = hits;
         } else {
             tally.over_limit = after.saturating_sub(limit);

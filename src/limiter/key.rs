@@ -75,18 +75,28 @@ impl Identity<'_> {
     }
 }
 
-/// Tells one set of labels that depend on the request from another.
-pub fn label_key(rule: &Rule, entries: &[Entry<'_>], hasher: &impl KeyHasher) -> Key {
+/// Tells one set of labels that depend on the request from another: by what stands in them, no more than `levels` levels
+/// and `bytes` bytes of each text. Without a rule every level stands in them as sent.
+pub fn label_key(
+    rule: Option<&Rule>,
+    domain: &[u8],
+    entries: &[Entry<'_>],
+    (levels, bytes): (usize, usize),
+    hasher: &impl KeyHasher,
+) -> Key {
     let mut digest = hasher.start();
-    // Where the rule stands says the rest of the labels, and how many values follow.
-    text(&mut digest, rule.domain.as_bytes());
-    digest.write(&(rule.path.len() as u64).to_le_bytes());
-    for level in &rule.path {
-        text(&mut digest, level.key.as_bytes());
-        text(&mut digest, level.value.as_bytes());
-    }
-    for value in rule.label_values(entries) {
-        text(&mut digest, value);
+    text(&mut digest, domain);
+    for (level, entry) in entries.iter().enumerate().take(levels) {
+        let configured = rule.and_then(|rule| Some((rule, rule.path.get(level)?)));
+        let (key, value) = match configured {
+            Some((rule, level)) if !rule.label_has_value(level) => {
+                (level.key.as_bytes(), level.value.as_bytes())
+            }
+            _ => (entry.key, entry.value),
+        };
+        for part in [key, value] {
+            text(&mut digest, part.get(..bytes).unwrap_or(part));
+        }
     }
     Key(digest.finish())
 }

@@ -127,7 +127,7 @@ impl Rule {
     }
 
     /// Whether a level's label holds the value as it came.
-    fn label_has_value(&self, level: &Level) -> bool {
+    pub fn label_has_value(&self, level: &Level) -> bool {
         (self.detailed_metric || level.value_to_metric) && !level.share_threshold
     }
 
@@ -141,14 +141,6 @@ impl Rule {
             }
         });
         labels.collect()
-    }
-
-    /// What tells one set of [`Rule::request_labels`] from another: the values that stand in them.
-    pub fn label_values<'e>(&self, entries: &'e [Entry<'e>]) -> impl Iterator<Item = &'e [u8]> {
-        let pairs = self.path.iter().zip(entries);
-        pairs
-            .filter(|(level, _)| self.label_has_value(level))
-            .flat_map(|(_, entry)| [entry.key, entry.value])
     }
 
     /// The value that stands for the one sent at this level in a bucket's identity, where all that match share one.

@@ -3,7 +3,7 @@
 //! What it deliberately does not do: bound how many there are (`mod`), only how long one is.
 
 /// Longest label, in bytes; the rest is cut off.
-const LABEL_BYTES_MAX: usize = 128;
+pub(super) const LABEL_BYTES_MAX: usize = 128;
 
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the dots of an IPv4 address.
 pub(super) fn label(text: &str) -> String {

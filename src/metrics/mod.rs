@@ -22,7 +22,7 @@ use prometheus::{
 };
 
 use self::bounded_map::BoundedMap;
-use self::label::label;
+use self::label::{LABEL_BYTES_MAX, label};
 use crate::limiter::{Key, Rule, RuleSet, Tally};
 
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
@@ -34,6 +34,9 @@ pub const REQUEST_LABEL_SETS_MAX: usize = 1_000;
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;
+
+/// How many hits of one request a counter takes in.
+const HITS_COUNTED_MAX: u64 = 1 << 32;
 
 /// The label of whatever came after a bound was met.
 pub const OVERFLOW: &str = "overflow";
@@ -47,6 +50,9 @@ const LATENCY_BUCKETS: &[f64] = &[
 
 /// A number that only grows.
 pub type Counter = IntCounter;
+
+/// How much of a request can stand in labels: levels, and bytes of each text.
+pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
 
 /// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped.
 type LimitLabels = [String; 3];
@@ -450,6 +456,7 @@ impl Metrics {
 
     /// Counts a request for a domain without rules.
     pub fn domain_not_found(&self, domain: &[u8]) {
+        let domain = domain.get(..LABEL_BYTES_MAX).unwrap_or(domain);
         self.unknown_domains
             .get_or_add(domain, || {
                 self.domain_not_found
@@ -543,7 +550,8 @@ impl LimitCounters {
     pub fn add(&self, tally: &Tally) {
         let add = |counter: &IntCounter, hits: u64| {
             if hits > 0 {
-                counter.inc_by(hits);
+                // A counter wraps, and one request may claim 2^64 hits.
+                counter.inc_by(hits.min(HITS_COUNTED_MAX));
             }
         };
         add(&self.total_hits, tally.total_hits);

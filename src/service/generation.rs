@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use tokio::sync::Notify;
 
 use crate::config::reload::Change;
 use crate::limiter::RuleSet;
@@ -33,6 +34,8 @@ pub struct Generations {
     present: ArcSwapOption<Generation>,
     /// Why the newest rules were not taken; none when they were.
     refused: ArcSwapOption<String>,
+    /// Told of each change.
+    changed: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -44,6 +47,7 @@ impl Generations {
         Self {
             present: ArcSwapOption::empty(),
             refused: ArcSwapOption::empty(),
+            changed: Notify::new(),
             metrics,
         }
     }
@@ -75,6 +79,12 @@ impl Generations {
             .rules_hash
             .set(i64::try_from(hash).unwrap_or_default());
         self.metrics.config_load_success.inc();
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next change; one that came since the last wait counts. For one waiter.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Takes what came of a change, or refuses it; either way says so once.

@@ -7,7 +7,7 @@
 
 use super::proto::envoy::config::core::v3::HeaderValue;
 use crate::config::settings::Settings;
-use crate::limiter::{Code, Decision, Line, Plan, Status};
+use crate::limiter::{Code, Decision, Status};
 
 /// The names of the headers.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ impl Headers {
     }
 
     /// The headers of an answer: none when no descriptor has a limit.
-    pub(super) fn of(&self, plan: &Plan<'_>, decision: &Decision<'_>) -> Vec<HeaderValue> {
-        let Some(status) = spoken_of(plan, decision) else {
+    pub(super) fn of(&self, decision: &Decision<'_>) -> Vec<HeaderValue> {
+        let Some(status) = spoken_of(decision) else {
             return Vec::new();
         };
         let limit = status
@@ -51,15 +51,11 @@ impl Headers {
     }
 }
 
-fn spoken_of<'d, 'r>(plan: &Plan<'r>, decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
+fn spoken_of<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
     let limited = || {
-        let lines = plan.lines.iter().zip(&decision.statuses);
-        lines.filter(|(_, status)| status.current_limit.is_some())
+        let statuses = decision.statuses.iter();
+        statuses.filter(|status| status.current_limit.is_some())
     };
-    let over = limited().rfind(|(line, status)| {
-        let quota = matches!(line, Line::Check { subject, .. } if subject.quota_mode());
-        status.code == Code::OverLimit && !quota
-    });
-    let least = || limited().min_by_key(|(_, status)| status.remaining);
-    over.or_else(least).map(|(_, status)| status)
+    let over = limited().rfind(|status| status.code == Code::OverLimit && !status.quota);
+    over.or_else(|| limited().min_by_key(|status| status.remaining))
 }

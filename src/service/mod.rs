@@ -34,7 +34,7 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use self::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use self::ratelimit::{RateLimit, Unanswered};
+use self::ratelimit::{RateLimit, Unanswered, on_excess};
 use crate::accept::Connection;
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
@@ -50,6 +50,9 @@ pub struct Health(HealthReporter);
 /// The rate limit service as tonic wants it.
 struct Door(Arc<RateLimit>);
 
+/// Why the front door cannot be opened.
+pub type ServeError = tonic_reflection::server::Error;
+
 /// Serves gRPC on `connections` until `shutdown`, then says GOAWAY and waits for what is under way.
 ///
 /// # Errors
@@ -62,7 +65,7 @@ pub async fn serve(
     health: Health,
     connections: mpsc::Receiver<Connection>,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), tonic_reflection::server::Error> {
+) -> Result<(), ServeError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
@@ -71,7 +74,7 @@ pub async fn serve(
     let rate_limit = RateLimitServiceServer::new(Door(service))
         .max_decoding_message_size(settings.message_size_max);
     let excess = metrics.excess_message_size.clone();
-    let routes = Routes::new(Excess::new(rate_limit, settings.on_excess, excess))
+    let routes = Routes::new(Excess::new(rate_limit, on_excess(&settings), excess))
         .add_service(HealthServer::new(HealthService::from_health_reporter(
             health.0,
         )))

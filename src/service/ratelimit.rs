@@ -16,9 +16,11 @@ use crate::clock::Clock;
 use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
-use crate::limiter::{Code, Decision, Entry, Line, Modes, Outcome, Plan, Request, Subject, Tally};
-use crate::metrics::Metrics;
-use crate::store::{Deadline, Store, StoreError};
+use crate::limiter::{
+    Code, Decision, Entry, Key, Line, Modes, Outcome, Plan, Request, Rule, Subject, Tally,
+};
+use crate::metrics::{Metrics, REQUEST_LABEL_PARTS};
+use crate::store::{Answer, Deadline, Store, StoreError};
 
 /// Decides requests. One for the whole process, shared by every door.
 pub struct RateLimit {
@@ -153,23 +155,22 @@ impl RateLimit {
         self.count_plan(&request, &plan);
         let checks = plan.checks();
         let decision = if checks.is_empty() {
-            plan.conclude(&[], answering.modes)
+            plan.conclude(&[], Code::Ok, answering.modes)
         } else {
             let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
                 Deadline::within_us(&*self.clock, timeout_us)
             });
-            match self.store.apply(checks, deadline).await {
-                Ok(outcomes) => {
-                    self.count_outcomes(&generation, &request, &plan, &outcomes);
-                    plan.conclude(&outcomes, answering.modes)
-                }
-                Err(error) => self.without_store(&plan, error)?,
-            }
+            let (outcomes, error) = match self.store.apply(checks, deadline).await {
+                Ok(answers) => apart(answers),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            self.count_outcomes(&generation, &request, &plan, &outcomes);
+            self.conclude(&plan, &outcomes, error)?
         };
         self.count_decision(&decision);
         let mut answer = wire::encode(&decision);
         if let Some(headers) = &answering.headers {
-            answer.response_headers_to_add = headers.of(&plan, &decision);
+            answer.response_headers_to_add = headers.of(&decision);
         }
         if answering.dynamic_metadata {
             answer.dynamic_metadata = Some(dynamic_metadata(message, &plan, &decision));
@@ -198,19 +199,36 @@ impl RateLimit {
         None
     }
 
-    /// What the overload setting makes of it. Nobody waits any more for an answer past its deadline.
-    fn without_store<'r>(
+    /// The decision, where the overload setting stands for what the store did not decide. A check that was decided
+    /// against the request refuses it whatever became of the others.
+    fn conclude<'r>(
         &self,
         plan: &Plan<'r>,
-        error: StoreError,
+        outcomes: &[Option<Outcome>],
+        error: Option<StoreError>,
     ) -> Result<Decision<'r>, StoreError> {
-        let code = match (self.answering.on_overload, &error) {
-            (Verdict::Error, _) | (_, StoreError::DeadlineExceeded) => return Err(error),
+        let modes = self.answering.modes;
+        let Some(error) = error else {
+            return Ok(plan.conclude(outcomes, Code::Ok, modes));
+        };
+        let undecided = match (self.answering.on_overload, &error) {
+            (Verdict::Error, _) | (_, StoreError::DeadlineExceeded) => {
+                let decision = plan.conclude(outcomes, Code::Ok, modes);
+                return match decision.code {
+                    Code::OverLimit => Ok(decision),
+                    Code::Ok => Err(error),
+                };
+            }
             (Verdict::Allow, _) => Code::Ok,
             (Verdict::Deny, _) => Code::OverLimit,
         };
         self.metrics.overload_answers.inc();
-        Ok(plan.conclude_unasked(code, self.answering.modes))
+        Ok(plan.conclude(outcomes, undecided, modes))
+    }
+
+    fn label_key(&self, rule: Option<&Rule>, request: &Request<'_>, entries: &[Entry<'_>]) -> Key {
+        let parts = REQUEST_LABEL_PARTS;
+        label_key(rule, request.domain, entries, parts, &self.hash)
     }
 
     fn count_decision(&self, decision: &Decision<'_>) {
@@ -239,7 +257,7 @@ impl RateLimit {
         generation: &Generation,
         request: &Request<'_>,
         plan: &Plan<'_>,
-        outcomes: &[Outcome],
+        outcomes: &[Option<Outcome>],
     ) {
         let mut outcomes = outcomes.iter();
         for line in &plan.lines {
@@ -251,8 +269,8 @@ impl RateLimit {
             else {
                 continue;
             };
-            let Some(outcome) = outcomes.next() else {
-                return;
+            let Some(outcome) = outcomes.next().and_then(Option::as_ref) else {
+                continue;
             };
             let near_ratio = self.answering.near_limit_ratio;
             let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
@@ -260,7 +278,7 @@ impl RateLimit {
                 Subject::Rule(rule) if rule.has_request_labels() => {
                     let entries = entries_of(request, *descriptor);
                     let labels = || (rule.domain.clone(), rule.request_labels(entries));
-                    let key = label_key(rule, entries, &self.hash);
+                    let key = self.label_key(Some(rule), request, entries);
                     self.metrics.request_counters(key, labels).add(&tally);
                 }
                 Subject::Rule(rule) => {
@@ -269,12 +287,27 @@ impl RateLimit {
                     }
                 }
                 Subject::Override => {
-                    let labels = || override_labels(request, *descriptor);
-                    self.metrics.request_counters(check.key, labels).add(&tally);
+                    let entries = entries_of(request, *descriptor);
+                    let labels = || override_labels(request, entries);
+                    let key = self.label_key(None, request, entries);
+                    self.metrics.request_counters(key, labels).add(&tally);
                 }
             }
         }
     }
+}
+
+/// Outcomes in their places, and the first reason why one is missing.
+fn apart(answers: Vec<Answer>) -> (Vec<Option<Outcome>>, Option<StoreError>) {
+    let mut first = None;
+    let outcomes = answers.into_iter().map(|answer| {
+        answer
+            .map_err(|error| {
+                first.get_or_insert(error);
+            })
+            .ok()
+    });
+    (outcomes.collect(), first)
 }
 
 /// The entries of one descriptor.
@@ -286,9 +319,8 @@ fn entries_of<'r, 'a>(request: &'r Request<'a>, descriptor: usize) -> &'r [Entry
 }
 
 /// What a limit that came with a request is counted by.
-fn override_labels(request: &Request<'_>, descriptor: usize) -> (String, Vec<String>) {
+fn override_labels(request: &Request<'_>, entries: &[Entry<'_>]) -> (String, Vec<String>) {
     let domain = String::from_utf8_lossy(request.domain).into_owned();
-    let entries = entries_of(request, descriptor);
     (domain, entries.iter().map(Entry::label).collect())
 }
 
@@ -306,6 +338,14 @@ pub(super) fn excess_answer(verdict: Verdict) -> Option<RateLimitResponse> {
     }))
 }
 
+/// What to answer a request that passes a bound: in shadow mode nothing is refused.
+pub(super) fn on_excess(settings: &Settings) -> Verdict {
+    match settings.on_excess {
+        Verdict::Deny if settings.shadow_mode => Verdict::Allow,
+        verdict => verdict,
+    }
+}
+
 // === impl Answering ===
 
 impl Answering {
@@ -321,7 +361,7 @@ impl Answering {
             },
             near_limit_ratio: settings.near_limit_ratio,
             on_overload: settings.on_overload,
-            on_excess: settings.on_excess,
+            on_excess: on_excess(settings),
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,
             headers: Headers::new(settings),

@@ -3,7 +3,7 @@
 //! Why one call: a store that hands out a count and takes back a sum lets another request in between. [`Store::apply`]
 //! is a transition: the checks go in, the outcomes come out, and the buckets have changed.
 //!
-//! A new store is one folder and one line in [`BACKENDS`]; the one contract suite (`tests/store.rs`) runs on it.
+//! A new store is one folder and one line in [`BACKENDS`]; the one contract suite (`tests/store`) runs on it.
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
@@ -23,7 +23,7 @@ pub struct Deadline {
     uptime_us: u64,
 }
 
-/// Why a store did not decide. Nothing was taken, unless said.
+/// Why a store did not decide. Nothing was taken.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StoreError {
     /// A mailbox is full. Waiting would only make it worse.
@@ -50,12 +50,16 @@ pub enum StoreError {
     Stopped,
 }
 
-/// The outcomes of an [`Store::apply`] call to come.
-pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Vec<Outcome>, StoreError>> + Send + 's>>;
+/// What became of one check: one that has no outcome took nothing, whatever became of the others.
+pub type Answer = Result<Outcome, StoreError>;
+
+/// The answers of a [`Store::apply`] call to come.
+pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Vec<Answer>, StoreError>> + Send + 's>>;
 
 /// Keeps buckets.
 pub trait Store: Send + Sync + 'static {
-    /// Decides every check, in order, and gives one outcome each. Two checks of one bucket see one another.
+    /// Decides every check, in order, and gives one answer each. Two checks of one bucket see one another. An error
+    /// means that no check was decided.
     fn apply(&self, checks: Vec<Check>, deadline: Deadline) -> Applying<'_>;
 }
 

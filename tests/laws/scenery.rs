@@ -231,12 +231,18 @@ impl Buckets {
 
 /// The answer where no mode applies to all rules.
 pub(crate) fn conclude<'r>(plan: &Plan<'r>, outcomes: &[Outcome]) -> Decision<'r> {
-    plan.conclude(outcomes, Modes::default())
+    concluded(plan, outcomes, Modes::default())
+}
+
+/// The answer where every check was decided.
+pub(crate) fn concluded<'r>(plan: &Plan<'r>, outcomes: &[Outcome], modes: Modes) -> Decision<'r> {
+    let outcomes: Vec<_> = outcomes.iter().copied().map(Some).collect();
+    plan.conclude(&outcomes, Code::Ok, modes)
 }
 
 /// The same when the store could not be asked.
 pub(crate) fn conclude_unasked<'r>(plan: &Plan<'r>, code: Code) -> Decision<'r> {
-    plan.conclude_unasked(code, Modes::default())
+    plan.conclude(&[], code, Modes::default())
 }
 
 // === impl TwoHashes ===

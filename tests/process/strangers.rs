@@ -215,3 +215,21 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     assert!(wait_for(PATIENCE, || (running.metric(open) < 1).then_some(())).is_some());
     still_answers(&mut running);
 }
+
+#[test]
+fn connections_that_stop_within_their_greeting_are_closed() {
+    let mut running = Tollgate::start(RULES, &["--grpc-connections-max", "8"]);
+    let stopped: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = TcpStream::connect(running.grpc).unwrap();
+            stream.write_all(b"PRI * HTTP/2.0\r\n").unwrap();
+            stream
+        })
+        .collect();
+    let open = "tollgate_connections{port=\"grpc\"}";
+    assert!(wait_for(PATIENCE, || (running.metric(open) == 8).then_some(())).is_some());
+    // Nobody else can come in until they are closed, which takes no longer than a greeting may.
+    assert!(wait_for(PATIENCE, || (running.metric(open) == 0).then_some(())).is_some());
+    still_answers(&mut running);
+    drop(stopped);
+}

@@ -143,3 +143,45 @@ async fn work_whose_deadline_has_passed_is_not_done() {
         9
     );
 }
+
+#[tokio::test]
+async fn a_known_refusal_stands_though_another_check_finds_no_room() {
+    // Else whoever is over one limit could add a fresh value to another descriptor, and be let through by the error.
+    let bounds = [
+        "--partitions",
+        "1",
+        "--buckets-max",
+        "1",
+        "--on-overload",
+        "error",
+    ];
+    let mut service = Service::start(RULES, &bounds).await;
+    assert_eq!(
+        service.status("d", hits("a", "x", 10)).await.code(),
+        Code::Ok
+    );
+    let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
+    let answer = service.ask(request("d", both)).await;
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(answer.statuses[0].code(), Code::OverLimit);
+    let total = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a\",key2=\"\"}";
+    assert_eq!(service.metric(total), 11);
+    // Within its limit there is nothing to hold against the request, and the error is one; what was taken is counted.
+    service.clock.advance_us(60_000_000);
+    let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
+    let error = service
+        .client
+        .should_rate_limit(request("d", both))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Grpc::Unavailable);
+    assert_eq!(service.metric(total), 12);
+    // Looking and giving back need no room.
+    assert_eq!(
+        service
+            .status("d", hits("b", "fresh", 0))
+            .await
+            .limit_remaining,
+        10
+    );
+}

@@ -28,6 +28,10 @@ impl Algorithm for FixedWindow {
         "at most N in each aligned window; up to 2N across an edge"
     }
 
+    fn counts_refused(&self) -> bool {
+        true
+    }
+
     fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
         let window = limit.window();
         let same_window = state.seen >= window.start_of(now);

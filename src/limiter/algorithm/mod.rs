@@ -55,6 +55,11 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether refused hits stay in the bucket.
+    fn counts_refused(&self) -> bool {
+        false
+    }
+
     /// Decides `hits` at `now` and updates `state`. `now` is never before `state.seen`, and the caller moves `seen`.
     fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome;
 

@@ -5,7 +5,8 @@
 //! answers. A request whose checks lie in several partitions sends each its share and waits for all.
 //!
 //! The bound on a mailbox counts checks, exactly: room is reserved in every mailbox concerned before anything is sent, so
-//! a request is taken whole or shed whole, at once.
+//! for want of room there a request is shed whole, at once. Later a check may still go undecided (a full table, a
+//! deadline); the others of its request keep their outcomes.
 //!
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full mailbox.
 
@@ -20,9 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use self::partition::Partition;
 use self::worker::Message;
 pub use self::worker::PartitionWorker;
-use super::{Applying, Deadline, Store, StoreError};
+use super::{Answer, Applying, Deadline, Store, StoreError};
 use crate::clock::Clock;
-use crate::limiter::{Check, Key, Outcome};
+use crate::limiter::{Check, Key};
 use crate::metrics::{Metrics, PartitionLevels};
 
 /// The memory store's bounds.
@@ -178,7 +179,7 @@ impl MemoryStore {
     }
 }
 
-type Reply = oneshot::Receiver<Result<Vec<Outcome>, StoreError>>;
+type Reply = oneshot::Receiver<Result<Vec<Answer>, StoreError>>;
 
 impl Store for MemoryStore {
     fn apply(&self, checks: Vec<Check>, deadline: Deadline) -> Applying<'_> {
@@ -190,19 +191,22 @@ impl Store for MemoryStore {
             {
                 return reply.await.map_err(|_| StoreError::Stopped)?;
             }
-            let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
+            // A share that was not decided leaves its checks without an outcome; the others keep theirs.
+            let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); count];
             for (positions, reply) in sent {
-                let share = reply.await.map_err(|_| StoreError::Stopped)??;
-                for (position, outcome) in positions.into_iter().zip(share) {
-                    if let Some(slot) = outcomes.get_mut(position) {
-                        *slot = Some(outcome);
+                let share = reply.await.unwrap_or(Err(StoreError::Stopped));
+                let mut share = share.map(Vec::into_iter);
+                for position in positions {
+                    let answer = match &mut share {
+                        Ok(answers) => answers.next().unwrap_or(Err(StoreError::Stopped)),
+                        Err(error) => Err(error.clone()),
+                    };
+                    if let Some(slot) = answers.get_mut(position) {
+                        *slot = answer;
                     }
                 }
             }
-            outcomes
-                .into_iter()
-                .collect::<Option<_>>()
-                .ok_or(StoreError::Stopped)
+            Ok(answers)
         })
     }
 }

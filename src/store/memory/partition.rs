@@ -25,7 +25,7 @@ pub(super) struct Partition {
     cursor: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     state: State,
     /// How long after it was last seen it is surely as good as new.
@@ -58,13 +58,13 @@ impl Partition {
     /// Decides one check. None when its bucket is new and there is no room for it.
     pub(super) fn apply(&mut self, check: &Check, now: Timestamp) -> Option<Outcome> {
         let full = self.buckets.len() >= self.buckets_max;
+        let mut unused = Bucket::default();
         let bucket = match self.buckets.entry(check.key) {
             Slot::Occupied(slot) => slot.into_mut(),
+            // Nothing is taken, so there is nothing to remember.
+            Slot::Vacant(_) if check.hits.taken() == 0 => &mut unused,
             Slot::Vacant(_) if full => return None,
-            Slot::Vacant(slot) => slot.insert(Bucket {
-                state: State::default(),
-                life_us: 0,
-            }),
+            Slot::Vacant(slot) => slot.insert(unused),
         };
         let outcome = bucket
             .state
@@ -148,6 +148,12 @@ mod tests {
         assert!(partition.apply(&check(1), now).unwrap().allowed);
         assert!(partition.apply(&check(2), now).unwrap().allowed);
         assert_eq!(partition.apply(&check(3), now), None);
+        // Looking at a new key, or giving back to one, needs no room.
+        for hits in [Hits::LOOK, Hits::Refund(1)] {
+            let check = Check { hits, ..check(3) };
+            assert_eq!(partition.apply(&check, now).unwrap().remaining, 1);
+        }
+        assert_eq!(partition.len(), 2);
         assert!(!partition.apply(&check(1), now).unwrap().allowed);
     }
 

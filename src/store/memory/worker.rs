@@ -17,16 +17,16 @@ use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::limiter::{Check, Outcome, Timestamp};
+use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::{Deadline, StoreError};
+use crate::store::{Answer, Deadline, StoreError};
 
 /// How many messages are decided at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
 
-/// How many buckets a sweep looks at for each message answered: more than one message can add, so that the sweep keeps
-/// up with any flood.
-const SWEEP_LOOKS_PER_MESSAGE: usize = 4;
+/// How many buckets a sweep looks at for each check answered: more than one check can add, so that the sweep keeps up with
+/// any flood.
+const SWEEP_LOOKS_PER_CHECK: usize = 4;
 
 /// How many buckets a sweep looks at after a quiet while.
 const SWEEP_LOOKS_QUIET: usize = 65_536;
@@ -39,7 +39,7 @@ const QUIET: Duration = Duration::from_millis(250);
 pub(super) struct Message {
     pub(super) checks: Vec<Check>,
     pub(super) deadline: Deadline,
-    pub(super) reply: oneshot::Sender<Result<Vec<Outcome>, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
 }
 
 /// A partition and its mailbox, ready to run.
@@ -83,7 +83,8 @@ impl PartitionWorker {
                     if received == 0 {
                         return;
                     }
-                    received.saturating_mul(SWEEP_LOOKS_PER_MESSAGE)
+                    let checks: usize = batch.iter().map(|message| message.checks.len()).sum();
+                    checks.saturating_mul(SWEEP_LOOKS_PER_CHECK)
                 }
                 _ = quiet.tick() => SWEEP_LOOKS_QUIET,
             };
@@ -113,23 +114,19 @@ impl PartitionWorker {
             self.metrics.shed_deadline.inc_by(count as u64);
             Err(StoreError::DeadlineExceeded)
         } else {
-            self.decide(&message.checks, now)
+            let checks = message.checks.iter();
+            Ok(checks.map(|check| self.decide(check, now)).collect())
         };
         // Whoever asked may have left meanwhile; what was taken stays taken.
         drop(message.reply.send(answer));
     }
 
-    fn decide(&mut self, checks: &[Check], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
-        checks
-            .iter()
-            .map(|check| {
-                self.partition.apply(check, now).ok_or_else(|| {
-                    self.metrics.shed_buckets_full.inc();
-                    StoreError::Full {
-                        buckets_max: self.partition.buckets_max(),
-                    }
-                })
-            })
-            .collect()
+    fn decide(&mut self, check: &Check, now: Timestamp) -> Answer {
+        self.partition.apply(check, now).ok_or_else(|| {
+            self.metrics.shed_buckets_full.inc();
+            StoreError::Full {
+                buckets_max: self.partition.buckets_max(),
+            }
+        })
     }
 }

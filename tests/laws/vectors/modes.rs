@@ -9,8 +9,8 @@
 use tollgate::limiter::{Code, Modes, Override, Plan, Unit};
 
 use crate::scenery::{
-    Asked, Buckets, Tree, TwoHashes, at, limited, per, quota, request, shadow, take, take_within,
-    unlimited,
+    Asked, Buckets, Tree, TwoHashes, at, concluded, limited, per, quota, request, shadow, take,
+    take_within, unlimited,
 };
 
 /// What a letter asks: a rule or a quota that is within (`r`, `q`) or over (`R`, `Q`), a quota that is over in shadow
@@ -40,7 +40,7 @@ fn overall(letters: &str, modes: Modes) -> (Code, bool) {
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     let outcomes = Buckets::default().apply(&plan.checks(), at(1_234));
-    let decision = plan.conclude(&outcomes, modes);
+    let decision = concluded(&plan, &outcomes, modes);
     (decision.code, decision.shadowed)
 }
 
@@ -121,9 +121,9 @@ fn the_services_shadow_mode_leaves_the_statuses_alone() {
         shadow: true,
         quota: false,
     };
-    let decision = plan.conclude(&outcomes, modes);
+    let decision = concluded(&plan, &outcomes, modes);
     assert_eq!(decision.statuses[0].code, Code::OverLimit);
-    let unasked = plan.conclude_unasked(Code::OverLimit, modes);
+    let unasked = plan.conclude(&[], Code::OverLimit, modes);
     assert_eq!((unasked.code, unasked.shadowed), (Code::Ok, true));
     assert_eq!(unasked.statuses[0].code, Code::OverLimit);
 }

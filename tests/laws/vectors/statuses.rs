@@ -23,6 +23,7 @@ use crate::scenery::{
 };
 
 const PASS: Status<'static> = Status {
+    quota: false,
     code: Code::Ok,
     current_limit: None,
     remaining: 0,
@@ -41,6 +42,7 @@ const TO_EDGE_US: u64 = 26_000_000;
 
 fn status(code: Code, name: &str, limit: Limit, remaining: u32, until_us: u64) -> Status<'_> {
     Status {
+        quota: false,
         code,
         current_limit: Some(CurrentLimit { name, limit }),
         remaining,
