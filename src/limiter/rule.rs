@@ -59,8 +59,8 @@ pub enum Value {
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// The domain it is configured in.
-    pub domain: String,
+    /// The domain it is configured in, shared with its neighbours.
+    pub domain: Arc<str>,
     /// The levels that lead to it, outermost first, shared with its neighbours. Matching has its own tree.
     pub path: Vec<Arc<Level>>,
     /// The label by which other rules replace this one, and which goes out with its status. May be empty.
@@ -94,9 +94,9 @@ impl Level {
 
 impl Rule {
     /// A rule at the end of `path` that says nothing yet.
-    pub fn at(domain: &str, path: Vec<Arc<Level>>) -> Self {
+    pub fn at(domain: impl Into<Arc<str>>, path: Vec<Arc<Level>>) -> Self {
         Self {
-            domain: domain.to_owned(),
+            domain: domain.into(),
             path,
             name: String::new(),
             allowance: Allowance::Unlimited,
@@ -116,7 +116,7 @@ impl Rule {
 
     /// Where it stands, for people: the domain and its labels, joined by dots.
     pub fn full_name(&self) -> String {
-        let mut names = vec![self.domain.clone()];
+        let mut names = vec![self.domain.to_string()];
         names.extend(self.labels());
         names.join(".")
     }

@@ -277,7 +277,7 @@ impl RateLimit {
             match subject {
                 Subject::Rule(rule) if rule.has_request_labels() => {
                     let entries = entries_of(request, *descriptor);
-                    let labels = || (rule.domain.clone(), rule.request_labels(entries));
+                    let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                     let key = self.label_key(Some(rule), request, entries);
                     self.metrics.request_counters(key, labels).add(&tally);
                 }

@@ -7,8 +7,10 @@
 //!
 //! What it deliberately does not do: know which names belong where (`mod` says), or mean anything by a value.
 
+use std::rc::Rc;
+
 use super::super::yaml::{Content, Node};
-use super::problem::{Place, Position};
+use super::problem::{Place, Position, shown};
 use super::{Loader, Name};
 
 /// The values of one mapping by name.
@@ -16,6 +18,11 @@ pub(super) struct Fields<'n> {
     /// Where the mapping begins.
     pub(super) at: Position,
     pairs: Vec<(&'n str, &'n Node)>,
+}
+
+/// Keys and values, as nodes.
+pub(super) fn both(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
+    pairs.iter().flat_map(|(key, value)| [key, value])
 }
 
 // === impl Fields ===
@@ -57,6 +64,7 @@ impl Loader<'_> {
             Content::Mapping(pairs) => pairs.as_slice(),
             _ if node.is_null() => return Some(fields),
             Content::Scalar { text, .. } => {
+                let text = shown(text);
                 let message = if place.is_root() {
                     format!("error loading config file: yaml: cannot read '{text}' as a mapping")
                 } else {
@@ -72,13 +80,14 @@ impl Loader<'_> {
                 return None;
             }
         };
-        if !self.spend(pairs.len(), node.at, place) {
+        if !self.spend(both(pairs), node.at, place) {
             return None;
         }
         for (key, value) in pairs {
             match key.text() {
                 Some("<<") => self.merge(value, place, here, &mut fields),
                 Some(name) if !key.is_text() => {
+                    let name = shown(name);
                     let message = format!("config error, key is not of type string: {name}");
                     self.problem(key.at, place, message, "use a name, or put it in quotes");
                 }
@@ -118,7 +127,7 @@ impl Loader<'_> {
                     }
                 }
             }
-            Content::Sequence(items) if self.spend(items.len(), node.at, place) => {
+            Content::Sequence(items) if self.spend(items, node.at, place) => {
                 for item in items {
                     self.merge(item, place, here, fields);
                 }
@@ -154,7 +163,7 @@ impl Loader<'_> {
             None => self.problem(
                 at,
                 place,
-                format!("config error, unknown key '{name}'"),
+                format!("config error, unknown key '{}'", shown(name)),
                 &format!("here belong {belong}"),
             ),
         }
@@ -246,7 +255,7 @@ impl Loader<'_> {
         place: &Place<'_>,
         name: &str,
         advice: &str,
-    ) -> &'n [std::rc::Rc<Node>] {
+    ) -> &'n [Rc<Node>] {
         let Some(node) = fields.given(name) else {
             return &[];
         };
@@ -255,7 +264,7 @@ impl Loader<'_> {
             self.problem(node.at, place, message, advice);
             return &[];
         };
-        if self.spend(items.len(), node.at, place) {
+        if self.spend(items, node.at, place) {
             items
         } else {
             &[]

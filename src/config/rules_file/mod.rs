@@ -5,8 +5,8 @@
 //! is a warning. One bad file refuses them all: a rule set is taken whole or not at all.
 //!
 //! Each file is walked once. A problem is noted and the walk goes on, so that one run shows them all. Aliases are walked
-//! as often as they are used, against a budget that grows with the file, so a file that unfolds costs no more than its
-//! size allows.
+//! as often as they are used, against a budget of nodes and bytes that grows with the file, so a file that unfolds costs
+//! no more than its size allows. No message quotes more than a few words of it.
 //!
 //! What it deliberately does not do: read files (`rules_path`), or compare rules of different domains.
 
@@ -14,10 +14,11 @@ mod fields;
 mod problem;
 
 use std::num::NonZeroU32;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use self::fields::Fields;
-use self::problem::Place;
+use self::fields::{Fields, both};
+use self::problem::{Place, shown};
 use super::rules_path::Source;
 use super::yaml::{self, Content, Node};
 use crate::limiter::Parent;
@@ -35,9 +36,12 @@ pub const LEVELS_MAX: usize = 24;
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// How many nodes are walked for each byte of a file, aliases unfolded, and how many at least.
-const NODES_PER_BYTE: usize = 4;
-const NODES_MIN: usize = 10_000;
+/// How much is walked for each byte of a file, aliases unfolded, and how much at least. A byte of text counts 1.
+const UNFOLDING_PER_BYTE: usize = 16;
+const UNFOLDING_MIN: usize = 100_000;
+
+/// What a node counts, its text aside.
+const UNFOLDING_OF_A_NODE: usize = 4;
 
 /// How files go together.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -64,11 +68,8 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
     let mut loader = Loader::new(options);
     for source in sources {
         loader.file = &source.name;
-        loader.nodes_left = source
-            .text
-            .len()
-            .saturating_mul(NODES_PER_BYTE)
-            .max(NODES_MIN);
+        let walked = source.text.len().saturating_mul(UNFOLDING_PER_BYTE);
+        loader.unfolding_left = Some(walked.max(UNFOLDING_MIN));
         loader.load(&source.text);
     }
     if loader.problems.is_empty() {
@@ -98,14 +99,14 @@ struct Loader<'s> {
     warnings: Vec<Problem>,
     /// The file being walked.
     file: &'s str,
-    /// How many more nodes of it may be walked.
-    nodes_left: usize,
+    /// How much more of it may be walked; none when it was more than there is.
+    unfolding_left: Option<usize>,
 }
 
 /// Where descriptors are to be added.
 #[derive(Clone, Copy)]
 struct Below<'b> {
-    domain: &'b str,
+    domain: &'b Arc<str>,
     /// None when what they would hang on is itself wrong; then they are only checked.
     parent: Option<Parent<'b>>,
     levels: &'b [Arc<Level>],
@@ -136,7 +137,7 @@ impl Loader<'_> {
             problems: Vec::new(),
             warnings: Vec::new(),
             file: "",
-            nodes_left: 0,
+            unfolding_left: None,
         }
     }
 
@@ -146,7 +147,7 @@ impl Loader<'_> {
             Ok(Some(root)) if !root.is_null() => root,
             Ok(_) => return self.empty_domain(Position { line: 1, column: 1 }, &place),
             Err(error) => {
-                let message = format!("error loading config file: yaml: {}", error.message);
+                let message = format!("error loading config file: yaml: {}", shown(&error.message));
                 return self.problem(error.at, &place, message, "mend the YAML at this place");
             }
         };
@@ -161,13 +162,13 @@ impl Loader<'_> {
             self.problem(
                 fields.place_of("domain"),
                 &place,
-                format!("duplicate domain '{domain}' in config file"),
+                format!("duplicate domain '{}' in config file", shown(domain)),
                 "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
             );
             return;
         }
         let below = Below {
-            domain,
+            domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
             levels: &[],
         };
@@ -238,7 +239,7 @@ impl Loader<'_> {
             .filter(|_| usable)
             .and_then(|parent| self.add_node(&fields, place, below.domain, &levels, parent));
 
-        let mut rule = Rule::at(below.domain, levels.clone());
+        let mut rule = Rule::at(Arc::clone(below.domain), levels.clone());
         rule.shadow_mode = self.boolean(&fields, place, "shadow_mode");
         rule.quota_mode = self.boolean(&fields, place, "quota_mode");
         rule.detailed_metric = self.boolean(&fields, place, "detailed_metric");
@@ -274,7 +275,7 @@ impl Loader<'_> {
             self.problem(
                 fields.place_of("key"),
                 place,
-                format!("duplicate descriptor composite key '{name}'"),
+                format!("duplicate descriptor composite key '{}'", shown(&name)),
                 "join the two into one descriptor, or give one another value",
             );
         }
@@ -286,9 +287,9 @@ impl Loader<'_> {
             return;
         };
         if level.share_threshold && !level.value.contains('*') {
-            let label = level.label();
             let message = format!(
-                "share_threshold can only be used with wildcard values (containing '*'), but found key '{label}'"
+                "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
+                shown(&level.label())
             );
             let advice =
                 "remove share_threshold, or write the value as a pattern such as `files/*`";
@@ -329,7 +330,7 @@ impl Loader<'_> {
                 self.problem(
                     fields.place_of("unit"),
                     place,
-                    format!("invalid rate limit unit '{unit_text}'"),
+                    format!("invalid rate limit unit '{}'", shown(unit_text)),
                     &format!("use one of {}", units.join(", ")),
                 );
                 None
@@ -369,7 +370,7 @@ impl Loader<'_> {
             self.problem(
                 fields.place_of("algorithm"),
                 place,
-                format!("unknown algorithm '{name}'"),
+                format!("unknown algorithm '{}'", shown(name)),
                 &format!("use one of {}", names.join(", ")),
             );
             return None;
@@ -458,14 +459,14 @@ impl Loader<'_> {
                 Value::Text(text.clone())
             }),
             Content::Sequence(items) => {
-                if !self.spend(items.len(), node.at, place) {
+                if !self.spend(items, node.at, place) {
                     return None;
                 }
                 let values = items.iter().map(|item| self.value(item, place));
                 Some(Value::List(values.collect::<Option<_>>()?))
             }
             Content::Mapping(pairs) => {
-                if !self.spend(pairs.len(), node.at, place) {
+                if !self.spend(both(pairs), node.at, place) {
                     return None;
                 }
                 let mut values = Vec::with_capacity(pairs.len());
@@ -483,20 +484,25 @@ impl Loader<'_> {
         }
     }
 
-    /// Takes nodes off the budget; when it is used up says so, once.
-    fn spend(&mut self, nodes: usize, at: Position, place: &Place<'_>) -> bool {
-        let Some(left) = self.nodes_left.checked_sub(nodes) else {
-            if self.nodes_left > 0 {
-                self.nodes_left = 0;
-                let message = format!(
-                    "aliases unfold to more than {NODES_PER_BYTE} nodes for each byte of the file"
-                );
-                self.problem(at, place, message, "use fewer aliases within aliases");
-            }
+    /// Takes nodes and their texts off the budget; when it is used up says so, once.
+    fn spend<'n>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'n Rc<Node>>,
+        at: Position,
+        place: &Place<'_>,
+    ) -> bool {
+        let Some(left) = self.unfolding_left else {
             return false;
         };
-        self.nodes_left = left;
-        true
+        self.unfolding_left = nodes.into_iter().try_fold(left, |left, node| {
+            let text = node.text().map_or(0, str::len);
+            left.checked_sub(UNFOLDING_OF_A_NODE)?.checked_sub(text)
+        });
+        if self.unfolding_left.is_none() {
+            let message = format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
+            self.problem(at, place, message, "use fewer aliases within aliases");
+        }
+        self.unfolding_left.is_some()
     }
 
     /// Whether a text keeps its bound; if not, says so.

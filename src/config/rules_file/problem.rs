@@ -3,6 +3,7 @@
 //!
 //! What it deliberately does not do: find problems (`mod`), or decide what is one.
 
+use std::borrow::Cow;
 use std::fmt;
 
 pub use super::super::yaml::Position;
@@ -35,6 +36,21 @@ enum Part<'p> {
     Root,
     Field(&'p str),
     Item(&'p str, usize),
+}
+
+/// How much of a file's own text a message quotes, in bytes.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// As much of `text` as a message quotes.
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
+    if text.len() <= SHOWN_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let mut end = SHOWN_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default()))
 }
 
 // === impl Problem ===
