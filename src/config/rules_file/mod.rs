@@ -499,7 +499,8 @@ impl Loader<'_> {
             left.checked_sub(UNFOLDING_OF_A_NODE)?.checked_sub(text)
         });
         if self.unfolding_left.is_none() {
-            let message = format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
+            let message =
+                format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
             self.problem(at, place, message, "use fewer aliases within aliases");
         }
         self.unfolding_left.is_some()

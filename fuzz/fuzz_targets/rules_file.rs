@@ -1,0 +1,29 @@
+//! Any bytes as a rules file: read or refused, never a panic, and what is told stays within its bounds.
+//!
+//! `make fuzz` runs it for a minute. The same corpus is mutated in `tests/rules/fuzz` by every `make test`.
+//!
+//! What it deliberately does not do: judge the rules.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::config::rules_file::{Options, PROBLEMS_MAX, load};
+use tollgate::config::rules_path::Source;
+
+fuzz_target!(|text: &str| {
+    let source = Source {
+        name: "fuzzed.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    let told = match load(&[source], Options::default()) {
+        Ok(loaded) => loaded.warnings,
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            problems
+        }
+    };
+    assert!(told.len() <= PROBLEMS_MAX);
+    for problem in told {
+        assert!(problem.at.line >= 1 && problem.at.column >= 1);
+        assert!(problem.to_string().len() < 2_000);
+    }
+});

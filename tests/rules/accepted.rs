@@ -1,0 +1,399 @@
+//! What an operator may write: the reference's grammar, and YAML as its library reads it, which is 1.1.
+//!
+//! How: each spelling is held against what it comes to. A text keeps its source, whatever it looks like; numbers and
+//! truths are read in all the spellings of YAML 1.1.
+//!
+//! What it deliberately does not do: say which rule a request finds (`tests/laws`).
+
+use tollgate::config::rules_file::load;
+use tollgate::limiter::{Unit, Value};
+
+use crate::reading::{APART, MERGED, found, good, limit, only, read, source};
+
+#[test]
+fn texts_keep_their_source_whatever_it_looks_like() {
+    for text in [
+        "123",
+        "true",
+        "yes",
+        "0x1F",
+        "017",
+        "1_000",
+        "no",
+        "off",
+        "2001-12-14",
+        "-5",
+        "+1",
+        "0b1",
+        "12:30:45",
+        "1.2.3.4",
+        "v1.5",
+        "a b",
+        "=",
+        "<",
+        "é",
+        "🦀",
+        "a#b",
+        "a:b",
+        "*star",
+        "9223372036854775807",
+        "-9223372036854775808",
+    ] {
+        // A value may begin with a star only in quotes: without them it is an alias.
+        let value = if text.starts_with('*') {
+            format!("'{text}'")
+        } else {
+            text.to_owned()
+        };
+        let rules = good(&format!(
+            "domain: d\ndescriptors: [{{key: k, value: {value}, rate_limit: {{unit: day}}}}]\n"
+        ));
+        let rule = found(&rules.rules, &[("k", text)]);
+        assert_eq!(rule.map(|rule| rule.path[0].value.as_str()), Some(text));
+    }
+}
+
+#[test]
+fn every_text_field_takes_a_number_for_text() {
+    let loaded = good(
+        "domain: 1\ndescriptors: [{key: 2, value: 3, rate_limit: {unit: day, name: 4, replaces: [{name: 5}]}}]\n",
+    );
+    let rule = &loaded.rules.rules()[0];
+    assert_eq!(
+        (rule.full_name().as_str(), rule.name.as_str()),
+        ("1.2_3", "4")
+    );
+    assert_eq!(rule.replaces, ["5"]);
+}
+
+#[test]
+fn quotes_of_either_kind_and_blocks_are_texts() {
+    for (written, value) in [
+        ("'1.5'", "1.5"),
+        ("\"1e3\"", "1e3"),
+        ("\"\\x41\\u00e9\"", "Aé"),
+        ("'it''s'", "it's"),
+        ("\"\"", ""),
+        ("''", ""),
+        ("'~'", "~"),
+        ("|-\n      two\n      lines", "two\nlines"),
+        (">-\n      one\n      line", "one line"),
+    ] {
+        let rule = only(&format!("value: {written}\n    rate_limit: {{unit: day}}"));
+        assert_eq!(rule.path[0].value, value, "{written}");
+    }
+}
+
+#[test]
+fn a_value_of_nothing_is_any_value() {
+    for nothing in ["", "~", "null", "Null", "NULL", "''"] {
+        let rule = only(&format!("value: {nothing}\n    rate_limit: {{unit: day}}"));
+        assert_eq!(rule.path[0].value, "", "{nothing}");
+    }
+}
+
+#[test]
+fn truths_are_spelt_as_in_yaml_1_1() {
+    for (spellings, truth) in [
+        ("y Y yes Yes YES true True TRUE on On ON", true),
+        ("n N no No NO false False FALSE off Off OFF ~ null", false),
+    ] {
+        for spelling in spellings.split(' ') {
+            let rule = only(&format!(
+                "shadow_mode: {spelling}\n    rate_limit: {{unit: day}}"
+            ));
+            assert_eq!(rule.shadow_mode, truth, "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_spelt_as_in_yaml_1_1() {
+    for (spelling, number) in [
+        ("0", 0),
+        ("10", 10),
+        ("+10", 10),
+        ("1_000", 1_000),
+        ("0x1F", 31),
+        ("0x1f_0", 0x1f0),
+        ("0b101", 5),
+        ("0o17", 15),
+        ("017", 15),
+        ("-0", 0),
+        ("4294967295", u32::MAX),
+        ("0xFFFFFFFF", u32::MAX),
+        ("~", 0),
+        ("", 0),
+    ] {
+        let rule = only(&format!(
+            "rate_limit:\n      unit: day\n      requests_per_unit: {spelling}"
+        ));
+        assert_eq!(
+            limit(&rule).unwrap().requests_per_unit(),
+            number,
+            "{spelling}"
+        );
+    }
+}
+
+#[test]
+fn units_are_named_in_any_case() {
+    for (unit, seconds) in [
+        ("second", 1),
+        ("Minute", 60),
+        ("HOUR", 3_600),
+        ("dAy", 86_400),
+        ("week", 604_800),
+        ("month", 2_592_000),
+        ("year", 31_536_000),
+    ] {
+        let rule = only(&format!(
+            "rate_limit: {{unit: {unit}, requests_per_unit: 1}}"
+        ));
+        assert_eq!(
+            limit(&rule).unwrap().window().as_us(),
+            seconds * 1_000_000,
+            "{unit}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_without_a_number_lets_nothing_through() {
+    let rule = only("rate_limit: {unit: second}");
+    assert_eq!(limit(&rule).unwrap().requests_per_unit(), 0);
+}
+
+#[test]
+fn a_null_limit_is_none() {
+    for nothing in ["", "~", "null"] {
+        let loaded = good(&format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {nothing}}}]\n"
+        ));
+        assert!(loaded.rules.rules().is_empty(), "{nothing}");
+        assert!(loaded.rules.knows(b"d"));
+    }
+}
+
+#[test]
+fn unlimited_needs_no_unit_and_minds_no_wrong_one() {
+    for rate_limit in [
+        "{unlimited: true}",
+        "{unlimited: yes, unit: ''}",
+        "{unlimited: true, unit: fortnight}",
+        "{unlimited: true, unit: unknown, requests_per_unit: 5}",
+        "{unlimited: true, name: n, replaces: [{name: o}]}",
+    ] {
+        assert_eq!(
+            limit(&only(&format!("rate_limit: {rate_limit}"))),
+            None,
+            "{rate_limit}"
+        );
+    }
+    let rule = only("rate_limit: {unlimited: false, unit: day, requests_per_unit: 5}");
+    assert_eq!(limit(&rule).map(|limit| limit.unit()), Some(Unit::Day));
+}
+
+#[test]
+fn empty_lists_of_descriptors_are_legal_everywhere() {
+    for text in [
+        "domain: d\n",
+        "domain: d\ndescriptors:\n",
+        "domain: d\ndescriptors: []\n",
+        "domain: d\ndescriptors: ~\n",
+        "domain: d\ndescriptors: [{key: k, descriptors: []}]\n",
+    ] {
+        let loaded = good(text);
+        assert_eq!(
+            (loaded.rules.rules().len(), loaded.rules.domain_count()),
+            (0, 1),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_anchor_stands_for_what_it_names_wherever_it_is_used() {
+    let loaded = good(
+        "
+domain: &d d
+descriptors:
+  - key: &k a
+    rate_limit: &limit {unit: hour, requests_per_unit: 7}
+    descriptors: &below
+      - {key: *d, rate_limit: *limit}
+  - {key: b, value: *k, rate_limit: *limit, descriptors: *below}
+",
+    );
+    for path in [
+        &[("a", "x")][..],
+        &[("a", "x"), ("d", "y")],
+        &[("b", "a")],
+        &[("b", "a"), ("d", "y")],
+    ] {
+        let rule = found(&loaded.rules, path).unwrap();
+        assert_eq!(limit(rule).unwrap().requests_per_unit(), 7, "{path:?}");
+    }
+}
+
+#[test]
+fn merges_take_what_is_not_there_and_an_own_name_wins_wherever_it_stands() {
+    let loaded = good(
+        "
+domain: d
+descriptors:
+  - &one
+    key: a
+    shadow_mode: true
+    rate_limit: &slow {unit: day, requests_per_unit: 1}
+  - {<<: *one, key: b}
+  - key: c
+    rate_limit: {requests_per_unit: 9, <<: *slow}
+    <<: *one
+  - {<<: [{quota_mode: true, shadow_mode: false}, *one], key: e}
+  - {key: f, rate_limit: {<<: {<<: *slow, name: deep}}}
+",
+    );
+    let rule = |key| found(&loaded.rules, &[(key, "x")]).unwrap();
+    let per = |key| limit(rule(key)).unwrap().requests_per_unit();
+    assert_eq!((rule("b").shadow_mode, per("b")), (true, 1));
+    assert_eq!((rule("c").shadow_mode, per("c")), (true, 9));
+    assert_eq!(limit(rule("c")).unwrap().unit(), Unit::Day);
+    // Of several merged the first has a say, as in the reference's library.
+    assert_eq!((rule("e").shadow_mode, rule("e").quota_mode), (false, true));
+    assert_eq!((rule("f").name.as_str(), per("f")), ("deep", 1));
+}
+
+#[test]
+fn of_a_name_that_stands_twice_the_last_counts() {
+    let loaded = good(
+        "
+domain: other
+domain: d
+descriptors: [{key: gone}]
+descriptors: [{key: k, key: l, rate_limit: {unit: day, unit: hour}}]
+",
+    );
+    assert_eq!(loaded.rules.domains(), ["d"]);
+    let rule = found(&loaded.rules, &[("l", "")]).unwrap();
+    assert_eq!(limit(rule).unwrap().unit(), Unit::Hour);
+}
+
+#[test]
+fn only_the_first_document_is_read() {
+    let loaded = good("---\ndomain: d\n...\n---\nnonsense: [unread\n");
+    assert_eq!(loaded.rules.domains(), ["d"]);
+    let loaded = good("%YAML 1.1\n---\ndomain: e\n---\ndomain: f\n");
+    assert_eq!(loaded.rules.domains(), ["e"]);
+}
+
+#[test]
+fn carriage_returns_and_a_byte_order_mark_are_read_past() {
+    let loaded =
+        good("\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n    rate_limit: {unit: day}\r\n");
+    assert!(found(&loaded.rules, &[("k", "")]).is_some());
+}
+
+#[test]
+fn the_same_key_may_stand_with_other_values_and_at_other_levels() {
+    let loaded = good(
+        "
+domain: d
+descriptors:
+  - {key: k}
+  - {key: k, value: v, descriptors: [{key: k}, {key: k, value: v}]}
+  - {key: k, value: '*'}
+  - {key: K}
+",
+    );
+    assert!(loaded.warnings.is_empty());
+}
+
+#[test]
+fn metadata_is_free() {
+    let rule = only(
+        "rate_limit: {unit: day}
+    metadata:
+      text: a
+      number: 0x10
+      half: 0.5
+      truth: yes
+      nothing: ~
+      quoted: '1'
+      list: [1, [a], {unit: fortnight}]
+      shadow_mode: {anything: goes, '5': here}
+      text: b",
+    );
+    let text = |text: &str| Value::Text(text.to_owned());
+    let named = |pairs: &[(&str, Value)]| {
+        let pairs = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()));
+        Value::Map(pairs.collect())
+    };
+    let list = vec![
+        Value::Number(1.0),
+        Value::List(vec![text("a")]),
+        named(&[("unit", text("fortnight"))]),
+    ];
+    let expected = named(&[
+        ("text", text("a")),
+        ("number", Value::Number(16.0)),
+        ("half", Value::Number(0.5)),
+        ("truth", Value::Boolean(true)),
+        ("nothing", Value::Null),
+        ("quoted", text("1")),
+        ("list", Value::List(list)),
+        (
+            "shadow_mode",
+            named(&[("anything", text("goes")), ("5", text("here"))]),
+        ),
+        ("text", text("b")),
+    ]);
+    assert_eq!(rule.metadata, Some(expected));
+}
+
+#[test]
+fn files_may_share_a_domain_when_told_so() {
+    let files = [
+        source(
+            "a.yaml",
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]\n",
+        ),
+        source(
+            "b.yaml",
+            "domain: d\ndescriptors: [{key: b, rate_limit: {unit: day}}]\n",
+        ),
+        source("c.yaml", "domain: e\n"),
+    ];
+    let loaded = load(&files, MERGED).unwrap();
+    assert_eq!(loaded.rules.domains(), ["d", "e"]);
+    assert!(found(&loaded.rules, &[("a", "")]).is_some());
+    assert!(found(&loaded.rules, &[("b", "")]).is_some());
+    assert_eq!(load(&files, APART).unwrap_err().len(), 1);
+}
+
+#[test]
+fn files_that_share_a_domain_are_not_merged_any_deeper() {
+    let below = |child: &str| {
+        format!("domain: d\ndescriptors: [{{key: a, descriptors: [{{key: {child}}}]}}]\n")
+    };
+    let files = [source("a.yaml", &below("x")), source("b.yaml", &below("y"))];
+    let problems = load(&files, MERGED).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    let expected = "b.yaml: duplicate descriptor composite key 'd.a'
+  at b.yaml:2:21, descriptors[0]
+  hint: join the two into one descriptor, or give one another value";
+    assert_eq!(problems[0].to_string(), expected);
+}
+
+#[test]
+fn what_tollgate_adds_is_read_beside_the_rest() {
+    let rule = only(
+        "rate_limit: {unit: minute, unit_multiplier: 15, requests_per_unit: 10, algorithm: token_bucket, burst: 3}",
+    );
+    let limit = limit(&rule).unwrap();
+    assert_eq!(limit.window().as_us(), 15 * 60 * 1_000_000);
+    assert_eq!((limit.requests_per_unit(), limit.burst()), (10, 3));
+    assert!(read("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, algorithm: sliding_window}}]\n").is_ok());
+}

@@ -1,0 +1,187 @@
+//! What one file may ask of the loader, and how it is told that it asks too much.
+//!
+//! What it deliberately does not do: measure (`fuzz` does), or bound how many files there are (`files`).
+
+use std::fmt::Write as _;
+
+use tollgate::config::rules_file::{LEVELS_MAX, PROBLEMS_MAX, TEXT_BYTES_MAX, load};
+
+use crate::reading::{APART, bad, found, good, read, source};
+
+/// Descriptors within descriptors, so many levels of them.
+fn levels(count: usize) -> String {
+    let mut text = "domain: d\n".to_owned();
+    for level in 0..count {
+        let indent = "  ".repeat(level);
+        writeln!(text, "{indent}descriptors:\n{indent}- key: k").unwrap();
+    }
+    writeln!(text, "{}rate_limit: {{unit: day}}", "  ".repeat(count)).unwrap();
+    text
+}
+
+#[test]
+fn levels_are_bounded() {
+    let loaded = good(&levels(LEVELS_MAX));
+    assert!(found(&loaded.rules, &[("k", "v"); LEVELS_MAX]).is_some());
+    let problems = bad(&levels(LEVELS_MAX + 1));
+    assert_eq!(problems.len(), 1);
+    assert_eq!(
+        problems[0].message,
+        "descriptors nest deeper than 24 levels"
+    );
+    assert_eq!(problems[0].advice, "use fewer levels");
+}
+
+#[test]
+fn yaml_that_nests_too_deep_is_refused_at_the_place() {
+    let nested = |depth: usize| {
+        let (open, shut) = ("[".repeat(depth), "]".repeat(depth));
+        format!("domain: d\ndescriptors:\n- key: k\n  metadata: {{a: {open}{shut}}}\n")
+    };
+    assert!(read(&nested(50)).is_ok());
+    for depth in [70, 1_000, 1_000_000] {
+        let problems = bad(&nested(depth));
+        assert_eq!(problems.len(), 1);
+        let problem = &problems[0];
+        assert!(
+            problem
+                .message
+                .starts_with("error loading config file: yaml: "),
+            "{problem}"
+        );
+        assert_eq!(problem.at.line, 4, "{problem}");
+    }
+    let block = bad(&format!("{}x\n", "- ".repeat(100_000)));
+    assert_eq!(
+        block[0].message,
+        "error loading config file: yaml: nested deeper than 64 levels"
+    );
+    assert_eq!((block[0].at.line, block[0].at.column), (1, 129));
+}
+
+#[test]
+fn aliases_that_unfold_without_end_are_refused_once() {
+    let mut text =
+        "domain: d\ndescriptors:\n- key: k\n  metadata:\n    a0: &a0 [x, x]\n".to_owned();
+    for n in 1..50 {
+        writeln!(text, "    a{n}: &a{n} [*a{0}, *a{0}]", n - 1).unwrap();
+    }
+    let problems = bad(&text);
+    assert_eq!(problems.len(), 1, "{}", problems[0]);
+    assert_eq!(
+        problems[0].message,
+        "aliases unfold to more than 16 times the file"
+    );
+    assert_eq!(problems[0].advice, "use fewer aliases within aliases");
+}
+
+#[test]
+fn a_long_text_behind_an_alias_counts_at_each_use() {
+    let text = |uses: usize| {
+        let long = "x".repeat(15_000);
+        let mut text = format!("domain: d\ndescriptors:\n- key: k\n  metadata: &m {{a: {long}}}\n");
+        for n in 0..uses {
+            writeln!(text, "- {{key: k{n}, metadata: *m}}").unwrap();
+        }
+        text
+    };
+    assert!(read(&text(10)).is_ok());
+    let problems = bad(&text(1_000));
+    assert_eq!(
+        problems[0].message,
+        "aliases unfold to more than 16 times the file"
+    );
+}
+
+#[test]
+fn aliases_as_people_use_them_are_far_from_the_bound() {
+    let mut text = "domain: d\ndescriptors:\n- &m {key: k, shadow_mode: false, quota_mode: false, detailed_metric: false, value_to_metric: false, rate_limit: &r {unit: minute, requests_per_unit: 100, name: the usual}}\n".to_owned();
+    for n in 0..5_000 {
+        writeln!(
+            text,
+            "- {{<<: *m, key: k{n}}}\n- {{key: l{n}, rate_limit: *r}}"
+        )
+        .unwrap();
+    }
+    assert_eq!(good(&text).rules.rules().len(), 10_001);
+}
+
+#[test]
+fn texts_are_bounded() {
+    let fields: [(&str, fn(&str) -> String); 5] = [
+        ("domain", |text| format!("domain: {text}\n")),
+        ("key", |text| {
+            format!("domain: d\ndescriptors: [{{key: {text}}}]\n")
+        }),
+        ("value", |text| {
+            format!("domain: d\ndescriptors: [{{key: k, value: {text}}}]\n")
+        }),
+        ("name", |text| {
+            format!(
+                "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, name: {text}}}}}]\n"
+            )
+        }),
+        ("replaces", |text| {
+            format!(
+                "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, replaces: [{{name: {text}}}]}}}}]\n"
+            )
+        }),
+    ];
+    for (field, file) in fields {
+        assert!(read(&file(&"x".repeat(TEXT_BYTES_MAX))).is_ok(), "{field}");
+        // Bytes, not characters.
+        for long in [
+            "x".repeat(TEXT_BYTES_MAX + 1),
+            "é".repeat(TEXT_BYTES_MAX / 2 + 1),
+        ] {
+            let problems = bad(&file(&long));
+            assert_eq!(problems.len(), 1, "{field}");
+            assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
+        }
+    }
+}
+
+#[test]
+fn no_message_quotes_more_than_a_few_words() {
+    let long = "é".repeat(8_000);
+    for text in [
+        format!("domain: d\n{long}: 1\n"),
+        format!("{long}\n"),
+        format!("domain: d\ndescriptors: [{long}]\n"),
+        format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: {long}}}}}]\n"),
+        format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, algorithm: {long}}}}}]\n"
+        ),
+        format!("domain: d\ndescriptors: [{{key: {long}, share_threshold: true}}]\n"),
+        format!("domain: d\ndescriptors: [{{key: {long}}}, {{key: {long}}}]\n"),
+        format!("domain: d\ndescriptors: [{{{}: 1}}]\n", "1".repeat(900)),
+        format!("? [{long}]\n: x\n"),
+        format!("domain: !{long}! d\n"),
+        format!("domain: *{long}\n"),
+    ] {
+        for problem in bad(&text) {
+            let told = problem.to_string();
+            assert!(told.len() < 800, "{} bytes: {told}", told.len());
+        }
+    }
+}
+
+#[test]
+fn problems_and_warnings_are_told_up_to_a_bound() {
+    for (name, count) in [("nonsense", 150), ("burst", 150)] {
+        let text: String = (0..count).map(|_| format!("{name}: 1\n")).collect();
+        assert_eq!(bad(&format!("domain: d\n{text}")).len(), PROBLEMS_MAX);
+    }
+    let units: String = (0..150).map(|_| "unit: 1\n").collect();
+    assert_eq!(
+        good(&format!("domain: d\n{units}")).warnings.len(),
+        PROBLEMS_MAX
+    );
+    // Together, not for each file.
+    let files: Vec<_> = (0..150).map(|n| source(&format!("{n}.yaml"), "")).collect();
+    let problems = load(&files, APART).unwrap_err();
+    assert_eq!(
+        (problems.len(), problems[99].file.as_str()),
+        (PROBLEMS_MAX, "99.yaml")
+    );
+}

@@ -1,0 +1,283 @@
+//! Which files a path means: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as Kubernetes lays it out.
+//!
+//! How: small trees in a temporary directory. Names are told without it.
+//!
+//! What it deliberately does not do: read what stands in them (`accepted`), or see them change (`looking`).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tollgate::config::rules_path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
+
+/// A directory of these files, each of which holds its own name.
+fn tree(files: &[&str]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for file in files {
+        let path = directory.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, file).unwrap();
+    }
+    directory
+}
+
+fn whole(directory: &TempDir) -> RulesPath {
+    RulesPath::Path(directory.path().to_path_buf())
+}
+
+fn runtime(directory: &Path, app_directory: &str, ignore_dot_files: bool) -> RulesPath {
+    RulesPath::Runtime {
+        directory: directory.to_path_buf(),
+        app_directory: app_directory.to_owned(),
+        ignore_dot_files,
+    }
+}
+
+/// The names of what is read, below the directory, in order.
+fn names(path: &RulesPath, directory: &TempDir) -> Vec<String> {
+    let below = format!("{}/", directory.path().display());
+    let sources = path.read().unwrap();
+    sources
+        .iter()
+        .map(|source| source.name.replace(&below, ""))
+        .collect()
+}
+
+fn refusal(path: &RulesPath) -> String {
+    path.read().unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_is_itself_whatever_its_name() {
+    let directory = tree(&[".hidden~"]);
+    let path = RulesPath::Path(directory.path().join(".hidden~"));
+    assert_eq!(names(&path, &directory), [".hidden~"]);
+    assert_eq!(path.read().unwrap()[0].text, ".hidden~");
+}
+
+#[test]
+fn a_directory_is_every_file_below_it_in_the_byte_order_of_their_paths() {
+    let directory = tree(&[
+        "b.yaml",
+        "a/z",
+        "a.yaml",
+        "a/b/c.txt",
+        "B",
+        "é",
+        "10",
+        "9",
+        "a-b",
+    ]);
+    assert_eq!(
+        names(&whole(&directory), &directory),
+        [
+            "10",
+            "9",
+            "B",
+            "a-b",
+            "a.yaml",
+            "a/b/c.txt",
+            "a/z",
+            "b.yaml",
+            "é"
+        ]
+    );
+}
+
+#[test]
+fn what_editors_leave_behind_is_passed_over() {
+    let directory = tree(&[
+        "a",
+        "a~",
+        "#a#",
+        ".a.swp",
+        ".git/config",
+        "d~/a",
+        "#d/a",
+        "~",
+        "b#",
+        "~b",
+    ]);
+    assert_eq!(names(&whole(&directory), &directory), ["a", "b#", "~b"]);
+}
+
+#[test]
+fn a_configmap_counts_once() {
+    // As Kubernetes mounts it: the files are links through ..data into a directory of that moment.
+    let directory = tree(&[
+        "..2026_11_21_09_00_00.1/a.yaml",
+        "..2026_11_21_09_00_00.1/b.yaml",
+    ]);
+    let root = directory.path();
+    symlink("..2026_11_21_09_00_00.1", root.join("..data")).unwrap();
+    symlink("..data/a.yaml", root.join("a.yaml")).unwrap();
+    symlink("..data/b.yaml", root.join("b.yaml")).unwrap();
+    assert_eq!(names(&whole(&directory), &directory), ["a.yaml", "b.yaml"]);
+    // Also when dot files are asked for, and when the mount is the app directory.
+    let parent = root.parent().unwrap();
+    let app = root
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .trim_start_matches('.')
+        .to_owned();
+    assert_eq!(names(&runtime(root, "a", false), &directory), ["a.yaml"]);
+    if parent.join(&app).is_dir() {
+        assert_eq!(
+            names(&runtime(parent, &app, true), &directory),
+            ["a.yaml", "b.yaml"]
+        );
+    }
+}
+
+#[test]
+fn links_to_files_and_directories_are_followed() {
+    let other = tree(&["deep/a"]);
+    let directory = tree(&["b"]);
+    symlink(other.path().join("deep"), directory.path().join("linked")).unwrap();
+    symlink(other.path().join("deep/a"), directory.path().join("a")).unwrap();
+    assert_eq!(
+        names(&whole(&directory), &directory),
+        ["a", "b", "linked/a"]
+    );
+}
+
+#[test]
+fn an_empty_directory_holds_no_rules_and_says_so() {
+    let directory = tree(&[".only", "backup~"]);
+    let expected = format!(
+        "{}: no rules file in this directory; put a .yaml file there, or name a file",
+        directory.path().display()
+    );
+    assert_eq!(refusal(&whole(&directory)), expected);
+}
+
+#[test]
+fn what_is_not_there_or_no_text_is_named() {
+    let directory = tree(&["good"]);
+    let missing = directory.path().join("missing");
+    assert_eq!(
+        refusal(&RulesPath::Path(missing.clone())),
+        format!(
+            "{}: No such file or directory (os error 2)",
+            missing.display()
+        )
+    );
+    let binary = directory.path().join("binary");
+    fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
+    // One file that cannot be read fails them all.
+    assert_eq!(
+        refusal(&whole(&directory)),
+        format!(
+            "{}: not UTF-8 text; is this a rules file?",
+            binary.display()
+        )
+    );
+    fs::remove_file(&binary).unwrap();
+    let dangling = directory.path().join("dangling");
+    symlink("nowhere", &dangling).unwrap();
+    let refused = refusal(&whole(&directory));
+    assert!(
+        refused.starts_with(&dangling.display().to_string()),
+        "{refused}"
+    );
+}
+
+#[test]
+fn files_are_bounded_in_number_size_and_depth() {
+    let directory = tree(&[]);
+    for n in 0..FILES_MAX {
+        fs::write(directory.path().join(n.to_string()), "").unwrap();
+    }
+    assert_eq!(whole(&directory).list().unwrap().len(), FILES_MAX);
+    fs::write(directory.path().join("one more"), "").unwrap();
+    assert!(refusal(&whole(&directory)).ends_with(": more than 10000 files"));
+
+    let directory = tree(&["large"]);
+    let large = directory.path().join("large");
+    let file = fs::File::options().write(true).open(&large).unwrap();
+    // A file of holes: it takes no room.
+    file.set_len(FILE_BYTES_MAX + 1).unwrap();
+    assert_eq!(
+        refusal(&whole(&directory)),
+        format!("{}: larger than 16 MiB; split it", large.display())
+    );
+    assert!(matches!(
+        whole(&directory).read(),
+        Err(ReadError::TooMuch { .. })
+    ));
+
+    let deep: PathBuf = std::iter::repeat_n("d", 16).collect();
+    let directory = tree(&[deep.join("a").to_str().unwrap()]);
+    assert_eq!(whole(&directory).list().unwrap().len(), 1);
+    let directory = tree(&[deep.join("d/a").to_str().unwrap()]);
+    assert!(refusal(&whole(&directory)).ends_with(": directories nest deeper than 16 levels"));
+    let directory = tree(&["a"]);
+    symlink(directory.path(), directory.path().join("round")).unwrap();
+    assert!(refusal(&whole(&directory)).ends_with(": directories nest deeper than 16 levels"));
+}
+
+#[test]
+fn runtime_files_belong_to_the_app_directory_by_their_dotted_path() {
+    let directory = tree(
+        &[
+            "config/basic.yaml",
+            "config/deep/er.yaml",
+            "config.yaml",
+            "config.d/more.yaml",
+            "configs/no.yaml",
+            "config",
+            "other/config/no.yaml",
+        ]
+        .iter()
+        .copied()
+        .filter(|name| *name != "config")
+        .collect::<Vec<_>>()
+        .as_slice(),
+    );
+    assert_eq!(
+        names(&runtime(directory.path(), "config", true), &directory),
+        [
+            "config.d/more.yaml",
+            "config.yaml",
+            "config/basic.yaml",
+            "config/deep/er.yaml"
+        ]
+    );
+    // The app directory may itself lie deeper.
+    assert_eq!(
+        names(&runtime(directory.path(), "other/config", true), &directory),
+        ["other/config/no.yaml"]
+    );
+    // A file must have more to its name than the app directory's.
+    let bare = tree(&["config"]);
+    assert_eq!(names(&runtime(bare.path(), "config", true), &bare), [""; 0]);
+}
+
+#[test]
+fn runtime_without_files_is_no_rules_as_in_the_reference() {
+    let directory = tree(&["other/a.yaml"]);
+    assert_eq!(
+        runtime(directory.path(), "config", true).list().unwrap(),
+        []
+    );
+    let missing = directory.path().join("missing");
+    assert!(matches!(
+        runtime(&missing, "config", true).list(),
+        Err(ReadError::Io { .. })
+    ));
+}
+
+#[test]
+fn runtime_takes_dot_files_when_it_is_told_to() {
+    let directory = tree(&[
+        "config/.hidden.yaml",
+        "config/a.yaml",
+        "config/..data/a.yaml",
+        "config/a.yaml~",
+    ]);
+    let named = |ignore| names(&runtime(directory.path(), "config", ignore), &directory);
+    assert_eq!(named(true), ["config/a.yaml"]);
+    assert_eq!(named(false), ["config/.hidden.yaml", "config/a.yaml"]);
+}

@@ -1,0 +1,249 @@
+//! What no operator writes: mutations of a corpus, and files made to be expensive.
+//!
+//! Why here and not only in `fuzz/`, which `make fuzz` runs for as long as one likes: that needs a nightly compiler. How:
+//! a generator with fixed seeds mutates the same corpus, so every run asks the same few thousand questions; and of each
+//! hostile shape two sizes are read, of which the larger may allocate only so much more. Allocations are counted, not
+//! timed, so a loaded machine makes no difference. (By the clock saphyr-parser is linear on all these shapes as well.)
+//!
+//! What it deliberately does not do: judge whether the rules that come out are right (`accepted`).
+
+mod shapes;
+
+use std::fs;
+use std::path::Path;
+
+use allocation_counter::measure;
+use tollgate::config::rules_file::{PROBLEMS_MAX, load};
+use tollgate::config::rules_path::Source;
+
+use crate::reading::{MERGED, read, source};
+
+/// How many mutations of the corpus are read.
+const MUTATIONS: usize = 6_000;
+
+/// What YAML and the grammar are made of.
+const PIECES: &[&str] = &[
+    "&a ",
+    "*a",
+    "<<: *a",
+    "<<: [*a, *b]\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ": ",
+    "- ",
+    "? ",
+    "\n",
+    "\n  ",
+    "\t",
+    "'",
+    "\"",
+    "|\n",
+    ">\n",
+    "#",
+    "---\n",
+    "...\n",
+    "!!str ",
+    "!x ",
+    "%YAML 1.1\n",
+    "~",
+    "null",
+    "1e3",
+    ".inf",
+    "-1",
+    "0x",
+    "0b2",
+    "9223372036854775808",
+    "domain: d\n",
+    "descriptors:\n",
+    "key: k\n",
+    "rate_limit: {unit: day}\n",
+    "unlimited: true\n",
+    "metadata: {a: b}\n",
+    "share_threshold: yes\n",
+    "replaces: [{name: n}]\n",
+    "\u{feff}",
+    "\u{2028}",
+    "\u{85}",
+    "é",
+    "🦀",
+    "\0",
+    "\\x",
+    "\\u00",
+    "\r",
+];
+
+/// Marsaglia's xorshift: the same numbers on every machine.
+struct Random(u64);
+
+// === impl Random ===
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound.max(1) as u64).unwrap()
+    }
+
+    fn pick<'p, T: ?Sized>(&mut self, from: &[&'p T]) -> &'p T {
+        from[self.below(from.len())]
+    }
+}
+
+/// Every file of the corpus, by name.
+fn corpus() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/rules_file");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (
+                name,
+                String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned(),
+            )
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// One to eight changes: bytes gone, doubled, moved or replaced, pieces of grammar, halves of other files.
+fn mutated(random: &mut Random, text: &str, other: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..=random.below(8) {
+        let at = random.below(bytes.len() + 1);
+        let end = (at + random.below(40)).min(bytes.len());
+        match random.below(7) {
+            0 => drop(bytes.drain(at..end)),
+            1 => {
+                let doubled = bytes[at..end].to_vec();
+                bytes.splice(at..at, doubled);
+            }
+            2 => bytes.truncate(at),
+            3 if at < bytes.len() => bytes[at] ^= 1 << random.below(7),
+            4 => {
+                let from = random.below(other.len());
+                bytes.splice(at..end, other.as_bytes()[from..].iter().copied());
+            }
+            5 => {
+                let many = 1 + random.below(80);
+                let piece = random.pick(PIECES).repeat(many);
+                bytes.splice(at..at, piece.into_bytes());
+            }
+            _ => drop(bytes.splice(at..at, random.pick(PIECES).bytes())),
+        }
+        bytes.truncate(8 << 10);
+    }
+    // What is not UTF-8 never reaches the loader.
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads files, whatever is in them, and holds what is told against the bounds.
+fn read_whatever(sources: &[Source]) {
+    let told = match load(sources, MERGED) {
+        Ok(loaded) => loaded.warnings,
+        Err(problems) => {
+            assert!(!problems.is_empty(), "refused without a word: {sources:?}");
+            problems
+        }
+    };
+    assert!(told.len() <= PROBLEMS_MAX);
+    for problem in told {
+        let file = sources.iter().find(|source| source.name == problem.file);
+        let lines = file.expect("a file that there is").text.lines().count();
+        assert!(problem.at.line >= 1 && problem.at.column >= 1, "{problem}");
+        // The end of a file is a line of its own.
+        assert!(
+            problem.at.line <= lines + 1 || sources[0].text.contains(['\r', '\u{85}', '\u{2028}']),
+            "{problem}"
+        );
+        assert!(
+            !problem.message.is_empty() && !problem.advice.is_empty(),
+            "{problem:?}"
+        );
+        assert!(problem.to_string().len() < 2_000, "{problem}");
+    }
+}
+
+#[test]
+fn the_corpus_holds_what_it_says() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 20, "{}", corpus.len());
+    for (name, text) in corpus {
+        let verdict = read(&text);
+        assert_eq!(
+            verdict.is_ok(),
+            name.starts_with("good-"),
+            "{name}: {verdict:?}"
+        );
+        read_whatever(&[source(&name, &text)]);
+    }
+}
+
+#[test]
+fn nothing_that_stands_in_a_file_ends_the_process() {
+    let corpus = corpus();
+    let texts: Vec<&str> = corpus.iter().map(|(_, text)| text.as_str()).collect();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..MUTATIONS {
+        let (text, other) = (random.pick(&texts), random.pick(&texts));
+        let one = source("one.yaml", &mutated(&mut random, text, other));
+        if random.below(8) == 0 {
+            let two = source("two.yaml", &mutated(&mut random, other, text));
+            read_whatever(&[one, two]);
+        } else {
+            read_whatever(&[one]);
+        }
+    }
+}
+
+#[test]
+fn every_beginning_of_a_good_file_is_read_or_refused() {
+    for (name, text) in corpus()
+        .iter()
+        .filter(|(name, _)| name.starts_with("good-"))
+    {
+        for (end, _) in text.char_indices() {
+            read_whatever(&[source(name, &text[..end])]);
+        }
+    }
+}
+
+#[test]
+fn twice_the_file_is_no_more_than_twice_the_work() {
+    for (name, shape) in shapes::SHAPES {
+        let cost = |bytes: usize| {
+            let files = [source("hostile.yaml", &shape(bytes))];
+            let cost = measure(|| read_whatever(&files));
+            (files[0].text.len() as u64, cost)
+        };
+        let (small_bytes, small) = cost(24 << 10);
+        let (large_bytes, large) = cost(96 << 10);
+        // Four times the file; a half more than that for tables that grow by doubling, and something to begin with.
+        let allowed = |small: u64| small * large_bytes / small_bytes * 3 / 2 + (256 << 10);
+        assert!(
+            large.bytes_total <= allowed(small.bytes_total),
+            "{name}: {small:?} became {large:?}"
+        );
+        assert!(
+            large.count_total <= allowed(small.count_total),
+            "{name}: {small:?} became {large:?}"
+        );
+        // Whatever the shape, a byte of the file costs no more than this: nodes are a few words each.
+        assert!(
+            large.bytes_total / large_bytes < 700,
+            "{name}: {large:?} for {large_bytes} bytes"
+        );
+        assert!(
+            large.bytes_max / large_bytes < 400,
+            "{name}: {large:?} for {large_bytes} bytes"
+        );
+    }
+}

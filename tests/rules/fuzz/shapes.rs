@@ -1,0 +1,218 @@
+//! Hostile files of any size: each row of [`SHAPES`] makes one of about so many bytes.
+//!
+//! What it deliberately does not do: judge them (`super`), or be what anybody would write.
+
+/// A shape's name, and the file of about that many bytes.
+pub(crate) type Shape = (&'static str, fn(usize) -> String);
+
+pub(crate) const SHAPES: &[Shape] = &[
+    ("sound rules", |bytes| {
+        let line = |n| {
+            format!(
+                "  - {{key: k, value: v{n}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n"
+            )
+        };
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("an alias bomb", |bytes| {
+        let line = |n: usize| match n {
+            0 => "a: &a0 [x, x]\n".to_owned(),
+            n if n < 40 => format!("? &a{n} [*a{0}, *a{0}]\n", n - 1),
+            n => format!("? [*a39, {n}]\n"),
+        };
+        grown("domain: d\n", bytes, line, "")
+    }),
+    ("descriptors that unfold", |bytes| {
+        let line = |n: usize| match n {
+            0 => "- &a0 [{key: k, value: v}]\n".to_owned(),
+            n if n < 20 => format!("- &a{n} {{key: k{n}, descriptors: [*b, *b]}}\n"),
+            n => format!("- {{key: m{n}, descriptors: *b}}\n"),
+        };
+        let head = "domain: d\nmetadata: &b [{key: a}, {key: b}, {key: c}]\ndescriptors:\n";
+        grown(head, bytes, line, "")
+    }),
+    ("one long key and many children", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- key: {}\n  descriptors:\n",
+            "k".repeat(bytes / 2)
+        );
+        let line = |n| format!("  - {{key: c{n}, rate_limit: {{unit: bad}}}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("one domain as long as may be and many rules", |bytes| {
+        let head = format!("domain: {}\ndescriptors:\n", "d".repeat(bytes.min(16_000)));
+        let line = |n| format!("- {{key: c{n}, rate_limit: {{unit: day}}}}\n");
+        grown(&head, bytes.max(20_000) * 2, line, "")
+    }),
+    ("one long name used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, rate_limit: &r {{unit: day, name: {}}}}}\n",
+            "n".repeat(bytes.min(16_000))
+        );
+        let line = |n| format!("- {{key: c{n}, rate_limit: *r}}\n");
+        grown(&head, bytes.max(20_000) * 2, line, "")
+    }),
+    ("one long text in metadata used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, metadata: &m {{a: {}}}}}\n",
+            "n".repeat(bytes / 2)
+        );
+        let line = |n| format!("- {{key: c{n}, metadata: *m}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("one long value used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, value: &v {}}}\n",
+            "n".repeat(bytes / 2)
+        );
+        let line = |n| format!("- {{key: c{n}, value: *v}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("one long number used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, value: &v {}}}\n",
+            "1".repeat(bytes / 2)
+        );
+        let line = |n| format!("- {{key: c{n}, value: *v}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("one long unknown name used again and again", |bytes| {
+        let head = format!("domain: d\n? &u {}\n: 1\n", "u".repeat(bytes / 2));
+        grown(&head, bytes, |_| "? *u\n: 1\n".to_owned(), "")
+    }),
+    ("one long scalar where mappings belong", |bytes| {
+        let head = format!("domain: &d {}\ndescriptors:\n", "d".repeat(bytes / 2));
+        grown(&head, bytes, |_| "- *d\n".to_owned(), "")
+    }),
+    ("one long unit used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, rate_limit: &r {{unit: {}}}}}\n",
+            "u".repeat(bytes / 2)
+        );
+        let line = |n| format!("- {{key: c{n}, rate_limit: *r}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("many anchors", |bytes| {
+        grown("domain: d\n", bytes, |n| format!("? &anchor{n} x\n"), "")
+    }),
+    ("one anchor again and again", |bytes| {
+        grown("domain: d\n", bytes, |_| "? &anchor x\n".to_owned(), "")
+    }),
+    ("many merges", |bytes| {
+        let head = "domain: &d d\ndescriptors:\n- &m {key: k, value: v, shadow_mode: true}\n";
+        let line = |n| format!("- {{<<: [*m, *m, *m], key: k{n}}}\n");
+        grown(head, bytes, line, "")
+    }),
+    ("merges in one mapping", |bytes| {
+        let head =
+            "domain: &d d\ndescriptors:\n- &m {key: k, value: v, shadow_mode: true}\n- key: x\n";
+        grown(head, bytes, |_| "  <<: *m\n".to_owned(), "")
+    }),
+    ("one name again and again", |bytes| {
+        grown("", bytes, |n| format!("domain: d{n}\n"), "")
+    }),
+    ("deep flow", |bytes| "[".repeat(bytes)),
+    ("deep flow mappings", |bytes| "{a: ".repeat(bytes / 4)),
+    ("deep flow, shut at once", |bytes| {
+        let one = format!("{}{}", "[".repeat(60), "]".repeat(60));
+        grown(
+            "domain: d\nmetadata:\n",
+            bytes,
+            |_| format!("- {one}\n"),
+            "",
+        )
+    }),
+    ("deep block", |bytes| "- ".repeat(bytes / 2)),
+    ("deep block by indents", |bytes| {
+        let mut text = String::new();
+        let mut indent = 0;
+        while text.len() < bytes {
+            text.push_str(&" ".repeat(indent));
+            text.push_str("a:\n");
+            indent += 1;
+        }
+        text
+    }),
+    ("one long line", |bytes| {
+        format!("domain: {}\n", "x".repeat(bytes))
+    }),
+    ("one long line of words", |bytes| {
+        format!("domain: {}\n", "x ".repeat(bytes / 2))
+    }),
+    ("one long plain text on many lines", |bytes| {
+        grown("domain: x\n", bytes, |_| "  x\n".to_owned(), "")
+    }),
+    ("one long quoted text", |bytes| {
+        format!("domain: \"{}\"\n", "\\x41".repeat(bytes / 4))
+    }),
+    ("quotes never shut", |bytes| {
+        format!("domain: \"{}", "x\n ".repeat(bytes / 3))
+    }),
+    ("one long block text", |bytes| {
+        grown("domain: |\n", bytes, |_| "  x\n".to_owned(), "")
+    }),
+    ("one long folded text", |bytes| {
+        grown("domain: >\n", bytes, |_| "  x\n\n".to_owned(), "")
+    }),
+    ("comments", |bytes| {
+        grown("domain: d\n", bytes, |_| "# x\n".to_owned(), "")
+    }),
+    ("comments after a key", |bytes| {
+        grown("domain:\n", bytes, |_| " # x\n".to_owned(), " d\n")
+    }),
+    ("one long comment", |bytes| {
+        format!("domain: d #{}\n", "x".repeat(bytes))
+    }),
+    ("blank lines", |bytes| {
+        format!("domain: d\n{}", "\n".repeat(bytes))
+    }),
+    ("spaces", |bytes| {
+        format!("domain: d\n{}", " ".repeat(bytes))
+    }),
+    ("tabs", |bytes| format!("domain: d{}\n", "\t".repeat(bytes))),
+    ("a key that might still come", |bytes| {
+        format!("{{{}", "x ".repeat(bytes / 2))
+    }),
+    ("a list of scalars in flow", |bytes| {
+        format!("domain: d\ndescriptors: [{}]\n", "x,".repeat(bytes / 2))
+    }),
+    ("unknown names in flow", |bytes| {
+        format!("{{{}}}", "x: 1,".repeat(bytes / 5))
+    }),
+    ("question marks", |bytes| "? ".repeat(bytes / 2)),
+    ("colons", |bytes| ": ".repeat(bytes / 2)),
+    ("many documents", |bytes| {
+        grown("", bytes, |_| "---\n".to_owned(), "")
+    }),
+    ("many directives", |bytes| {
+        grown("", bytes, |n| format!("%TAG !{n}! tag:x\n"), "---\n")
+    }),
+    ("many tags", |bytes| {
+        grown("domain: d\n", bytes, |n| format!("? !t{n} x\n"), "")
+    }),
+    ("one long tag", |bytes| {
+        format!("domain: !{} d\n", "t".repeat(bytes))
+    }),
+    ("one long anchor", |bytes| {
+        format!("domain: &{} d\n", "t".repeat(bytes))
+    }),
+    ("wide characters", |bytes| {
+        format!("domain: {}\n", "🦀".repeat(bytes / 4))
+    }),
+    ("stars in patterns", |bytes| {
+        let line = |n| format!("- {{key: k, value: \"*{n}*\", rate_limit: {{unit: day}}}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+];
+
+/// `head`, as many lines as make `bytes` of it, and `tail`.
+fn grown(head: &str, bytes: usize, line: impl Fn(usize) -> String, tail: &str) -> String {
+    let mut text = head.to_owned();
+    let mut n = 0;
+    while text.len() < bytes {
+        text.push_str(&line(n));
+        n += 1;
+    }
+    text.push_str(tail);
+    text
+}

@@ -1,0 +1,264 @@
+//! Changes to rules, seen by looking: [`Reload::look`], called by hand as often as the test likes.
+//!
+//! How: a change counts once two looks in a row agree; what was tried is not tried again. Between two looks nothing
+//! happens but what the test does, so nothing here depends on time. (A test that writes twice within one tick of the file
+//! system's clock writes another length, which every file system shows.)
+//!
+//! What it deliberately does not do: run a service (`tests/service/reloading.rs`).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+use tollgate::config::reload::{Change, LoadError, Reload, load};
+use tollgate::config::rules_path::RulesPath;
+
+use crate::reading::APART;
+
+/// A directory with `rules.yaml`, read once.
+fn begun(text: &str) -> (TempDir, Reload) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), text).unwrap();
+    let reload = watching(directory.path());
+    (directory, reload)
+}
+
+/// Looks after what is there, and has read it.
+fn watching(path: &Path) -> Reload {
+    let mut reload = Reload::new(RulesPath::Path(path.to_path_buf()), APART);
+    domains(reload.read().unwrap());
+    reload
+}
+
+/// The domains of rules that were taken.
+fn domains(change: Change) -> Vec<String> {
+    change
+        .unwrap_or_else(|error| panic!("{error}"))
+        .loaded
+        .rules
+        .domains()
+}
+
+/// Looks until something comes of it, no more than so often.
+fn looks(reload: &mut Reload, count: usize) -> Option<Change> {
+    (0..count).find_map(|_| reload.look())
+}
+
+/// A change is seen by the second look from now, and nothing follows.
+fn seen(reload: &mut Reload) -> Change {
+    assert!(reload.look().is_none(), "one look is not enough");
+    let change = reload.look().expect("two looks agree");
+    assert!(looks(reload, 5).is_none(), "it was told already");
+    change
+}
+
+#[test]
+fn what_was_never_read_is_a_change() {
+    let (directory, _) = begun("domain: a\n");
+    let mut reload = Reload::new(RulesPath::Path(directory.path().to_path_buf()), APART);
+    assert_eq!(domains(seen(&mut reload)), ["a"]);
+}
+
+#[test]
+fn nothing_changes_by_itself() {
+    let (_directory, mut reload) = begun("domain: a\n");
+    assert!(looks(&mut reload, 10).is_none());
+}
+
+#[test]
+fn a_write_in_place_is_seen() {
+    let (directory, mut reload) = begun("domain: a\n");
+    fs::write(directory.path().join("rules.yaml"), "domain: other\n").unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["other"]);
+}
+
+#[test]
+fn a_rename_over_the_file_is_seen_though_length_and_times_are_the_same() {
+    let (directory, mut reload) = begun("domain: a\n");
+    let (old, new) = (
+        directory.path().join("rules.yaml"),
+        directory.path().join(".new"),
+    );
+    fs::write(&new, "domain: b\n").unwrap();
+    let times = fs::metadata(&old).unwrap().modified().unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&new)
+        .unwrap()
+        .set_modified(times)
+        .unwrap();
+    fs::rename(&new, &old).unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["b"]);
+}
+
+#[test]
+fn a_file_that_is_still_being_written_is_left_alone() {
+    let (directory, mut reload) = begun("domain: a\n");
+    let rules = directory.path().join("rules.yaml");
+    for half in ["dom", "domain: [", "domain: half", "domain: half of"] {
+        fs::write(&rules, half).unwrap();
+        assert!(reload.look().is_none(), "{half}");
+    }
+    assert_eq!(
+        domains(reload.look().expect("it came to rest")),
+        ["half of"]
+    );
+}
+
+#[test]
+fn a_configmap_that_swaps_its_link_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let moment = |name: &str, text: &str| {
+        fs::create_dir(root.join(name)).unwrap();
+        fs::write(root.join(name).join("rules.yaml"), text).unwrap();
+    };
+    moment("..1", "domain: a\n");
+    symlink("..1", root.join("..data")).unwrap();
+    symlink("..data/rules.yaml", root.join("rules.yaml")).unwrap();
+    let mut of_directory = watching(root);
+    let mut of_file = watching(&root.join("rules.yaml"));
+    // As the kubelet does it: the new moment, a new link renamed over ..data, the old moment removed.
+    moment("..2", "domain: b\n");
+    symlink("..2", root.join("..data_tmp")).unwrap();
+    fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    fs::remove_dir_all(root.join("..1")).unwrap();
+    assert_eq!(domains(seen(&mut of_directory)), ["b"]);
+    assert_eq!(domains(seen(&mut of_file)), ["b"]);
+}
+
+#[test]
+fn a_link_above_the_root_that_is_swapped_is_seen() {
+    // What RUNTIME_WATCH_ROOT=true watches in the reference.
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (release, domain) in [("one", "a"), ("two", "b")] {
+        fs::create_dir_all(root.join(release).join("config")).unwrap();
+        fs::write(
+            root.join(release).join("config/rules.yaml"),
+            format!("domain: {domain}\n"),
+        )
+        .unwrap();
+    }
+    symlink("one", root.join("current")).unwrap();
+    let path = RulesPath::Runtime {
+        directory: root.join("current"),
+        app_directory: "config".to_owned(),
+        ignore_dot_files: true,
+    };
+    let mut reload = Reload::new(path, APART);
+    assert_eq!(domains(reload.read().unwrap()), ["a"]);
+    symlink("two", root.join("next")).unwrap();
+    fs::rename(root.join("next"), root.join("current")).unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["b"]);
+}
+
+#[test]
+fn a_file_that_comes_or_goes_is_seen() {
+    let (directory, mut reload) = begun("domain: a\n");
+    fs::create_dir(directory.path().join("more")).unwrap();
+    assert!(
+        looks(&mut reload, 5).is_none(),
+        "an empty directory holds no rules"
+    );
+    fs::write(directory.path().join("more/b.yaml"), "domain: b\n").unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["a", "b"]);
+    fs::remove_file(directory.path().join("rules.yaml")).unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["b"]);
+}
+
+#[test]
+fn what_editors_leave_behind_is_no_change() {
+    let (directory, mut reload) = begun("domain: a\n");
+    for name in [".rules.yaml.swp", "rules.yaml~", "#rules.yaml#"] {
+        fs::write(directory.path().join(name), "anything").unwrap();
+    }
+    assert!(looks(&mut reload, 5).is_none());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_once() {
+    let (directory, mut reload) = begun("domain: a\n");
+    fs::write(directory.path().join("binary"), [0xff]).unwrap();
+    let Err(LoadError::Read(error)) = seen(&mut reload) else {
+        panic!("it is no text")
+    };
+    assert!(
+        error
+            .to_string()
+            .ends_with("binary: not UTF-8 text; is this a rules file?"),
+        "{error}"
+    );
+    fs::remove_dir_all(directory.path()).unwrap();
+    let gone = seen(&mut reload).unwrap_err().to_string();
+    assert!(
+        gone.ends_with("No such file or directory (os error 2)"),
+        "{gone}"
+    );
+    fs::create_dir(directory.path()).unwrap();
+    let empty = seen(&mut reload).unwrap_err().to_string();
+    assert!(empty.contains("no rules file in this directory"), "{empty}");
+    fs::write(directory.path().join("again.yaml"), "domain: again\n").unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["again"]);
+}
+
+#[test]
+fn bad_rules_are_refused_once_with_every_problem_and_good_ones_taken_again() {
+    let (directory, mut reload) = begun("domain: a\n");
+    let rules = directory.path().join("rules.yaml");
+    fs::write(&rules, "domain: b\nnonsense: 1\nmore: 2\n").unwrap();
+    let Err(LoadError::Problems(problems)) = seen(&mut reload) else {
+        panic!("it has problems")
+    };
+    assert_eq!(problems.len(), 2);
+    fs::write(&rules, "domain: good\n").unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["good"]);
+    // The same bytes once more are another file, and are taken as such.
+    fs::remove_file(&rules).unwrap();
+    assert!(seen(&mut reload).is_err());
+    fs::write(&rules, "domain: good\n").unwrap();
+    assert_eq!(domains(seen(&mut reload)), ["good"]);
+}
+
+#[test]
+fn reading_at_once_does_not_wait_for_a_second_look() {
+    let (directory, mut reload) = begun("domain: a\n");
+    fs::write(directory.path().join("rules.yaml"), "domain: now\n").unwrap();
+    assert_eq!(domains(reload.read().unwrap()), ["now"]);
+    assert!(looks(&mut reload, 5).is_none());
+    assert_eq!(domains(reload.read().unwrap()), ["now"], "asked is asked");
+}
+
+/// The hash of a directory of these files.
+fn hash(files: &[(&str, &str)]) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let path = RulesPath::Path(directory.path().to_path_buf());
+    load(&path, APART)
+        .unwrap_or_else(|error| panic!("{error}"))
+        .hash
+}
+
+#[test]
+fn the_hash_is_that_of_the_texts_wherever_they_lie() {
+    let one = hash(&[("a", "domain: a\n"), ("b", "domain: b\n")]);
+    assert_eq!(hash(&[("a", "domain: a\n"), ("b", "domain: b\n")]), one);
+    assert_eq!(hash(&[("x", "domain: a\n"), ("y", "domain: b\n")]), one);
+    for other in [
+        &[("a", "domain: a\n"), ("b", "domain: c\n")][..],
+        &[("a", "domain: b\n"), ("b", "domain: a\n")], // the other way round
+        &[("a", "domain: a\n"), ("b", "domain: b\n# \n")],
+        &[("a", "domain: a\n")],
+        &[
+            ("a", "domain: a\n"),
+            ("b", "domain: b\n"),
+            ("c", "domain: c\n"),
+        ],
+    ] {
+        assert_ne!(hash(other), one, "{other:?}");
+    }
+    assert!(one < 1 << 48, "a metric holds it exactly");
+}

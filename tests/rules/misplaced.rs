@@ -1,0 +1,139 @@
+//! Right names in wrong places, and several problems in one run.
+//!
+//! The reference accepts any of its names anywhere and reads it nowhere else: a limit that someone believes in is not
+//! there. So the rules are taken, as there, and a warning says so. A name of ours can only be a mistake.
+//!
+//! What it deliberately does not do: names nobody knows (`refused`).
+
+use tollgate::config::rules_file::load;
+
+use crate::reading::{APART, bad, found, good, source};
+
+/// A file's only warning.
+fn warned(text: &str) -> String {
+    let loaded = good(text);
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    loaded.warnings[0].to_string()
+}
+
+#[test]
+fn a_unit_beside_the_limit_is_told_and_ignored() {
+    let text = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n";
+    assert_eq!(
+        warned(text),
+        "rules.yaml: 'unit' means nothing here and is ignored
+  at rules.yaml:4:5, descriptors[0]
+  hint: move it to where it belongs; here belong key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata"
+    );
+    assert!(found(&good(text).rules, &[("k", "")]).is_none());
+}
+
+#[test]
+fn shadow_mode_within_the_limit_is_told_and_ignored() {
+    let text =
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, shadow_mode: true}\n";
+    assert!(warned(text).starts_with("rules.yaml: 'shadow_mode' means nothing here and is ignored\n  at rules.yaml:4:29, descriptors[0].rate_limit\n"));
+    assert!(!good(text).rules.rules()[0].shadow_mode);
+}
+
+#[test]
+fn every_name_of_the_references_is_only_a_warning_in_a_wrong_place() {
+    for name in [
+        "key",
+        "value",
+        "rate_limit",
+        "unit",
+        "requests_per_unit",
+        "unlimited",
+        "shadow_mode",
+        "quota_mode",
+        "name",
+        "replaces",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ] {
+        let said = warned(&format!("domain: d\n{name}: {{whatever: [this, is]}}\n"));
+        assert!(
+            said.starts_with(&format!("rules.yaml: '{name}' means nothing here")),
+            "{said}"
+        );
+    }
+    for name in ["domain", "descriptors"] {
+        let text =
+            format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, {name}: 1}}}}]\n");
+        let said = warned(&text);
+        assert!(
+            said.starts_with(&format!("rules.yaml: '{name}' means nothing here")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn our_names_in_a_wrong_place_are_refused() {
+    for name in ["algorithm", "burst", "unit_multiplier"] {
+        for text in [
+            format!("{name}: 2\ndomain: d\n"),
+            format!("domain: d\ndescriptors: [{{{name}: 2, key: k}}]\n"),
+        ] {
+            let problems = bad(&text);
+            assert_eq!(problems.len(), 1, "{text}");
+            assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
+            assert!(
+                problems[0]
+                    .advice
+                    .starts_with("move it to where it belongs; here belong ")
+            );
+        }
+    }
+}
+
+#[test]
+fn a_merged_anchor_warns_where_its_own_text_stands() {
+    let text = "domain: d\ndescriptors:\n  - &a {key: a, unit: day}\n  - {<<: *a, key: b}\n";
+    let warnings = good(text).warnings;
+    let lines: Vec<_> = warnings.iter().map(|warning| warning.at.line).collect();
+    assert_eq!(lines, [3, 3]);
+}
+
+#[test]
+fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
+    let files = [
+        source("a/good.yaml", "domain: good\n"),
+        source(
+            "a/two.yaml",
+            "domain: two\ndescriptors:\n  - key: k\n    rate_limit: {unit: x}\n  - key: k\n    valve: 1\n",
+        ),
+        source("b.yaml", "domain: [\n"),
+        source("c.yaml", "domain: good\ndescriptors: [{}]\n"),
+        source(
+            "d.yml",
+            "descriptors:\n  - key: k\n    rate_limit:\n      unit: 5\n",
+        ),
+    ];
+    let problems = load(&files, APART).unwrap_err();
+    let told: Vec<_> = problems
+        .iter()
+        .map(|problem| {
+            format!(
+                "{}:{} {} [{}]",
+                problem.file, problem.at, problem.message, problem.path
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "a/two.yaml:4:24 invalid rate limit unit 'x' [descriptors[0].rate_limit]",
+            "a/two.yaml:6:5 config error, unknown key 'valve' [descriptors[1]]",
+            "a/two.yaml:5:10 duplicate descriptor composite key 'two.k' [descriptors[1]]",
+            "b.yaml:2:1 error loading config file: yaml: while parsing a node, did not find expected node content []",
+            // A domain that is there already hides what is below it: it may be meant to be another.
+            "c.yaml:1:9 duplicate domain 'good' in config file []",
+            "d.yml:1:1 config file cannot have empty domain []",
+            "d.yml:4:13 invalid rate limit unit '5' [descriptors[0].rate_limit]",
+        ]
+    );
+}

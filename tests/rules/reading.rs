@@ -1,0 +1,71 @@
+//! Texts into rules or problems, each in one line, so that a test shows only what it is about.
+//!
+//! What it deliberately does not do: touch files; a source is a name and a text.
+
+use tollgate::config::rules_file::{Loaded, Options, Problem, load};
+use tollgate::config::rules_path::Source;
+use tollgate::limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
+
+/// Every file has its domain alone.
+pub(crate) const APART: Options = Options {
+    merge_domains: false,
+};
+
+/// Files may share a domain.
+pub(crate) const MERGED: Options = Options {
+    merge_domains: true,
+};
+
+pub(crate) fn source(name: &str, text: &str) -> Source {
+    Source {
+        name: name.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+/// What one file comes to.
+pub(crate) fn read(text: &str) -> Result<Loaded, Vec<Problem>> {
+    load(&[source("rules.yaml", text)], APART)
+}
+
+/// A file without problems.
+pub(crate) fn good(text: &str) -> Loaded {
+    read(text).unwrap_or_else(|problems| panic!("{text}\n{}", problems[0]))
+}
+
+/// A file with problems.
+pub(crate) fn bad(text: &str) -> Vec<Problem> {
+    match read(text) {
+        Ok(_) => panic!("this was taken:\n{text}"),
+        Err(problems) => problems,
+    }
+}
+
+/// The rule that a descriptor finds in domain `d`.
+pub(crate) fn found<'r>(rules: &'r RuleSet, path: &[(&str, &str)]) -> Option<&'r Rule> {
+    let entries: Vec<_> = path
+        .iter()
+        .map(|(key, value)| Entry {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        })
+        .collect();
+    match rules.find(b"d", &entries) {
+        Match::Rule(rule) => Some(rule),
+        Match::None | Match::UnknownDomain => None,
+    }
+}
+
+/// The rule at the only descriptor of a file, whose domain is `d` and whose key is `k`.
+pub(crate) fn only(descriptor: &str) -> Rule {
+    let text = format!("domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n");
+    good(&text).rules.rules()[0].clone()
+}
+
+/// What a rule counts against; none when it is unlimited.
+pub(crate) fn limit(rule: &Rule) -> Option<Limit> {
+    match rule.allowance {
+        Allowance::Limited { limit, .. } => Some(limit),
+        Allowance::Unlimited => None,
+    }
+}

@@ -1,0 +1,446 @@
+//! The reference's table of refusals, row by row: its sentence word for word, then where it is and what to do.
+//!
+//! How: each row is a test of its own. A text in a file stands as it is meant; the position is that of the thing to
+//! mend, counted from 1, as an editor shows it.
+//!
+//! Where the reference says what its YAML library said, only the beginning is its own. Which of several bad names it
+//! tells is random; here all are told.
+//!
+//! What it deliberately does not do: more than one problem at a time (`misplaced`).
+
+use crate::reading::{APART, bad, source};
+
+/// The only problem of a file, as it is printed; `FILE` is its name.
+fn refused(text: &str, expected: &str) {
+    let problems = bad(text);
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let expected = expected.replace("FILE", "rules.yaml");
+    assert_eq!(told.join("\n"), expected, "{text}");
+}
+
+macro_rules! refused {
+    ($($name:ident: $text:literal => $expected:literal)*) => {$(
+        #[test]
+        fn $name() {
+            refused($text, $expected);
+        }
+    )*};
+}
+
+refused! {
+    a_syntax_error_stands_where_the_parser_stumbled:
+"domain: d
+descriptors: [{key: k
+" => "FILE: error loading config file: yaml: while parsing a flow mapping, did not find expected ',' or '}'
+  at FILE:3:1
+  hint: mend the YAML at this place"
+
+    a_root_that_is_a_list:
+"- domain: d
+" => "FILE: error loading config file: yaml: cannot read a list as a mapping
+  at FILE:1:1
+  hint: write `name: value` pairs here"
+
+    a_root_that_is_a_scalar:
+"domain
+" => "FILE: error loading config file: yaml: cannot read 'domain' as a mapping
+  at FILE:1:1
+  hint: write `name: value` pairs here"
+
+    descriptors_that_are_no_list:
+"domain: d
+descriptors: {key: k}
+" => "FILE: error loading config file: yaml: descriptors is not a list
+  at FILE:2:14
+  hint: write each descriptor as a list item: `- key: …`"
+
+    a_negative_number_of_requests:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: -1}
+" => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
+  at FILE:4:48, descriptors[0].rate_limit
+  hint: write such a number, without quotes"
+
+    a_number_beyond_32_bits:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: 4294967296}
+" => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
+  at FILE:4:48, descriptors[0].rate_limit
+  hint: write such a number, without quotes"
+
+    a_number_in_quotes:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: '5'}
+" => "FILE: error loading config file: yaml: requests_per_unit is not a whole number from 0 to 4294967295
+  at FILE:4:48, descriptors[0].rate_limit
+  hint: write such a number, without quotes"
+
+    a_truth_in_quotes:
+"domain: d
+descriptors:
+  - key: k
+    shadow_mode: 'true'
+" => "FILE: error loading config file: yaml: shadow_mode is not true or false
+  at FILE:4:18, descriptors[0]
+  hint: write true or false, without quotes"
+
+    a_truth_that_is_a_number:
+"domain: d
+descriptors:
+  - key: k
+    quota_mode: 1
+" => "FILE: error loading config file: yaml: quota_mode is not true or false
+  at FILE:4:17, descriptors[0]
+  hint: write true or false, without quotes"
+
+    a_text_that_is_a_mapping:
+"domain: d
+descriptors:
+  - key: k
+    value: {a: b}
+" => "FILE: error loading config file: yaml: value is not text
+  at FILE:4:12, descriptors[0]
+  hint: write one value, in quotes if need be"
+
+    an_alias_without_an_anchor:
+"domain: *d
+" => "FILE: error loading config file: yaml: while parsing node, found unknown anchor
+  at FILE:1:9
+  hint: mend the YAML at this place"
+
+    a_merge_of_a_scalar:
+"domain: d
+descriptors:
+  - <<: x
+    key: k
+" => "FILE: error loading config file: yaml: map merge requires map or sequence of maps as the value
+  at FILE:3:9, descriptors[0]
+  hint: write `<<: *anchor`"
+
+    a_key_that_is_a_number:
+"domain: d
+descriptors:
+  - key: k
+    5: five
+" => "FILE: config error, key is not of type string: 5
+  at FILE:4:5, descriptors[0]
+  hint: use a name, or put it in quotes"
+
+    a_key_that_is_true:
+"domain: d
+yes: no
+" => "FILE: config error, key is not of type string: yes
+  at FILE:2:1
+  hint: use a name, or put it in quotes"
+
+    a_key_that_is_a_list:
+"domain: d
+? [a]
+: b
+" => "FILE: config error, key is not of type string: a list or a mapping
+  at FILE:2:3
+  hint: use a name"
+
+    an_unknown_name:
+"domain: d
+descriptors:
+  - key: k
+    ratelimit: {unit: day}
+" => "FILE: config error, unknown key 'ratelimit'
+  at FILE:4:5, descriptors[0]
+  hint: here belong key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata"
+
+    a_name_in_capitals_is_unknown:
+"Domain: d
+domain: d
+" => "FILE: config error, unknown key 'Domain'
+  at FILE:1:1
+  hint: here belong domain, descriptors"
+
+    an_unknown_name_in_a_limit:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      unit: day
+      requests_per_units: 5
+" => "FILE: config error, unknown key 'requests_per_units'
+  at FILE:6:7, descriptors[0].rate_limit
+  hint: here belong unit, unit_multiplier, requests_per_unit, unlimited, name, replaces, algorithm, burst"
+
+    a_list_of_scalars:
+"domain: d
+descriptors:
+  - key
+" => "FILE: config error, yaml file contains list of type other than map: key
+  at FILE:3:5, descriptors[0]
+  hint: write `name: value` pairs here"
+
+    a_float:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: 1.5}
+" => "FILE: error checking config
+  at FILE:4:48, descriptors[0].rate_limit
+  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+
+    a_float_where_text_belongs:
+"domain: d
+descriptors:
+  - key: version
+    value: 1.5
+" => "FILE: error checking config
+  at FILE:4:12, descriptors[0]
+  hint: put the value of value in quotes if it is text, or write a whole number"
+
+    infinity:
+"domain: .inf
+" => "FILE: error checking config
+  at FILE:1:9
+  hint: put the value of domain in quotes if it is text, or write a whole number"
+
+    a_number_with_an_exponent:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: 1e3}
+" => "FILE: error checking config
+  at FILE:4:48, descriptors[0].rate_limit
+  hint: put the value of requests_per_unit in quotes if it is text, or write a whole number"
+
+    an_integer_beyond_64_bits:
+"domain: d
+descriptors:
+  - key: k
+    value: 9223372036854775808
+" => "FILE: error checking config
+  at FILE:4:12, descriptors[0]
+  hint: put the value of value in quotes if it is text, or write a whole number"
+
+    an_empty_file:
+"" => "FILE: config file cannot have empty domain
+  at FILE:1:1
+  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+
+    a_file_of_comments:
+"# nothing
+---
+# yet
+" => "FILE: config file cannot have empty domain
+  at FILE:1:1
+  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+
+    no_domain:
+"descriptors:
+  - key: k
+" => "FILE: config file cannot have empty domain
+  at FILE:1:1
+  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+
+    an_empty_domain:
+"domain: ''
+" => "FILE: config file cannot have empty domain
+  at FILE:1:1
+  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+
+    a_null_domain:
+"domain: ~
+" => "FILE: config file cannot have empty domain
+  at FILE:1:1
+  hint: add `domain: NAME`, the domain that Envoy's rate limit filter names"
+
+    a_descriptor_without_a_key:
+"domain: d
+descriptors:
+  - value: v
+" => "FILE: descriptor has empty key
+  at FILE:3:5, descriptors[0]
+  hint: add `key: NAME`, the descriptor key that Envoy sends"
+
+    a_descriptor_with_an_empty_key:
+"domain: d
+descriptors:
+  - key: k
+    descriptors:
+      - key: ''
+" => "FILE: descriptor has empty key
+  at FILE:5:9, descriptors[0].descriptors[0]
+  hint: add `key: NAME`, the descriptor key that Envoy sends"
+
+    siblings_alike:
+"domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - {key: b, value: c}
+      - {key: b}
+      - {key: b, value: c}
+" => "FILE: duplicate descriptor composite key 'd.a.b_c'
+  at FILE:7:15, descriptors[0].descriptors[2]
+  hint: join the two into one descriptor, or give one another value"
+
+    an_unknown_unit:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      unit: fortnight
+      requests_per_unit: 1
+" => "FILE: invalid rate limit unit 'fortnight'
+  at FILE:5:13, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year"
+
+    a_unit_called_unknown:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: UNKNOWN}
+" => "FILE: invalid rate limit unit 'UNKNOWN'
+  at FILE:4:24, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year"
+
+    an_empty_limit:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {}
+" => "FILE: invalid rate limit unit ''
+  at FILE:4:17, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year"
+
+    a_limit_without_a_unit:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      requests_per_unit: 5
+" => "FILE: invalid rate limit unit ''
+  at FILE:5:7, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year"
+
+    unlimited_with_a_unit:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      unlimited: true
+      unit: Day
+" => "FILE: should not specify rate limit unit when unlimited
+  at FILE:6:13, descriptors[0].rate_limit
+  hint: remove `unit`, or remove `unlimited`"
+
+    an_empty_replaces_entry:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, replaces: [{name: other}, {name: }]}
+" => "FILE: should not have an empty replaces entry
+  at FILE:4:55, descriptors[0].rate_limit.replaces[1]
+  hint: name the rule to replace, or remove the entry"
+
+    a_rule_that_replaces_itself:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      unit: day
+      name: me
+      replaces:
+        - name: me
+" => "FILE: replaces should not contain name of same descriptor
+  at FILE:8:11, descriptors[0].rate_limit.replaces[0]
+  hint: a rule cannot replace itself; remove the entry"
+
+    share_threshold_without_a_star:
+"domain: d
+descriptors:
+  - key: files
+    value: a
+    share_threshold: true
+" => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files_a'
+  at FILE:5:22, descriptors[0]
+  hint: remove share_threshold, or write the value as a pattern such as `files/*`"
+
+    share_threshold_without_a_value:
+"domain: d
+descriptors:
+  - {key: files, share_threshold: true}
+" => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files'
+  at FILE:3:35, descriptors[0]
+  hint: remove share_threshold, or write the value as a pattern such as `files/*`"
+
+    metadata_that_no_struct_holds:
+"domain: d
+descriptors:
+  - key: k
+    metadata:
+      deep: {5: five}
+" => "FILE: error parsing metadata: a key is not of type string
+  at FILE:5:14, descriptors[0].metadata
+  hint: put the key in quotes"
+
+    metadata_that_is_no_mapping:
+"domain: d
+descriptors:
+  - key: k
+    metadata: [a]
+" => "FILE: error loading config file: yaml: metadata is not a mapping
+  at FILE:4:15, descriptors[0].metadata
+  hint: write `name: value` pairs"
+
+    a_multiplier_of_zero:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, unit_multiplier: 0}
+" => "FILE: unit_multiplier must be at least 1
+  at FILE:4:46, descriptors[0].rate_limit
+  hint: remove it for a window of one unit"
+
+    an_unknown_algorithm:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, algorithm: leaky}
+" => "FILE: unknown algorithm 'leaky'
+  at FILE:4:40, descriptors[0].rate_limit
+  hint: use one of fixed_window, sliding_window, token_bucket"
+
+    a_burst_that_no_algorithm_has:
+"domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: 1, burst: 2}
+" => "FILE: algorithm fixed_window has no burst
+  at FILE:4:58, descriptors[0].rate_limit
+  hint: remove `burst`, or set `algorithm: token_bucket`"
+}
+
+#[test]
+fn two_files_of_one_domain() {
+    let files = [
+        source("one.yaml", "domain: d\n"),
+        source("two.yaml", "# the same\ndomain: d\n"),
+    ];
+    let problems = tollgate::config::rules_file::load(&files, APART).unwrap_err();
+    let expected = "two.yaml: duplicate domain 'd' in config file
+  at two.yaml:2:9
+  hint: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].to_string(), expected);
+}
+
+#[test]
+fn pairs_that_only_look_alike_once_joined_are_two_rules() {
+    // The reference refuses these: it joins key and value by `_`. Here a key is a key.
+    crate::reading::good(
+        "domain: d\ndescriptors: [{key: a, value: b_c}, {key: a_b, value: c}, {key: a_b_c}]\n",
+    );
+}
