@@ -1,13 +1,15 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
 # make bench  CPU a check, beside a bare tonic service that answers a constant
+# make fuzz   the rules loader, a minute of mutations (nightly and cargo-fuzz); FUZZ_SECONDS=600 for longer
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
 VENV := target/venv
 HELM := target/helm
 CARGO := cargo
+FUZZ_SECONDS ?= 60
 
-.PHONY: run test lint bench readme deps clean
+.PHONY: run test lint bench readme fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -26,6 +28,12 @@ bench: deps
 readme:
 	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
+
+# New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
+fuzz:
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing; run: cargo install cargo-fuzz"; exit 1; }
+	mkdir -p target/fuzz/rules_file
+	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
 deps: $(VENV)/.done $(HELM)/.done
 	@command -v h2load >/dev/null || { \

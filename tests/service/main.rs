@@ -16,7 +16,11 @@ mod asking;
 #[path = "../running/mod.rs"]
 mod running;
 
+mod answers;
 mod exactness;
 mod grpc;
 mod http;
+mod labels;
+mod modes;
 mod overload;
+mod reloading;

@@ -1,0 +1,330 @@
+//! What an answer carries besides its codes, what settings switch off, and what a request too large is told.
+//!
+//! What it deliberately does not do: overload (`overload`), metadata (`modes`).
+
+use tonic::Code as Grpc;
+
+use crate::asking::{
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Service, descriptor,
+    hits, request,
+};
+use crate::running::http;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: ten
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: five
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+  - key: five_too
+    rate_limit: { unit: day, requests_per_unit: 5 }
+  - key: quota
+    quota_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 2 }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+const HEADERS: &[&str] = &["--limit-response-headers-enabled", "true"];
+
+/// The headers of an answer as `name: value`.
+fn headers(answer: &RateLimitResponse) -> Vec<String> {
+    let headers = answer.response_headers_to_add.iter();
+    headers
+        .map(|header| format!("{}: {}", header.key, header.value))
+        .collect()
+}
+
+#[tokio::test]
+async fn headers_are_off_by_default() {
+    let mut service = Service::start(RULES, &[]).await;
+    let answer = service.ask(request("d", vec![hits("ten", "a", 1)])).await;
+    assert_eq!(headers(&answer), [""; 0]);
+}
+
+#[tokio::test]
+async fn headers_say_limit_remaining_and_reset_in_that_order() {
+    let mut service = Service::start(RULES, HEADERS).await;
+    let answer = service.ask(request("d", vec![hits("ten", "a", 4)])).await;
+    // START is 10.5 s into its minute; what is left of the second counts whole.
+    assert_eq!(
+        headers(&answer),
+        [
+            "RateLimit-Limit: 10",
+            "RateLimit-Remaining: 6",
+            "RateLimit-Reset: 50"
+        ]
+    );
+    assert!(answer.request_headers_to_add.is_empty());
+    // The reference's own vector: 10 a minute, over limit, at second 2222, which is the minute's third.
+    service
+        .clock
+        .set(tollgate::limiter::Timestamp::from_seconds(2_222));
+    let answer = service.ask(request("d", vec![hits("ten", "b", 11)])).await;
+    assert_eq!(
+        headers(&answer),
+        [
+            "RateLimit-Limit: 10",
+            "RateLimit-Remaining: 0",
+            "RateLimit-Reset: 58"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn headers_have_the_names_they_are_given() {
+    let names = [
+        "--limit-limit-header",
+        "x-limit",
+        "--limit-remaining-header",
+        "X-Left",
+        "--limit-reset-header",
+        "x-reset",
+    ];
+    let mut service = Service::start(RULES, &[HEADERS, &names].concat()).await;
+    let answer = service.ask(request("d", vec![hits("ten", "a", 1)])).await;
+    assert_eq!(
+        headers(&answer),
+        ["x-limit: 10", "X-Left: 9", "x-reset: 50"]
+    );
+}
+
+#[tokio::test]
+async fn headers_speak_of_the_descriptor_that_matters() {
+    let mut service = Service::start(RULES, HEADERS).await;
+    for (number, (asked, spoken_of)) in [
+        (&[("ten", 1), ("five", 1)][..], "5 4"), // the least left
+        (&[("ten", 7), ("five", 1)], "10 3"),
+        (&[("ten", 6), ("five", 1)], "10 4"), // a tie: the first
+        (&[("five", 1), ("ten", 6)], "5 4"),
+        (&[("ten", 11), ("five", 5)], "10 0"), // over limit comes before as little left
+        (&[("five", 5), ("ten", 11)], "10 0"),
+        (&[("five", 6), ("ten", 11)], "10 0"), // of several over limit the last
+        (&[("ten", 11), ("five", 6)], "5 0"),
+        (&[("quota", 3), ("five", 6)], "5 0"), // a quota over limit comes not before
+        (&[("five", 6), ("quota", 3)], "5 0"),
+        (&[("ten", 1), ("quota", 3)], "2 0"), // but may have the least left
+        (&[("quota", 3), ("five", 5)], "2 0"),
+        (&[("free", 1), ("ten", 1)], "10 9"), // unlimited has no limit to speak of
+        (&[("nothing", 1), ("ten", 1)], "10 9"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let value = number.to_string();
+        let descriptors = asked
+            .iter()
+            .map(|(key, count)| hits(key, &value, *count))
+            .collect();
+        let answer = service.ask(request("d", descriptors)).await;
+        let said = &answer.response_headers_to_add;
+        assert_eq!(
+            format!("{} {}", said[0].value, said[1].value),
+            spoken_of,
+            "{asked:?}"
+        );
+    }
+    let none = vec![hits("free", "a", 1), hits("nothing", "a", 1)];
+    assert_eq!(headers(&service.ask(request("d", none)).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_limit_that_came_along_has_headers_too() {
+    let mut service = Service::start(RULES, HEADERS).await;
+    let asked = Descriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit: 3,
+            unit: 1,
+            unit_multiplier: None,
+        }),
+        ..hits("ten", "a", 1)
+    };
+    let answer = service.ask(request("d", vec![asked])).await;
+    assert_eq!(
+        headers(&answer),
+        [
+            "RateLimit-Limit: 3",
+            "RateLimit-Remaining: 2",
+            "RateLimit-Reset: 1"
+        ]
+    );
+}
+
+fn given_back(key: &str, count: u64) -> Descriptor {
+    Descriptor {
+        is_negative_hits: true,
+        ..hits(key, "a", count)
+    }
+}
+
+#[tokio::test]
+async fn negative_hits_may_be_switched_off_and_then_only_look() {
+    let left = async |arguments: &[&str]| {
+        let mut service = Service::start(RULES, arguments).await;
+        service.status("d", hits("ten", "a", 6)).await;
+        let refunded = service.status("d", given_back("ten", 4)).await;
+        assert_eq!(refunded.code(), Code::Ok);
+        service
+            .status("d", hits("ten", "a", 0))
+            .await
+            .limit_remaining
+    };
+    assert_eq!(left(&[]).await, 8);
+    assert_eq!(left(&["--negative-hits", "false"]).await, 4);
+}
+
+#[tokio::test]
+async fn overrides_may_be_switched_off_and_then_the_rule_applies() {
+    let mut service = Service::start(RULES, &["--overrides", "false"]).await;
+    let asked = Descriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit: 1_000,
+            unit: 6,
+            unit_multiplier: None,
+        }),
+        ..hits("ten", "a", 1)
+    };
+    let status = service.status("d", asked).await;
+    assert_eq!(
+        (
+            status.current_limit.unwrap().requests_per_unit,
+            status.limit_remaining
+        ),
+        (10, 9)
+    );
+    assert_eq!(service.metric("tollgate_overrides_not_obeyed_total"), 1);
+}
+
+#[tokio::test]
+async fn json_may_be_switched_off_and_then_is_not_found() {
+    let service = Service::start(RULES, &["--json", "false"]).await;
+    let address = service.http;
+    let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"ten"}]}]}"#;
+    let (json, metrics) = tokio::task::spawn_blocking(move || {
+        (
+            http(address, "POST", "/json", asked).0,
+            http(address, "GET", "/metrics", "").0,
+        )
+    })
+    .await
+    .unwrap();
+    assert_eq!((json, metrics), (404, 200));
+}
+
+/// A request that passes each bound, and the metric that counts it.
+fn excesses() -> [(&'static str, RateLimitRequest); 3] {
+    let entries: Vec<_> = (0..65).map(|n| (n.to_string(), "v")).collect();
+    [
+        ("descriptors", request("d", vec![hits("ten", "a", 1); 129])),
+        (
+            "entries",
+            request("d", vec![hits("ten", "a", 1), descriptor(&entries)]),
+        ),
+        (
+            "message_size",
+            request("d", vec![hits("ten", &"x".repeat(1 << 20), 1)]),
+        ),
+    ]
+}
+
+fn excess(service: &Service, bound: &str) -> u64 {
+    service.metric(&format!("tollgate_excess_total{{bound=\"{bound}\"}}"))
+}
+
+#[tokio::test]
+async fn excess_is_denied_unless_said_otherwise_and_takes_nothing() {
+    for (arguments, code) in [
+        (&[][..], Code::OverLimit),
+        (&["--on-excess", "deny"], Code::OverLimit),
+        (&["--on-excess", "allow"], Code::Ok),
+    ] {
+        let mut service = Service::start(RULES, arguments).await;
+        for (bound, asked) in excesses() {
+            let answer = service.ask(asked).await;
+            assert_eq!(answer.overall_code(), code, "{bound}, {arguments:?}");
+            assert!(answer.statuses.is_empty(), "nothing was decided one by one");
+            assert_eq!(excess(&service, bound), 1, "{bound}");
+        }
+        assert_eq!(
+            service
+                .status("d", hits("ten", "a", 1))
+                .await
+                .limit_remaining,
+            9
+        );
+        assert_eq!(
+            service.metric("ratelimit_service_should_rate_limit_error{err_type=\"service_error\"}"),
+            0
+        );
+    }
+}
+
+#[tokio::test]
+async fn excess_may_be_an_error_that_says_what_to_change() {
+    let mut service = Service::start(RULES, &["--on-excess", "error"]).await;
+    for (bound, asked) in excesses() {
+        let error = service.client.should_rate_limit(asked).await.unwrap_err();
+        let (code, words) = match bound {
+            "descriptors" => (
+                Grpc::ResourceExhausted,
+                "a request may have 128 descriptors; raise --descriptors-max",
+            ),
+            "entries" => (
+                Grpc::ResourceExhausted,
+                "a descriptor may have 64 entries; raise --entries-max",
+            ),
+            _ => (Grpc::OutOfRange, ""),
+        };
+        assert_eq!(error.code(), code, "{bound}: {error}");
+        assert!(error.message().contains(words), "{bound}: {error}");
+        assert_eq!(excess(&service, bound), 1, "{bound}");
+    }
+    assert_eq!(
+        service
+            .status("d", hits("ten", "a", 1))
+            .await
+            .limit_remaining,
+        9
+    );
+}
+
+#[tokio::test]
+async fn bounds_are_settings_and_what_meets_them_exactly_passes() {
+    let bounds = [
+        "--descriptors-max",
+        "2",
+        "--entries-max",
+        "1",
+        "--message-size-max",
+        "200",
+    ];
+    let mut service = Service::start(RULES, &bounds).await;
+    let ten = || hits("ten", "a", 1);
+    assert_eq!(
+        service
+            .ask(request("d", vec![ten(), ten()]))
+            .await
+            .statuses
+            .len(),
+        2
+    );
+    for (bound, asked) in [
+        ("descriptors", request("d", vec![ten(), ten(), ten()])),
+        (
+            "entries",
+            request("d", vec![descriptor(&[("ten", "a"), ("b", "")])]),
+        ),
+        (
+            "message_size",
+            request("d", vec![hits("ten", &"x".repeat(200), 1)]),
+        ),
+    ] {
+        assert_eq!(
+            service.ask(asked).await.overall_code(),
+            Code::OverLimit,
+            "{bound}"
+        );
+        assert_eq!(excess(&service, bound), 1, "{bound}");
+    }
+}

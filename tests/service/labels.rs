@@ -1,0 +1,159 @@
+//! What strangers can name costs a bounded number of series and a bounded amount of memory, whatever they name.
+//!
+//! How: a million label sets through the metrics themselves, twenty thousand values and ten thousand domains through
+//! gRPC. Memory is read from `/proc/self/statm` after the bounds were met and again at the end; tests beside this one
+//! share the process, so what is allowed is generous, and far below what the names alone would take.
+//!
+//! What it deliberately does not do: bound the buckets (`overload`).
+
+use tollgate::limiter::{Key, Tally};
+use tollgate::metrics::{Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
+
+use crate::asking::{RateLimitRequest, Service, descriptor, hits, request};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: detailed
+    detailed_metric: true
+    rate_limit: { unit: day, requests_per_unit: 10 }
+  - key: valued
+    value_to_metric: true
+    rate_limit: { unit: day, requests_per_unit: 10 }
+";
+
+/// How many series of this name there are.
+fn series(text: &str, name: &str) -> usize {
+    let begins = format!("{name}{{");
+    text.lines()
+        .filter(|line| line.starts_with(&begins))
+        .count()
+}
+
+fn value(text: &str, series: &str) -> u64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.expect(series).parse().unwrap()
+}
+
+/// Memory in use, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4_096
+}
+
+const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
+const OVERFLOW: &str =
+    "ratelimit_service_rate_limit_total_hits{domain=\"overflow\",key1=\"overflow\",key2=\"\"}";
+
+#[test]
+fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together() {
+    let metrics = Metrics::new().unwrap();
+    let tally = Tally {
+        total_hits: 1,
+        ..Tally::default()
+    };
+    let hit = |n: u128| {
+        // A label as long as a stranger likes.
+        let labels = || {
+            (
+                "d".to_owned(),
+                vec![format!("key_{n}_{}", "x".repeat(1_000))],
+            )
+        };
+        metrics.request_counters(Key(n), labels).add(&tally);
+    };
+    let bound = REQUEST_LABEL_SETS_MAX as u128;
+    (0..2 * bound).for_each(hit);
+    let before = resident();
+    (2 * bound..1_000_000).for_each(hit);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 256 << 20, "{} MiB", grown >> 20);
+
+    let text = metrics.render().unwrap();
+    assert_eq!(series(&text, TOTAL_HITS), REQUEST_LABEL_SETS_MAX + 1);
+    let beyond = 1_000_000 - REQUEST_LABEL_SETS_MAX as u64;
+    assert_eq!(value(&text, OVERFLOW), beyond);
+    assert_eq!(
+        value(
+            &text,
+            "tollgate_label_overflow_total{bound=\"request_label_sets\"}"
+        ),
+        beyond
+    );
+    // Those that came first still are counted by name.
+    hit(7);
+    let text = metrics.render().unwrap();
+    assert_eq!(value(&text, OVERFLOW), beyond);
+    let seventh = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{TOTAL_HITS}{{domain=\"d\",key1=\"key_7_")));
+    assert!(seventh.unwrap().ends_with(" 2"), "{seventh:?}");
+}
+
+#[tokio::test]
+async fn values_in_labels_are_bounded_whichever_flag_puts_them_there() {
+    let mut service = Service::start(RULES, &[]).await;
+    let ask = |from: usize, to: usize| {
+        let hit = |n: &usize| {
+            hits(
+                if n % 2 == 0 { "detailed" } else { "valued" },
+                &format!("value {n}"),
+                1,
+            )
+        };
+        let values: Vec<usize> = (from..to).collect();
+        let requests: Vec<RateLimitRequest> = values
+            .chunks(100)
+            .map(|values| request("d", values.iter().map(hit).collect()))
+            .collect();
+        requests
+    };
+    for asked in ask(0, 2_000) {
+        service.ask(asked).await;
+    }
+    let before = resident();
+    for asked in ask(2_000, 20_000) {
+        service.ask(asked).await;
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 256 << 20, "{} MiB", grown >> 20);
+    let text = service.metrics.render().unwrap();
+    // The two rules themselves and the overflow have theirs as well.
+    assert_eq!(series(&text, TOTAL_HITS), REQUEST_LABEL_SETS_MAX + 3);
+    assert_eq!(
+        value(&text, OVERFLOW),
+        20_000 - REQUEST_LABEL_SETS_MAX as u64
+    );
+}
+
+#[tokio::test]
+async fn ten_thousand_unknown_domains_are_a_hundred_series() {
+    let mut service = Service::start(RULES, &[]).await;
+    for n in 0..10_000 {
+        service
+            .ask(request(
+                &format!("domain {n}"),
+                vec![descriptor(&[("k", "v")])],
+            ))
+            .await;
+    }
+    let text = service.metrics.render().unwrap();
+    let name = "ratelimit_service_rate_limit_domain_not_found";
+    assert_eq!(series(&text, name), UNKNOWN_DOMAINS_MAX + 1);
+    let beyond = 10_000 - UNKNOWN_DOMAINS_MAX as u64;
+    assert_eq!(
+        value(&text, &format!("{name}{{domain=\"overflow\"}}")),
+        beyond
+    );
+    assert_eq!(
+        value(
+            &text,
+            "tollgate_label_overflow_total{bound=\"unknown_domains\"}"
+        ),
+        beyond
+    );
+    assert_eq!(service.metric(TOTAL_HITS), 0);
+}
