@@ -93,10 +93,12 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
                 }
                 None => continue,
             },
-            Event::Scalar(text, style, anchor, _) => {
+            Event::Scalar(text, style, anchor, tag) => {
+                // A tag of YAML's own overrules the quotes.
+                let tag = tag.filter(|tag| tag.is_yaml_core_schema());
                 let content = Content::Scalar {
                     text: text.into_owned(),
-                    plain: style == ScalarStyle::Plain,
+                    plain: tag.map_or(style == ScalarStyle::Plain, |tag| tag.suffix != "str"),
                 };
                 let depth = 1;
                 (Rc::new(Node { at, content, depth }), anchor)
@@ -150,6 +152,11 @@ impl Node {
         }
     }
 
+    /// Whether this is a scalar without quotes.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.content, Content::Scalar { plain: true, .. })
+    }
+
     /// Whether this is nothing: empty, `~` or `null` without quotes.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true }
@@ -176,7 +183,10 @@ impl Node {
         let Content::Scalar { text, plain: true } = &self.content else {
             return None;
         };
-        let text = text.replace('_', "");
+        if text.starts_with('_') {
+            return None;
+        }
+        let text = text.replace('_', "").to_ascii_lowercase();
         let (negative, digits) = match text.strip_prefix('-') {
             Some(digits) => (true, digits),
             None => (false, text.strip_prefix('+').unwrap_or(&text)),

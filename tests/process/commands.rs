@@ -63,12 +63,12 @@ fn check_says_everything_that_is_wrong_in_every_file_at_once() {
     let (code, stdout, stderr) = tollgate(&["check", path]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     let expected = "\
-DIR/a.yaml: invalid rate limit unit 'fortnight'
-  at DIR/a.yaml:5:13, descriptors[0].rate_limit
-  hint: use one of second, minute, hour, day, week, month, year
 DIR/a.yaml: config error, unknown key 'valu'
   at DIR/a.yaml:6:5, descriptors[1]
   hint: here belong key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata
+DIR/a.yaml: invalid rate limit unit 'fortnight'
+  at DIR/a.yaml:5:13, descriptors[0].rate_limit
+  hint: use one of second, minute, hour, day, week, month, year
 DIR/a.yaml: descriptor has empty key
   at DIR/a.yaml:6:5, descriptors[1]
   hint: add `key: NAME`, the descriptor key that Envoy sends

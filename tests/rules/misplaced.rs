@@ -54,7 +54,7 @@ fn every_name_of_the_references_is_only_a_warning_in_a_wrong_place() {
         "share_threshold",
         "metadata",
     ] {
-        let said = warned(&format!("domain: d\n{name}: {{whatever: [this, is]}}\n"));
+        let said = warned(&format!("domain: d\n{name}: {{key: [{{unit: 5}}]}}\n"));
         assert!(
             said.starts_with(&format!("rules.yaml: '{name}' means nothing here")),
             "{said}"
@@ -99,6 +99,27 @@ fn a_merged_anchor_warns_where_its_own_text_stands() {
 }
 
 #[test]
+fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
+    // It would refuse each of these, so they cannot be a warning.
+    for (inside, expected) in [
+        ("unit: 1.5", "error checking config"),
+        ("value: {typo: 1}", "config error, unknown key 'typo'"),
+        (
+            "value: [1]",
+            "config error, yaml file contains list of type other than map: 1",
+        ),
+    ] {
+        let text = format!("domain: d\ndescriptors: [{{key: k, shadow_mode: no, {inside}}}]\n");
+        let text = text.replace("value:", "domain:");
+        let problems = load(&[source("rules.yaml", &text)], APART).unwrap_err();
+        assert_eq!(problems[0].message, expected, "{text}");
+    }
+    // What is free-form stays so.
+    let text = "domain: d\nmetadata: {anything: [1, 1.5]}\n";
+    assert!(load(&[source("rules.yaml", text)], APART).is_ok());
+}
+
+#[test]
 fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
     let files = [
         source("a/good.yaml", "domain: good\n"),
@@ -126,8 +147,9 @@ fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
     assert_eq!(
         told,
         [
-            "a/two.yaml:4:24 invalid rate limit unit 'x' [descriptors[0].rate_limit]",
+            // The reference walks names before it asks what anything means.
             "a/two.yaml:6:5 config error, unknown key 'valve' [descriptors[1]]",
+            "a/two.yaml:4:24 invalid rate limit unit 'x' [descriptors[0].rate_limit]",
             "a/two.yaml:5:10 duplicate descriptor composite key 'two.k' [descriptors[1]]",
             "b.yaml:2:1 error loading config file: yaml: while parsing a node, did not find expected node content []",
             // A domain that is there already hides what is below it: it may be meant to be another.

@@ -43,7 +43,7 @@ descriptors: [{key: k
 
     a_root_that_is_a_scalar:
 "domain
-" => "FILE: error loading config file: yaml: cannot read 'domain' as a mapping
+" => "FILE: error loading config file: yaml: cannot read domain as a mapping
   at FILE:1:1
   hint: write `name: value` pairs here"
 
@@ -104,7 +104,10 @@ descriptors:
 descriptors:
   - key: k
     value: {a: b}
-" => "FILE: error loading config file: yaml: value is not text
+" => "FILE: config error, unknown key 'a'
+  at FILE:4:13, descriptors[0].value
+  hint: remove it
+FILE: error loading config file: yaml: value is not text
   at FILE:4:12, descriptors[0]
   hint: write one value, in quotes if need be"
 

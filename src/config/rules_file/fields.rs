@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::super::yaml::{Content, Node};
 use super::problem::{Place, Position, shown};
-use super::{Loader, Name};
+use super::{Loader, Name, Phase};
 
 /// The values of one mapping by name.
 pub(super) struct Fields<'n> {
@@ -62,21 +62,9 @@ impl Loader<'_> {
         };
         let pairs = match &node.content {
             Content::Mapping(pairs) => pairs.as_slice(),
-            _ if node.is_null() => return Some(fields),
-            Content::Scalar { text, .. } => {
-                let text = shown(text);
-                let message = if place.is_root() {
-                    format!("error loading config file: yaml: cannot read '{text}' as a mapping")
-                } else {
-                    format!("config error, yaml file contains list of type other than map: {text}")
-                };
-                self.problem(node.at, place, message, "write `name: value` pairs here");
-                return None;
-            }
-            Content::Sequence(_) => {
-                let message = "error loading config file: yaml: cannot read a list as a mapping";
-                let advice = "write `name: value` pairs here";
-                self.problem(node.at, place, message.to_owned(), advice);
+            _ if node.is_null() && !place.is_item() => return Some(fields),
+            Content::Scalar { .. } | Content::Sequence(_) => {
+                self.no_mapping(node, place);
                 return None;
             }
         };
@@ -85,18 +73,25 @@ impl Loader<'_> {
         }
         for (key, value) in pairs {
             match key.text() {
-                Some("<<") => self.merge(value, place, here, &mut fields),
+                Some("<<") if key.is_plain() => self.merge(value, place, here, &mut fields),
                 Some(name) if !key.is_text() => {
                     let name = shown(name);
                     let message = format!("config error, key is not of type string: {name}");
-                    self.problem(key.at, place, message, "use a name, or put it in quotes");
+                    let advice = "use a name, or put it in quotes";
+                    self.problem_of(Phase::Names, key.at, place, message, advice);
                 }
                 None => {
                     let message = "config error, key is not of type string: a list or a mapping";
-                    self.problem(key.at, place, message.to_owned(), "use a name");
+                    self.problem_of(
+                        Phase::Names,
+                        key.at,
+                        place,
+                        message.to_owned(),
+                        "use a name",
+                    );
                 }
                 Some(name) => {
-                    if self.belongs(key.at, place, name, here) {
+                    if self.belongs((name, key.at), value, place, here) {
                         self.not_a_float(value, place, name);
                         fields.pairs.retain(|(other, _)| *other != name);
                         fields.pairs.push((name, value));
@@ -105,6 +100,78 @@ impl Loader<'_> {
             }
         }
         Some(fields)
+    }
+
+    /// Says that a node should have been a mapping: of an item in a list the reference's walk says it, of a field its
+    /// decoder.
+    fn no_mapping(&mut self, node: &Node, place: &Place<'_>) {
+        let found = match &node.content {
+            _ if node.is_null() => "<nil>".to_owned(),
+            Content::Scalar { text, .. } => shown(text).into_owned(),
+            Content::Sequence(_) | Content::Mapping(_) => "a list".to_owned(),
+        };
+        let (phase, message) = if place.is_item() {
+            let message =
+                format!("config error, yaml file contains list of type other than map: {found}");
+            (Phase::Names, message)
+        } else {
+            let message =
+                format!("error loading config file: yaml: cannot read {found} as a mapping");
+            (Phase::Types, message)
+        };
+        self.problem_of(
+            phase,
+            node.at,
+            place,
+            message,
+            "write `name: value` pairs here",
+        );
+    }
+
+    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must be known and values no
+    /// floats there as well.
+    fn ignored(&mut self, node: &Node, place: &Place<'_>) {
+        match &node.content {
+            Content::Scalar { .. } => {}
+            Content::Sequence(items) => {
+                if !self.spend(items, node.at, place) {
+                    return;
+                }
+                for (position, item) in items.iter().enumerate() {
+                    let place = place.item("", position);
+                    if matches!(item.content, Content::Mapping(_)) {
+                        self.ignored(item, &place);
+                    } else {
+                        self.no_mapping(item, &place);
+                    }
+                }
+            }
+            Content::Mapping(pairs) => {
+                if !self.spend(both(pairs), node.at, place) {
+                    return;
+                }
+                for (key, value) in pairs {
+                    let name = key.text().unwrap_or_default();
+                    match Name::of(name) {
+                        Some(_) if name == "metadata" => {}
+                        Some(_) => {
+                            self.not_a_float(value, place, name);
+                            self.ignored(value, &place.field(name));
+                        }
+                        None => self.unknown(key.at, place, name, &[]),
+                    }
+                }
+            }
+        }
+    }
+
+    fn unknown(&mut self, at: Position, place: &Place<'_>, name: &str, here: &[&str]) {
+        let message = format!("config error, unknown key '{}'", shown(name));
+        let advice = match here {
+            [] => "remove it".to_owned(),
+            here => format!("here belong {}", here.join(", ")),
+        };
+        self.problem_of(Phase::Names, at, place, message, &advice);
     }
 
     /// Takes in what a merged mapping has and this one has not.
@@ -135,37 +202,50 @@ impl Loader<'_> {
             Content::Sequence(_) => {}
             Content::Scalar { .. } => {
                 let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
-                self.problem(node.at, place, message.to_owned(), "write `<<: *anchor`");
+                self.problem_of(
+                    Phase::Types,
+                    node.at,
+                    place,
+                    message.to_owned(),
+                    "write `<<: *anchor`",
+                );
             }
         }
     }
 
     /// Whether a name means something here; if not, says so.
-    fn belongs(&mut self, at: Position, place: &Place<'_>, name: &str, here: &[&str]) -> bool {
+    fn belongs(
+        &mut self,
+        (name, at): (&str, Position),
+        value: &Node,
+        place: &Place<'_>,
+        here: &[&str],
+    ) -> bool {
         if here.contains(&name) {
             return true;
         }
         let belong = here.join(", ");
         match Name::of(name) {
             // The reference accepts it anywhere and reads it nowhere else.
-            Some(Name::References) => self.warning(
-                at,
-                place,
-                format!("'{name}' means nothing here and is ignored"),
-                &format!("move it to where it belongs; here belong {belong}"),
-            ),
+            Some(Name::References) => {
+                self.warning(
+                    at,
+                    place,
+                    format!("'{name}' means nothing here and is ignored"),
+                    &format!("move it to where it belongs; here belong {belong}"),
+                );
+                if name != "metadata" {
+                    self.not_a_float(value, place, name);
+                    self.ignored(value, &place.field(name));
+                }
+            }
             Some(Name::Ours) => self.problem(
                 at,
                 place,
                 format!("'{name}' means nothing here"),
                 &format!("move it to where it belongs; here belong {belong}"),
             ),
-            None => self.problem(
-                at,
-                place,
-                format!("config error, unknown key '{}'", shown(name)),
-                &format!("here belong {belong}"),
-            ),
+            None => self.unknown(at, place, name, here),
         }
         false
     }
@@ -178,7 +258,8 @@ impl Loader<'_> {
         if name != "metadata" && (node.float().is_some() || beyond) {
             let advice =
                 format!("put the value of {name} in quotes if it is text, or write a whole number");
-            self.problem(node.at, place, "error checking config".to_owned(), &advice);
+            let message = "error checking config".to_owned();
+            self.problem_of(Phase::Names, node.at, place, message, &advice);
         }
     }
 
@@ -193,8 +274,10 @@ impl Loader<'_> {
             return "";
         };
         node.text().unwrap_or_else(|| {
+            self.ignored(node, &place.field(name));
             let message = format!("error loading config file: yaml: {name} is not text");
-            self.problem(
+            self.problem_of(
+                Phase::Types,
                 node.at,
                 place,
                 message,
@@ -211,7 +294,8 @@ impl Loader<'_> {
         };
         node.boolean().unwrap_or_else(|| {
             let message = format!("error loading config file: yaml: {name} is not true or false");
-            self.problem(
+            self.problem_of(
+                Phase::Types,
                 node.at,
                 place,
                 message,
@@ -238,7 +322,8 @@ impl Loader<'_> {
             let message = format!(
                 "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
             );
-            self.problem(
+            self.problem_of(
+                Phase::Types,
                 node.at,
                 place,
                 message,
@@ -261,7 +346,7 @@ impl Loader<'_> {
         };
         let Content::Sequence(items) = &node.content else {
             let message = format!("error loading config file: yaml: {name} is not a list");
-            self.problem(node.at, place, message, advice);
+            self.problem_of(Phase::Types, node.at, place, message, advice);
             return &[];
         };
         if self.spend(items, node.at, place) {

@@ -70,7 +70,11 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
         loader.file = &source.name;
         let walked = source.text.len().saturating_mul(UNFOLDING_PER_BYTE);
         loader.unfolding_left = Some(walked.max(UNFOLDING_MIN));
+        let before = loader.problems.len();
         loader.load(&source.text);
+        if let Some(new) = loader.problems.get_mut(before..) {
+            new.sort_by_key(|(phase, _)| *phase);
+        }
     }
     if loader.problems.is_empty() {
         Ok(Loaded {
@@ -78,7 +82,8 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
             warnings: loader.warnings,
         })
     } else {
-        Err(loader.problems)
+        let problems = loader.problems.into_iter();
+        Err(problems.map(|(_, problem)| problem).collect())
     }
 }
 
@@ -91,11 +96,23 @@ enum Name {
     Ours,
 }
 
+/// In which of its passes over a file the reference finds a problem. It stops at the first pass that finds one; here the
+/// problems of earlier passes come first, so that the first line is the same.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Phase {
+    /// Names, and values that no name may have.
+    Names,
+    /// Types.
+    Types,
+    /// What it all means.
+    Meaning,
+}
+
 /// The walk's state.
 struct Loader<'s> {
     options: Options,
     rules: RuleSet,
-    problems: Vec<Problem>,
+    problems: Vec<(Phase, Problem)>,
     warnings: Vec<Problem>,
     /// The file being walked.
     file: &'s str,
@@ -315,7 +332,10 @@ impl Loader<'_> {
         let unlimited = self.boolean(&fields, place, "unlimited");
         let unit_text = self.text(&fields, place, "unit");
         let allowance = match (unlimited, Unit::named(unit_text)) {
-            (true, None) => Some(Allowance::Unlimited),
+            (true, None) => {
+                self.unlimited(&fields, place);
+                Some(Allowance::Unlimited)
+            }
             (true, Some(_)) => {
                 self.problem(
                     fields.place_of("unit"),
@@ -345,6 +365,23 @@ impl Loader<'_> {
             rule.allowance = allowance;
         }
         self.problems.len() == problems_before
+    }
+
+    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one; what only tollgate knows
+    /// is refused.
+    fn unlimited(&mut self, fields: &Fields<'_>, place: &Place<'_>) {
+        self.integer(fields, place, "requests_per_unit");
+        for name in ["unit_multiplier", "algorithm", "burst"] {
+            if fields.given(name).is_some() {
+                let message = format!("'{name}' means nothing beside unlimited");
+                self.problem(
+                    fields.place_of(name),
+                    place,
+                    message,
+                    "remove it, or `unlimited`",
+                );
+            }
+        }
     }
 
     fn limited(&mut self, fields: &Fields<'_>, place: &Place<'_>, unit: Unit) -> Option<Allowance> {
@@ -435,7 +472,8 @@ impl Loader<'_> {
         let place = place.field("metadata");
         if !matches!(node.content, Content::Mapping(_)) {
             let message = "error loading config file: yaml: metadata is not a mapping";
-            self.problem(
+            self.problem_of(
+                Phase::Types,
                 node.at,
                 &place,
                 message.to_owned(),
@@ -517,9 +555,20 @@ impl Loader<'_> {
     }
 
     fn problem(&mut self, at: Position, place: &Place<'_>, message: String, advice: &str) {
+        self.problem_of(Phase::Meaning, at, place, message, advice);
+    }
+
+    fn problem_of(
+        &mut self,
+        phase: Phase,
+        at: Position,
+        place: &Place<'_>,
+        message: String,
+        advice: &str,
+    ) {
         if self.problems.len() < PROBLEMS_MAX {
             let problem = self.spelled(at, place, message, advice);
-            self.problems.push(problem);
+            self.problems.push((phase, problem));
         }
     }
 

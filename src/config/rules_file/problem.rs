@@ -78,6 +78,10 @@ impl<'p> Place<'p> {
         matches!(self.part, Part::Root)
     }
 
+    pub(super) fn is_item(&self) -> bool {
+        matches!(self.part, Part::Item(..))
+    }
+
     pub(super) fn field(&'p self, name: &'p str) -> Self {
         Self {
             above: Some(self),
