@@ -1,0 +1,68 @@
+//! Free-form `metadata`, as a protobuf Struct can hold it.
+//!
+//! What it deliberately does not do: check names; any will do.
+
+use super::super::yaml::{Content, Node};
+use super::fields::{Fields, both};
+use super::problem::Place;
+use super::{Loader, Phase};
+use crate::limiter::Value;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    pub(super) fn metadata(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Value> {
+        let node = fields.given("metadata")?;
+        let place = place.field("metadata");
+        if !matches!(node.content, Content::Mapping(_)) {
+            let message = "error loading config file: yaml: metadata is not a mapping";
+            self.problem_of(
+                Phase::Types,
+                node.at,
+                &place,
+                message.to_owned(),
+                "write `name: value` pairs",
+            );
+            return None;
+        }
+        self.value(node, &place)
+    }
+
+    /// Free-form values, as a protobuf Struct can hold them.
+    fn value(&mut self, node: &Node, place: &Place<'_>) -> Option<Value> {
+        match &node.content {
+            Content::Scalar { text, .. } => Some(if node.is_null() {
+                Value::Null
+            } else if let Some(truth) = node.boolean() {
+                Value::Boolean(truth)
+            } else if let Some(number) = node.number() {
+                Value::Number(number)
+            } else {
+                Value::Text(text.clone())
+            }),
+            Content::Sequence(items) => {
+                if !self.spend(items, node.at, place) {
+                    return None;
+                }
+                let values = items.iter().map(|item| self.value(item, place));
+                Some(Value::List(values.collect::<Option<_>>()?))
+            }
+            Content::Mapping(pairs) => {
+                if !self.spend(both(pairs), node.at, place) {
+                    return None;
+                }
+                let mut values = Vec::with_capacity(pairs.len());
+                for (key, value) in pairs {
+                    let Some(name) = key.text().filter(|_| key.is_text()) else {
+                        let message = "error parsing metadata: a key is not of type string";
+                        self.problem(key.at, place, message.to_owned(), "put the key in quotes");
+                        return None;
+                    };
+                    let value = self.value(value, place)?;
+                    values.push((name.to_owned(), value));
+                }
+                Some(Value::Map(values))
+            }
+        }
+    }
+}
