@@ -148,7 +148,9 @@ fn services_reach_the_pods_by_ports_that_have_names() {
 fn numbers_stay_whole_and_texts_stay_as_they_stand() {
     for version in HELMS {
         let set = "--set=settings.TOLLGATE_BUCKETS_MAX=30000000,settings.NEAR_LIMIT_RATIO=0.5";
-        let by_flag = rendered_by(version, &[set]);
+        let age = "--set=settings.GRPC_MAX_CONNECTION_AGE=0";
+        let by_flag = rendered_by(version, &[set, age]);
+        assert_eq!(variable(&by_flag, "GRPC_MAX_CONNECTION_AGE"), "0");
         assert_eq!(variable(&by_flag, "TOLLGATE_BUCKETS_MAX"), "30000000");
         assert_eq!(variable(&by_flag, "NEAR_LIMIT_RATIO"), "0.5");
 

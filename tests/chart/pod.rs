@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::rendering::Rendered;
-use crate::running::{TOLLGATE, wait_for};
+use crate::running::{PATIENCE, TOLLGATE, wait_for};
 
 /// A pod that runs until dropped.
 pub(crate) struct Pod {
@@ -92,16 +93,25 @@ impl Pod {
             .stderr(Stdio::piped())
             .spawn()
             .expect("tollgate starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+        let lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+        // Told of rules that it cannot read it waits for better ones, and this must not wait with it.
+        let (say, heard) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                // It goes on talking when nobody listens any more.
+                let _ = say.send(line);
+            }
+        });
         let mut said = String::new();
         while !said.contains("try: ") {
-            match lines.next() {
-                Some(Ok(line)) => said.extend([line.as_str(), "\n"]),
-                _ => panic!("tollgate did not start: {said}"),
+            if let Ok(line) = heard.recv_timeout(PATIENCE) {
+                said.extend([line.as_str(), "\n"]);
+            } else {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("tollgate did not start: {said}");
             }
         }
-        // It goes on talking, and must not wait for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
         let address = |name: &str| {
             let (_, rest) = said.split_once(name).expect(name);
             let end = rest.find(',').expect("an end");

@@ -79,6 +79,10 @@ fn the_schema_refuses_what_it_does_not_know() {
         ("--set=settings.LOG_LEVL=info", "'LOG_LEVL'"),
         ("--set=settings.LOG_LEVEL=loud", "/settings/LOG_LEVEL"),
         ("--set=settings.GRPC_PORT=9090", "'GRPC_PORT'"),
+        (
+            "--set=settings.GRPC_MAX_CONNECTION_AGE=5",
+            "/settings/GRPC_MAX_CONNECTION_AGE",
+        ),
         ("--set=settings.SHADOW_MODE=maybe", "/settings/SHADOW_MODE"),
         ("--set=drainDelaySeconds=5s", "/drainDelaySeconds"),
         ("--set=livenessProbe.httpGet.path=/", "'httpGet'"),
