@@ -20,8 +20,9 @@ mod logging;
 mod rules_argument;
 mod serve;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
@@ -57,6 +58,13 @@ fn print_line(line: std::fmt::Arguments<'_>) {
 
 /// Runs the command that `args` spell. The first is the program's own name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    // The reference's image runs `/bin/ratelimit` and nothing else; ours has a link by that name.
+    if let [program] = args.as_slice()
+        && Path::new(program).file_name() == Some(OsStr::new("ratelimit"))
+    {
+        args.push("serve".into());
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

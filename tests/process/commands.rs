@@ -370,6 +370,32 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
 }
 
 #[test]
+fn by_the_name_of_the_references_binary_it_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let ratelimit = directory.path().join("ratelimit");
+    std::os::unix::fs::symlink(TOLLGATE, &ratelimit).unwrap();
+    let rules = directory.path().join("data/sub/config");
+    std::fs::create_dir_all(&rules).unwrap();
+    std::fs::write(rules.join("shop.yaml"), RULES).unwrap();
+    let mut child = Command::new(&ratelimit)
+        .env_clear()
+        .env("RUNTIME_ROOT", directory.path().join("data"))
+        .envs([
+            ("RUNTIME_SUBDIRECTORY", "sub"),
+            ("RUNTIME_WATCH_ROOT", "false"),
+        ])
+        .envs([("RUNTIME_IGNOREDOTFILES", "true"), ("USE_STATSD", "false")])
+        .envs([("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = child.stderr.take().unwrap();
+    let _child = Ended(child);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with(" shop ten=x") && line.starts_with("try: ")));
+}
+
+#[test]
 fn the_references_variables_are_understood() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");

@@ -108,7 +108,8 @@ fn aliases_as_people_use_them_are_far_from_the_bound() {
 
 #[test]
 fn texts_are_bounded() {
-    let fields: [(&str, fn(&str) -> String); 5] = [
+    type Spelled = fn(&str) -> String;
+    let fields: [(&str, Spelled); 5] = [
         ("domain", |text| format!("domain: {text}\n")),
         ("key", |text| {
             format!("domain: d\ndescriptors: [{{key: {text}}}]\n")
@@ -169,7 +170,7 @@ fn no_message_quotes_more_than_a_few_words() {
 #[test]
 fn problems_and_warnings_are_told_up_to_a_bound() {
     for (name, count) in [("nonsense", 150), ("burst", 150)] {
-        let text: String = (0..count).map(|_| format!("{name}: 1\n")).collect();
+        let text = format!("{name}: 1\n").repeat(count);
         assert_eq!(bad(&format!("domain: d\n{text}")).len(), PROBLEMS_MAX);
     }
     let units: String = (0..150).map(|_| "unit: 1\n").collect();

@@ -74,6 +74,14 @@ impl Tollgate {
         let banner = loop {
             match lines.next() {
                 Some(Ok(line)) if line.contains(" listens: ") => break line,
+                Some(Ok(line)) if line.contains("rules not taken") => {
+                    // It would wait for better ones for ever.
+                    let _ = child.kill();
+                    panic!(
+                        "{line} {}",
+                        lines.next().and_then(Result::ok).unwrap_or_default()
+                    );
+                }
                 Some(Ok(line)) => before.extend([line.as_str(), "\n"]),
                 _ => panic!("tollgate did not start: {before}"),
             }

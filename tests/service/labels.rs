@@ -99,7 +99,11 @@ async fn values_in_labels_are_bounded_whichever_flag_puts_them_there() {
     let ask = |from: usize, to: usize| {
         let hit = |n: &usize| {
             hits(
-                if n % 2 == 0 { "detailed" } else { "valued" },
+                if n.is_multiple_of(2) {
+                    "detailed"
+                } else {
+                    "valued"
+                },
                 &format!("value {n}"),
                 1,
             )
