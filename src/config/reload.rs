@@ -3,7 +3,8 @@
 //! Why looking and not being told: editors rename, ConfigMaps swap a link two directories up, network file systems send
 //! no events; a look at each file's identity, size and times sees all of them alike, and five a second cost nothing. How:
 //! a change is read once two looks in a row agree, so a file that is still being written is left alone; a change while
-//! reading starts over. What was tried is not tried again, so a bad file is refused once and not five times a second.
+//! reading starts over. What was tried is not tried again, so a bad file is refused once and not five times a second; what
+//! could not be read is tried again and said once.
 //!
 //! What it deliberately does not do: ask the time or sleep (`app` looks at its own pace), keep rules, log.
 
@@ -26,6 +27,8 @@ pub struct Reload {
     seen: Option<Look>,
     /// What was last read, taken or not.
     tried: Option<Look>,
+    /// Why it could not be read the last time, as it was said.
+    unreadable: Option<String>,
 }
 
 /// What a change came to.
@@ -89,6 +92,7 @@ impl Reload {
             options,
             seen: None,
             tried: None,
+            unreadable: None,
         }
     }
 
@@ -100,6 +104,7 @@ impl Reload {
             options: self.options,
             seen: None,
             tried: Some(self.list()),
+            unreadable: None,
         }
     }
 
@@ -120,6 +125,8 @@ impl Reload {
     /// Reads now, whatever the last look saw. Files that will not come to rest while they are read are left to the
     /// looks: what was read may be half of one version and half of another.
     pub fn read(&mut self) -> Option<Change> {
+        // Who asks is told, also what was said before.
+        self.unreadable = None;
         (0..READS_MAX).find_map(|_| {
             let look = self.list();
             self.read_if_still(look)
@@ -133,8 +140,18 @@ impl Reload {
             self.seen = Some(after);
             return None;
         }
-        self.tried = Some(look);
-        Some(change)
+        let Err(LoadError::Read(error)) = &change else {
+            self.unreadable = None;
+            self.tried = Some(look);
+            return Some(change);
+        };
+        // The system may change its mind though the files do not (no descriptor left, a mount that comes back): try
+        // again at the next look, and say it once.
+        let words = Some(error.to_string());
+        self.tried = None;
+        let said = self.unreadable == words;
+        self.unreadable = words;
+        (!said).then_some(change)
     }
 
     fn list(&self) -> Look {
