@@ -12,7 +12,8 @@
 //! What it deliberately does not do: parse, watch (`reload`), or take half a directory. One file that cannot be read
 //! fails the whole.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -230,11 +231,22 @@ impl Found {
     }
 
     fn read(&self) -> Result<Source, ReadError> {
-        if self.bytes > FILE_BYTES_MAX {
+        let too_large = || {
             let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
-            return Err(ReadError::too_much(&self.path, what));
+            ReadError::too_much(&self.path, what)
+        };
+        if self.bytes > FILE_BYTES_MAX {
+            return Err(too_large());
         }
-        let bytes = fs::read(&self.path).map_err(|error| ReadError::io(&self.path, error))?;
+        // A device says it is empty and never ends, and a file may grow after it was found.
+        let most = FILE_BYTES_MAX.saturating_add(1);
+        let mut bytes = Vec::new();
+        File::open(&self.path)
+            .and_then(|file| file.take(most).read_to_end(&mut bytes))
+            .map_err(|error| ReadError::io(&self.path, error))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(too_large());
+        }
         let name = self.path.display().to_string();
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Source { name, text }),

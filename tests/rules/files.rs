@@ -219,6 +219,12 @@ fn files_are_bounded_in_number_size_and_depth() {
 }
 
 #[test]
+fn a_device_that_never_ends_is_too_large() {
+    let path = RulesPath::Path(PathBuf::from("/dev/zero"));
+    assert_eq!(refusal(&path), "/dev/zero: larger than 16 MiB; split it");
+}
+
+#[test]
 fn runtime_files_belong_to_the_app_directory_by_their_dotted_path() {
     let directory = tree(&[
         "config/basic.yaml",
