@@ -106,28 +106,19 @@ fn what_editors_leave_behind_is_passed_over() {
 fn a_configmap_counts_once() {
     // As Kubernetes mounts it: the files are links through ..data into a directory of that moment.
     let directory = tree(&[
-        "..2026_11_21_09_00_00.1/a.yaml",
-        "..2026_11_21_09_00_00.1/b.yaml",
+        "config/..2026_11_21_09_00_00.1/a.yaml",
+        "config/..2026_11_21_09_00_00.1/b.yaml",
     ]);
-    let root = directory.path();
-    symlink("..2026_11_21_09_00_00.1", root.join("..data")).unwrap();
-    symlink("..data/a.yaml", root.join("a.yaml")).unwrap();
-    symlink("..data/b.yaml", root.join("b.yaml")).unwrap();
-    assert_eq!(names(&whole(&directory), &directory), ["a.yaml", "b.yaml"]);
-    // Also when dot files are asked for, and when the mount is the app directory.
-    let parent = root.parent().unwrap();
-    let app = root
-        .file_name()
-        .unwrap()
-        .to_string_lossy()
-        .trim_start_matches('.')
-        .to_owned();
-    assert_eq!(names(&runtime(root, "a", false), &directory), ["a.yaml"]);
-    if parent.join(&app).is_dir() {
-        assert_eq!(
-            names(&runtime(parent, &app, true), &directory),
-            ["a.yaml", "b.yaml"]
-        );
+    let mount = directory.path().join("config");
+    symlink("..2026_11_21_09_00_00.1", mount.join("..data")).unwrap();
+    symlink("..data/a.yaml", mount.join("a.yaml")).unwrap();
+    symlink("..data/b.yaml", mount.join("b.yaml")).unwrap();
+    let files = ["config/a.yaml", "config/b.yaml"];
+    assert_eq!(names(&whole(&directory), &directory), files);
+    // Also as the app directory, and when dot files are asked for.
+    for ignore_dot_files in [true, false] {
+        let path = runtime(directory.path(), "config", ignore_dot_files);
+        assert_eq!(names(&path, &directory), files);
     }
 }
 
