@@ -260,7 +260,9 @@ fn a_value_that_cannot_be_read_is_refused_by_the_name_of_its_setting() {
 
 #[test]
 fn durations_are_spelt_as_go_spells_them() {
-    for spelling in ["24h", "1h30m", "150us", "0", "90s", "500ms", "1m30s"] {
+    for spelling in [
+        "24h", "1h30m", "150us", "0", "90s", "500ms", "1m30s", "1.5h",
+    ] {
         assert_eq!(
             said_at_start(&[("GRPC_MAX_CONNECTION_AGE_GRACE", spelling)]),
             "",
