@@ -17,8 +17,7 @@ use std::process::{Command, Output};
 
 use running::{Tollgate, component};
 
-const RULES: &str =
-    "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}]}";
+const RULES: &str = "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}, {key: plan, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}]}";
 
 #[test]
 fn python_is_told_ten_times_ok_and_then_over_limit() {
@@ -40,6 +39,17 @@ fn python_is_told_ten_times_ok_and_then_over_limit() {
     let words = "OVER LIMIT  0 left of 10 a day, try again in ";
     assert!(lines[10].starts_with(words), "{}", lines[10]);
     assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn python_asks_for_several_entries_as_hit_does() {
+    let tollgate = Tollgate::start(RULES, &[]);
+    let output = ask(&[&tollgate.grpc.to_string(), "edge", "plan=free,user=bob"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.starts_with("OK          4 left of 5 an hour, "),
+        "{said}"
+    );
 }
 
 #[test]

@@ -64,7 +64,8 @@ class RateLimit:
         limit = status.current_limit
         unit = self.Response.RateLimit.Unit.Name(limit.unit).lower()
         many = limit.unit_multiplier.value or 1
-        window = f"a {unit}" if many == 1 else f"in {many} {unit}s"
+        article = "an" if unit == "hour" else "a"
+        window = f"{article} {unit}" if many == 1 else f"in {many} {unit}s"
         then = "try again" if over else "fresh again"
         return (
             f"{word:<10}  {status.limit_remaining} left of {limit.requests_per_unit} {window}, "
@@ -72,18 +73,19 @@ class RateLimit:
         )
 
 
-def entry(text):
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
-    return key, value
+def descriptor(text):
+    """The entries of `key=value,key=value`, as `tollgate hit` takes them."""
+    entries = [pair.partition("=") for pair in text.split(",")]
+    if not all(key and equals for key, equals, _ in entries):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value,key=value")
+    return [(key, value) for key, _, value in entries]
 
 
 def main():
     parser = argparse.ArgumentParser(description="Ask a rate limit service.")
     parser.add_argument("address", help="where the service is: HOST:PORT")
     parser.add_argument("domain")
-    parser.add_argument("entries", nargs="+", type=entry, metavar="key=value")
+    parser.add_argument("descriptor", type=descriptor, metavar="key=value,key=value")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="ask so many times")
     arguments = parser.parse_args()
 
@@ -94,7 +96,7 @@ def main():
             grpc.channel_ready_future(channel).result(timeout=DEADLINE_SECONDS)
             rate_limit = RateLimit(channel)
             for _ in range(arguments.repeat):
-                answer = rate_limit.ask(arguments.domain, arguments.entries)
+                answer = rate_limit.ask(arguments.domain, arguments.descriptor)
                 print(rate_limit.sentence(answer))
                 exit_code = OVER_LIMIT if rate_limit.over_limit(answer) else PASS
         except grpc.FutureTimeoutError:
