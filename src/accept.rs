@@ -162,7 +162,7 @@ pub async fn serve_each<F>(
             Some(_) = open.join_next() => {}
             connection = connections.recv() => match connection {
                 Some(connection) => {
-                    open.spawn(serve_one(connection, Stopping(stopping.clone())));
+                    open.spawn(serve_one(connection, Stopping::new(stopping.clone())));
                 }
                 None => break,
             },
@@ -171,7 +171,7 @@ pub async fn serve_each<F>(
     // Those accepted and not yet served are served, and told to stop as well.
     connections.close();
     while let Some(connection) = connections.recv().await {
-        open.spawn(serve_one(connection, Stopping(stopping.clone())));
+        open.spawn(serve_one(connection, Stopping::new(stopping.clone())));
     }
     stop.send_replace(true);
     while open.join_next().await.is_some() {}
@@ -180,6 +180,11 @@ pub async fn serve_each<F>(
 // === impl Stopping ===
 
 impl Stopping {
+    /// Told by the other end of this channel: true, or its end.
+    pub fn new(told: watch::Receiver<bool>) -> Self {
+        Self(told)
+    }
+
     /// Waits until it is time to stop.
     pub async fn wait(&mut self) {
         // An error means that the sender is gone, which is a stop as well.

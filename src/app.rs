@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::accept::{self, Connection};
+use crate::accept::{self, Connection, Stopping};
 use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;
 use crate::config::reload::{Change, LoadError, Reload};
@@ -383,9 +383,8 @@ fn connections(
     connections
 }
 
-async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop as well.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
+async fn stopped(told: watch::Receiver<bool>) {
+    Stopping::new(told).wait().await;
 }
 
 fn ended_early(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
