@@ -409,3 +409,12 @@ async fn a_stop_answers_what_is_under_way_and_ends() {
     assert_eq!(error.unwrap_err().code(), Grpc::Unavailable);
     assert!(tokio::net::TcpStream::connect(grpc).await.is_err());
 }
+
+#[tokio::test]
+async fn hits_that_can_never_pass_are_not_told_to_try_again_at_once() {
+    // An unused bucket has nothing to wait for either: without a window's wait the caller would ask in a loop.
+    let mut service = Service::start(RULES, &[]).await;
+    let status = service.status("d", hits("bucket", "unused", 3)).await;
+    assert_eq!(status.code(), Code::OverLimit);
+    assert_eq!(status.duration_until_reset.unwrap().seconds, 60);
+}

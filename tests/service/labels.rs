@@ -161,3 +161,31 @@ async fn ten_thousand_unknown_domains_are_a_hundred_series() {
     );
     assert_eq!(service.metric(TOTAL_HITS), 0);
 }
+
+#[tokio::test]
+async fn label_sets_are_not_spent_on_what_labels_do_not_show() {
+    let rules = "
+domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - key: b
+        descriptors:
+          - key: user
+            detailed_metric: true
+            rate_limit: { unit: day, requests_per_unit: 5 }
+";
+    let mut service = Service::start(rules, &[]).await;
+    for user in 0..=REQUEST_LABEL_SETS_MAX {
+        let asked = descriptor(&[("a", "x"), ("b", "y"), ("user", &user.to_string())]);
+        service.ask(request("d", vec![asked])).await;
+    }
+    // The third level stands in no label, so all users are one series and no bound is met.
+    let all = u64::try_from(REQUEST_LABEL_SETS_MAX).unwrap() + 1;
+    let series = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_x\",key2=\"b_y\"}";
+    assert_eq!(service.metric(series), all);
+    assert_eq!(
+        service.metric("tollgate_label_overflow_total{bound=\"request_label_sets\"}"),
+        0
+    );
+}

@@ -185,3 +185,14 @@ async fn a_known_refusal_stands_though_another_check_finds_no_room() {
         10
     );
 }
+
+#[tokio::test]
+async fn in_shadow_mode_a_request_beyond_a_bound_passes_too() {
+    let mut service =
+        Service::start(RULES, &["--shadow-mode", "true", "--descriptors-max", "1"]).await;
+    assert_eq!(service.ask(two_checks()).await.overall_code(), Code::Ok);
+    assert_eq!(
+        service.metric("tollgate_excess_total{bound=\"descriptors\"}"),
+        1
+    );
+}
