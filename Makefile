@@ -1,6 +1,7 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
 # make bench  CPU a check, beside a bare tonic service that answers a constant
+# make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make fuzz   the rules loader, a minute of mutations (nightly and cargo-fuzz); FUZZ_SECONDS=600 for longer
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
@@ -9,7 +10,7 @@ HELM := target/helm
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test lint bench readme fuzz deps clean
+.PHONY: run test lint bench readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -24,10 +25,16 @@ lint:
 bench: deps
 	$(CARGO) bench --locked --bench wire
 
-# Writes the README's table of settings, and the schema of those in the chart's values, from their declaration.
+# Writes what is made from the code: the README's table of settings, the schema of those in the chart's values, and the
+# schema of rules files.
 readme:
 	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
+	WRITE_README=1 $(CARGO) test --locked --test rules the_committed_schema
+
+# The same test that otherwise holds the pictures against the code.
+pictures:
+	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_are
 
 # New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
 fuzz:

@@ -147,6 +147,7 @@ impl App {
                     .map_or(cores.saturating_mul(2), usize::from),
                 mailbox_checks_max: settings.mailbox_checks_max,
                 buckets_max: settings.buckets_max,
+                marks_max: settings.marks_max,
             },
         };
         let backend = BACKENDS

@@ -50,6 +50,17 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["config/yaml.rs"],
         "YAML ends where rules begin",
     ),
+    (
+        "jiff",
+        &["config/calendar.rs"],
+        "zones end where calendars begin",
+    ),
+    (
+        "regex_automata",
+        &["config/patterns"],
+        "what matches comes to the limiter behind its own trait",
+    ),
+    ("regex_syntax", &["config/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
     (
         "indexmap",

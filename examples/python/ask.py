@@ -66,6 +66,8 @@ class RateLimit:
         many = limit.unit_multiplier.value or 1
         article = "an" if unit == "hour" else "a"
         window = f"{article} {unit}" if many == 1 else f"in {many} {unit}s"
+        if not limit.unit:
+            window = "in flight"
         then = "try again" if over else "fresh again"
         return (
             f"{word:<10}  {status.limit_remaining} left of {limit.requests_per_unit} {window}, "

@@ -167,7 +167,11 @@ fn rlconfig_line(rule: &Rule) -> String {
         Allowance::Limited { limit, .. } => format!(
             "{}: unit={} requests_per_unit={}",
             rule.full_name(),
-            limit.unit().name().to_ascii_uppercase(),
+            limit
+                .unit()
+                // No window, as on the wire.
+                .map_or("unknown", crate::limiter::Unit::name)
+                .to_ascii_uppercase(),
             limit.requests_per_unit(),
         ),
     };
@@ -182,7 +186,7 @@ fn rlconfig_line(rule: &Rule) -> String {
     match rule.allowance {
         Allowance::Unlimited => say(format_args!(", unlimited: true")),
         Allowance::Limited { limit, algorithm } => {
-            if limit.unit_multiplier().get() != 1 {
+            if limit.unit().is_some() && limit.unit_multiplier().get() != 1 {
                 say(format_args!(
                     ", unit_multiplier: {}",
                     limit.unit_multiplier()
@@ -191,6 +195,22 @@ fn rlconfig_line(rule: &Rule) -> String {
             say(format_args!(", algorithm: {}", algorithm.name()));
             if limit.burst() != limit.requests() {
                 say(format_args!(", burst: {}", limit.burst()));
+            }
+            if let Some(segments) = limit.segments() {
+                say(format_args!(", segments: {segments}"));
+            }
+            if let Some(calendar) = limit.calendar() {
+                say(format_args!(", calendar: {}", calendar.name()));
+            }
+            if let Some(count_refused) = limit.count_refused() {
+                say(format_args!(", count_refused: {}", count_refused.name()));
+            }
+            if limit.unit().is_none() {
+                let seconds = limit.window().as_us() / 1_000_000;
+                say(format_args!(", slot_seconds: {seconds}"));
+            }
+            if let Some(key) = &rule.holder_key {
+                say(format_args!(", holder_key: {key}"));
             }
         }
     }

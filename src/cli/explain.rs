@@ -12,7 +12,10 @@ use clap::Args;
 use super::entries::{Entries, descriptor};
 use super::{Exit, rules_argument};
 use crate::config::settings::RulesSettings;
-use crate::limiter::{Allowance, Entry, How, Match, Rule, RuleSet};
+use crate::limiter::algorithm::count_refused;
+use crate::limiter::{
+    Algorithm, Allowance, Choice, CountsAs, Entry, How, Level, Limit, Match, Rule, RuleSet,
+};
 use crate::service::client::{Client, Question};
 
 /// What `explain` was told.
@@ -53,10 +56,26 @@ impl Explain {
                 value: value.as_bytes(),
             })
             .collect();
-        self.steps(&rules, &entries);
-        match rules.find(self.domain.as_bytes(), &entries) {
+        let found = rules.find(self.domain.as_bytes(), &entries);
+        let levels = match found {
+            Match::Rules(matched) => matched.entries,
+            Match::UnknownDomain | Match::None => entries.len(),
+        };
+        self.steps(&rules, &entries, levels);
+        match found {
             Match::UnknownDomain | Match::None => say!("no limit applies: the request passes"),
-            Match::Rule(rule) => describe(rule, &entries),
+            Match::Rules(matched) => {
+                let entries = entries.get(..matched.entries).unwrap_or_default();
+                if matched.rules.len() > 1 {
+                    say!(
+                        "{} limits, of which the tightest answers",
+                        matched.rules.len()
+                    );
+                }
+                for rule in matched.rules {
+                    describe(rule, entries);
+                }
+            }
         }
         match &self.addr {
             Some(address) => self.look(address),
@@ -64,8 +83,8 @@ impl Explain {
         }
     }
 
-    /// Level by level, what was found.
-    fn steps(&self, rules: &RuleSet, entries: &[Entry<'_>]) {
+    /// Level by level, what was found. An entry beyond the levels says who holds a slot.
+    fn steps(&self, rules: &RuleSet, entries: &[Entry<'_>], levels: usize) {
         say!("domain {}", self.domain);
         if !rules.knows(self.domain.as_bytes()) {
             let known: Vec<_> = rules.domains().into_iter().take(10).collect();
@@ -78,12 +97,12 @@ impl Explain {
         let steps = rules.trace(self.domain.as_bytes(), entries);
         let last = entries.len().saturating_sub(1);
         for (level, ((key, value), step)) in self.descriptor.pairs.iter().zip(&steps).enumerate() {
+            if level >= levels {
+                say!("  the last entry, {key}={value}, says who holds a slot");
+                break;
+            }
             let found = match step.found {
-                Some(How::Exact) => "exactly this is configured".to_owned(),
-                Some(How::Pattern(pattern)) => {
-                    format!("the pattern {pattern} fits, and is the first that does")
-                }
-                Some(How::Default) => format!("{key} is configured for any value"),
+                Some((how, reached)) => reason(how, reached, (key, value)),
                 None => format!(
                     "nothing configured fits; here is {}",
                     instead(&step.instead)
@@ -93,6 +112,15 @@ impl Explain {
                 "  level {}: {key}={value}: {found}",
                 level.saturating_add(1)
             );
+            let others: Vec<_> = step
+                .passed_over
+                .iter()
+                .filter(|(how, _)| *how != How::Default)
+                .map(|(how, level)| fitting(*how, level))
+                .collect();
+            if !others.is_empty() {
+                say!("    passed over, though it fits: {}", others.join("; "));
+            }
             if level == last && step.found.is_some() && !step.has_rule {
                 say!(
                     "  this level has no limit of its own, and only the last entry's level counts"
@@ -131,6 +159,41 @@ impl Explain {
     }
 }
 
+/// Why an entry came to a level.
+fn reason(how: How, level: &Level, (key, value): (&str, &str)) -> String {
+    match how {
+        How::Exact => "exactly this is configured".to_owned(),
+        How::Listed => format!("it is in the list {}", level.values.text()),
+        How::Prefix(prefix) => format!(
+            "{value} lies in {prefix:#}, the longest of the prefixes configured that hold it"
+        ),
+        How::Wildcard => format!(
+            "the pattern {} fits, and is the first that does",
+            level.label()
+        ),
+        How::Regex => format!(
+            "{} matches the whole value, and is the first that does",
+            fitting(how, level)
+        ),
+        How::Default => format!("{key} is configured for any value"),
+    }
+}
+
+/// What else an entry could have come to.
+fn fitting(how: How, level: &Level) -> String {
+    match how {
+        How::Exact | How::Default => level.label(),
+        How::Listed => format!("the list {}", level.values.text()),
+        How::Prefix(prefix) => format!("the prefix {prefix:#}"),
+        How::Wildcard => format!("the pattern {}", level.label()),
+        How::Regex => {
+            // In labels a sign stands before it.
+            let text = level.values.text();
+            format!("the regex {}", text.strip_prefix('~').unwrap_or(&text))
+        }
+    }
+}
+
 fn instead(names: &[String]) -> String {
     if names.is_empty() {
         "nothing".to_owned()
@@ -144,18 +207,16 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
     match rule.allowance {
         Allowance::Unlimited => say!("  unlimited: never counted, always passes"),
         Allowance::Limited { limit, algorithm } => {
-            let unit = limit.unit().name();
-            let window = match limit.unit_multiplier().get() {
-                1 => format!("1 {unit}"),
-                many => format!("{many} {unit}s"),
-            };
-            say!(
-                "  limit: {} in {window}, {}",
-                limit.requests_per_unit(),
-                algorithm.name()
-            );
-            if algorithm.has_burst() {
-                say!("  burst: {}", limit.burst());
+            let (requests, name) = (limit.requests_per_unit(), algorithm.name());
+            match limit.unit() {
+                Some(_) => say!("  limit: {requests} in {}, {name}", limit.window_words()),
+                None => say!("  limit: {requests} at any moment, {name}"),
+            }
+            for words in choices(&limit, algorithm) {
+                say!("  {words}");
+            }
+            if let Some(key) = &rule.holder_key {
+                say!("  holder_key: {key}, as the last entry; without it a slot is anonymous");
             }
             say!("  promise: {}", algorithm.promise());
             say!("  bucket: {}", bucket(rule, entries));
@@ -188,12 +249,41 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
     );
 }
 
+/// What a limit says besides its numbers.
+fn choices(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
+    let words = algorithm
+        .choices()
+        .iter()
+        .filter_map(|choice| match choice {
+            Choice::Burst => Some(format!("burst: {}", limit.burst())),
+            Choice::Segments => limit
+                .segments()
+                .map(|segments| format!("segments: {segments}")),
+            Choice::CountRefused => {
+                let refused = count_refused(algorithm, limit).name();
+                Some(format!("count_refused: {refused}"))
+            }
+            Choice::Slots => {
+                let seconds = limit.window().as_us() / 1_000_000;
+                Some(format!("slot_seconds: {seconds}"))
+            }
+            // The algorithm's name and the window say these.
+            Choice::Refill | Choice::Calendar => None,
+        });
+    words.collect()
+}
+
 /// What tells this bucket from every other.
 fn bucket(rule: &Rule, entries: &[Entry<'_>]) -> String {
     let entries = entries.iter().enumerate().map(|(level, entry)| {
-        let shared = rule.shared_value(level);
-        let value = String::from_utf8_lossy(shared.unwrap_or(entry.value)).into_owned();
-        let all = if shared.is_some() {
+        let configured = rule.path.get(level);
+        let (value, all) = match rule.counts_as(level, entry.value) {
+            CountsAs::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
+            CountsAs::Address(prefix) => (prefix.to_string(), false),
+            CountsAs::All(values) => (values.text().into_owned(), true),
+        };
+        let shared = all || configured.is_some_and(|level| level.share_threshold);
+        let all = if shared {
             " (shared by all that fit)"
         } else {
             ""

@@ -144,7 +144,7 @@ pub(super) fn sentence(status: &AnswerStatus) -> String {
     format!("{} left of {}{until}", status.remaining, spelled(limit))
 }
 
-/// `10 a minute`, `10 in 15 minutes`
+/// `10 a minute`, `10 in 15 minutes`, `10 in flight`
 fn spelled(limit: &AnswerLimit) -> String {
     let AnswerLimit {
         requests_per_unit,
@@ -153,6 +153,8 @@ fn spelled(limit: &AnswerLimit) -> String {
         ..
     } = limit;
     match unit_multiplier {
+        // What has no unit is no window: so many at any moment.
+        _ if unit == "unknown" => format!("{requests_per_unit} in flight"),
         1 if unit == "hour" => format!("{requests_per_unit} an hour"),
         1 => format!("{requests_per_unit} a {unit}"),
         many => format!("{requests_per_unit} in {many} {unit}s"),

@@ -18,6 +18,7 @@ mod explain;
 mod hit;
 mod logging;
 mod rules_argument;
+mod schema;
 mod serve;
 
 use std::ffi::{OsStr, OsString};
@@ -47,6 +48,8 @@ enum Command {
     Explain(explain::Explain),
     /// Ask a running service whether something may pass
     Hit(hit::Hit),
+    /// Print the JSON Schema of a rules file, for editors
+    Schema,
 }
 
 /// Prints a line. Where nobody reads any more (`tollgate hit … | head`) there is nothing left to do.
@@ -82,6 +85,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
+        Command::Schema => schema::run(),
     };
     run.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

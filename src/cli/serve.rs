@@ -17,7 +17,7 @@ use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::config::reference_variables::remarks;
 use crate::config::settings::Settings;
-use crate::limiter::{Rule, RuleSet};
+use crate::limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
 const EXPLANATION: &str = "\
@@ -130,19 +130,26 @@ fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
             stderr,
             "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}"
         );
-        if let Some(rule) = rules.rules().first() {
-            let _ = writeln!(stderr, "try: tollgate hit {reachable} {}", example(rule));
+        if let Some(example) = rules.rules().iter().find_map(example) {
+            let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}");
         }
     }
 }
 
-/// A domain and descriptor that a rule matches.
-fn example(rule: &Rule) -> String {
-    let entries = rule.path.iter().map(|level| match level.value.as_str() {
-        "" => format!("{}=x", level.key),
-        value => format!("{}={value}", level.key),
+/// A domain and descriptor that a rule matches; none where it takes a regular expression to match.
+fn example(rule: &Rule) -> Option<String> {
+    let entries = rule.path.iter().map(|level| {
+        let value = match &level.values {
+            Values::Any => "x".to_owned(),
+            Values::Text(value) => value.clone(),
+            Values::List(values) => values.first()?.clone(),
+            Values::Prefixes(prefixes) => prefixes.first()?.address().to_string(),
+            Values::Regex(_) => return None,
+        };
+        Some(format!("{}={value}", level.key))
     });
-    format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
+    let entries: Option<Vec<_>> = entries.collect();
+    Some(format!("{} {}", rule.domain, entries?.join(",")))
 }
 
 /// A connection is a file descriptor, and the usual soft limit of 1,024 is below what the ports may hold.

@@ -4,8 +4,12 @@
 //! (`yaml`), those into a [`RuleSet`](crate::limiter::RuleSet) or a list of every problem (`rules_file`), and which
 //! files there are is a matter of its own (`rules_path`).
 //!
+//! Calendar windows (`calendar`) are here because zone names are something the operator writes.
+//!
 //! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
 
+pub mod calendar;
+pub mod patterns;
 pub mod reference_variables;
 pub mod reload;
 pub mod rules_file;

@@ -126,14 +126,16 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("NEAR_LIMIT_RATIO", Understood),
     (
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-        Instead("choose sliding_window or token_bucket, whose refused hits are not counted"),
+        Instead(
+            "write `count_refused: none` in the limits; other algorithms than fixed_window do so anyway",
+        ),
     ),
     ("SHADOW_MODE", Understood),
     ("QUOTA_MODE", Understood),
     ("RESPONSE_DYNAMIC_METADATA", Understood),
     (
         "USE_CALENDAR_MONTH_RATE_LIMIT",
-        Instead("a month is 30 days in this version"),
+        Instead("write `calendar: true` beside `unit: month`, and a `time_zone` if it is not UTC"),
     ),
     ("LIMIT_RESPONSE_HEADERS_ENABLED", Understood),
     ("LIMIT_LIMIT_HEADER", Understood),
@@ -141,7 +143,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("LIMIT_RESET_HEADER", Understood),
     (
         "LIMIT_ALL_DESCRIPTORS_HEADERS_ENABLED",
-        Instead("headers speak of one descriptor; statuses speak of all"),
+        Instead("use TOLLGATE_RESPONSE_HEADERS=ietf, whose two headers speak of every limit"),
     ),
     ("REDIS_TYPE", NO_REDIS),
     ("REDIS_SOCKET_TYPE", NO_REDIS),

@@ -82,6 +82,16 @@ pub struct Settings {
     #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = truth, action = ArgAction::Set)]
     pub limit_response_headers_enabled: bool,
 
+    /// Which headers answers carry, several with commas between (the three of LIMIT_LIMIT_HEADER and its like, X-RateLimit-*,
+    /// RateLimit-Policy and RateLimit of the IETF draft, Retry-After on a refusal that will end)
+    #[arg(
+        long,
+        env = "TOLLGATE_RESPONSE_HEADERS",
+        value_delimiter = ',',
+        ignore_case = true
+    )]
+    pub response_headers: Vec<HeaderStyle>,
+
     /// The name of the header with the limit
     #[arg(long, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name)]
     pub limit_limit_header: String,
@@ -101,6 +111,10 @@ pub struct Settings {
     /// Whether hits may be given back; if not, such a request only looks
     #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = truth, action = ArgAction::Set)]
     pub negative_hits: bool,
+
+    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file can say so for its domain
+    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub all_or_nothing: bool,
 
     /// Whether limits that come with a request are obeyed; if not, the configured rule applies
     #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
@@ -165,6 +179,11 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_BUCKETS_MAX", default_value_t = 10_000_000, value_parser = positive)]
     pub buckets_max: usize,
 
+    /// How many hits of sliding logs, segments of windows and held slots all partitions remember one by one (24 bytes each);
+    /// a check that needs one more is answered by --on-overload
+    #[arg(long, env = "TOLLGATE_MARKS_MAX", default_value_t = 4_000_000, value_parser = positive)]
+    pub marks_max: usize,
+
     /// How many connections the gRPC port keeps open
     #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive)]
     pub grpc_connections_max: usize,
@@ -215,6 +234,20 @@ pub enum Verdict {
     Allow,
     /// Over limit
     Deny,
+}
+
+/// Headers that clients know.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum HeaderStyle {
+    /// The reference's three, by the names that its variables give them
+    Reference,
+    /// X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset
+    #[value(name = "x-ratelimit")]
+    XRateLimit,
+    /// RateLimit-Policy and RateLimit
+    Ietf,
+    /// Retry-After, on a refusal that will end
+    RetryAfter,
 }
 
 /// How much to log.

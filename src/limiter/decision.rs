@@ -5,10 +5,13 @@
 //!
 //! What it deliberately does not do: encode, record, decide what an overloaded store should mean (a setting does).
 
-use super::algorithm::Outcome;
+use std::collections::HashMap;
+
+use super::algorithm::{self, Outcome};
 use super::descriptor::Hits;
-use super::limit::Limit;
-use super::plan::{Check, Line, Plan, Subject};
+use super::key::Key;
+use super::limit::{CountRefused, Limit};
+use super::plan::{Asked, Check, Line, Plan, Subject};
 
 /// Pass or do not pass.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,8 +42,12 @@ pub struct Status<'r> {
     pub remaining: u32,
     /// Retry when over limit, reset otherwise; absent when no limit applies.
     pub until_us: Option<u64>,
+    /// Whether `until_us` is when the same hits would pass: over limit, and not for ever.
+    pub retries: bool,
     /// Whether it counts as a quota.
     pub quota: bool,
+    /// Which of [`Plan::asked`] it speaks of: of several limits on one descriptor, the tightest.
+    pub asked: Option<usize>,
 }
 
 /// What applies to every rule of a service.
@@ -87,7 +94,7 @@ const UNDECIDED_RETRY_US: u64 = 1_000_000;
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// The decision, given one outcome a check in the order of [`Plan::checks`]. For a check that has none, because the
+    /// The decision, given one outcome a check in the order of [`Plan::asked`]. For a check that has none, because the
     /// store did not decide it, `undecided` stands; but what is never enforced is not refused for that either.
     pub fn conclude(
         &self,
@@ -95,61 +102,89 @@ impl<'r> Plan<'r> {
         undecided: Code,
         modes: Modes,
     ) -> Decision<'r> {
-        let mut outcomes = outcomes.iter();
-        self.decide(modes, |check, subject| {
-            match (outcomes.next().copied().flatten(), undecided) {
-                (Some(outcome), _) => Status::of(check, subject, &outcome),
-                (None, Code::OverLimit)
-                    if !subject.shadow_mode() && matches!(check.hits, Hits::Take(_)) =>
-                {
-                    Status {
-                        code: Code::OverLimit,
-                        current_limit: Some(subject.current_limit(check)),
-                        until_us: Some(UNDECIDED_RETRY_US),
-                        ..Status::pass()
-                    }
-                }
-                (None, _) => Status::pass(),
-            }
-        })
-    }
-
-    fn decide(
-        &self,
-        modes: Modes,
-        mut status: impl FnMut(&Check, Subject<'r>) -> Status<'r>,
-    ) -> Decision<'r> {
-        let mut statuses = Vec::with_capacity(self.lines.len());
+        let mut statuses = self.statuses(outcomes, undecided, modes);
         let (mut over, mut quotas, mut quotas_over) = (false, 0_usize, 0_usize);
-        for line in &self.lines {
-            let (mut status, quota) = match line {
-                Line::Pass => (Status::pass(), modes.quota),
-                // Takes no part, and is never over.
-                Line::Unlimited => (Status::unlimited(), false),
-                Line::Check { check, subject, .. } => {
-                    (status(check, *subject), modes.quota || subject.quota_mode())
-                }
-            };
-            status.quota = quota;
+        for status in &statuses {
             let status_over = status.code == Code::OverLimit;
-            if quota {
+            if status.quota {
                 quotas = quotas.saturating_add(1);
                 quotas_over = quotas_over.saturating_add(usize::from(status_over));
             } else {
                 over |= status_over;
             }
-            statuses.push(status);
         }
         over |= quotas > 0 && quotas_over == quotas;
+        let refused = over && !modes.shadow;
+        if refused && self.all_or_nothing {
+            // Who is over stays so; which limit leaves the least may be another one now.
+            statuses = self.statuses(&self.with_what_goes_back(outcomes), undecided, modes);
+        }
         Decision {
-            code: if over && !modes.shadow {
-                Code::OverLimit
-            } else {
-                Code::Ok
-            },
+            code: if refused { Code::OverLimit } else { Code::Ok },
             shadowed: over && modes.shadow,
             statuses,
         }
+    }
+
+    fn statuses(
+        &self,
+        outcomes: &[Option<Outcome>],
+        undecided: Code,
+        modes: Modes,
+    ) -> Vec<Status<'r>> {
+        let status = |line: &Line| {
+            let (mut status, quota) = match line {
+                Line::Pass => (Status::pass(), modes.quota),
+                // Takes no part, and is never over.
+                Line::Unlimited => (Status::unlimited(), false),
+                Line::Checks(checks) => {
+                    let each = checks.clone().filter_map(|position| {
+                        let outcome = outcomes.get(position).copied().flatten();
+                        let asked = self.asked.get(position)?;
+                        let mut status = Status::of(asked, outcome.as_ref(), undecided);
+                        status.asked = Some(position);
+                        let over = outcome.is_some_and(|outcome| !outcome.allowed);
+                        let quota = modes.quota || asked.subject.quota_mode();
+                        Some((status.slack(over), status, quota))
+                    });
+                    // Of several alike the first.
+                    let tightest = each.min_by_key(|(slack, ..)| *slack);
+                    tightest.map_or((Status::pass(), modes.quota), |(_, status, quota)| {
+                        (status, quota)
+                    })
+                }
+            };
+            status.quota = quota;
+            status
+        };
+        self.lines.iter().map(status).collect()
+    }
+
+    /// What was taken for nothing goes back, and is left over: what a check took, and those before it from the same bucket.
+    fn with_what_goes_back(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
+        let mut going_back: HashMap<Key, u64> = HashMap::new();
+        let asked = self.asked.iter().zip(outcomes);
+        let after = asked.map(|(Asked { check, .. }, outcome)| {
+            let mut outcome = (*outcome)?;
+            let back = going_back.entry(check.key).or_default();
+            if outcome.allowed && !check.stays_when_refused() {
+                *back = back.saturating_add(check.ask.hits.taken());
+            }
+            // No more than there is: a refund may have freed it before.
+            let left = outcome.remaining.saturating_add(*back);
+            outcome.remaining = left.min(check.limit.burst().max(outcome.remaining));
+            Some(outcome)
+        });
+        after.collect()
+    }
+}
+
+// === impl Check ===
+
+impl Check {
+    /// Whether what it took stays taken when another limit of the request refuses, all or nothing or not.
+    pub fn stays_when_refused(&self) -> bool {
+        algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
     }
 }
 
@@ -192,7 +227,9 @@ impl<'r> Status<'r> {
             current_limit: None,
             remaining: 0,
             until_us: None,
+            retries: false,
             quota: false,
+            asked: None,
         }
     }
 
@@ -203,7 +240,23 @@ impl<'r> Status<'r> {
         }
     }
 
-    fn of(check: &Check, subject: Subject<'r>, outcome: &Outcome) -> Self {
+    /// The status that one check gives its descriptor. Where the store did not decide, `undecided` stands; but what is
+    /// never enforced is not refused for that either.
+    fn of(asked: &Asked<'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
+        let Asked { check, subject } = asked;
+        let Some(outcome) = outcome else {
+            let takes = matches!(check.ask.hits, Hits::Take(_));
+            return match undecided {
+                Code::OverLimit if takes && !subject.shadow_mode() => Self {
+                    code: Code::OverLimit,
+                    current_limit: Some(subject.current_limit(check)),
+                    until_us: Some(UNDECIDED_RETRY_US),
+                    retries: true,
+                    ..Self::pass()
+                },
+                Code::OverLimit | Code::Ok => Self::pass(),
+            };
+        };
         let over = !outcome.allowed;
         let code = if over && !subject.shadow_mode() {
             Code::OverLimit
@@ -224,7 +277,21 @@ impl<'r> Status<'r> {
                 (Code::OverLimit, None, 0) => check.limit.window().as_us(),
                 (_, _, reset_us) => reset_us,
             }),
-            quota: false,
+            retries: code == Code::OverLimit && outcome.retry_us.is_some(),
+            ..Self::pass()
+        }
+    }
+
+    /// How much room a limit leaves: of several on one descriptor the one with least answers. Over comes before within,
+    /// also where that is only watched (or nobody would be told of it); the longer wait before the shorter, for ever before
+    /// any; and within, the one with less left.
+    fn slack(&self, over: bool) -> (u8, bool, u64) {
+        let wait = self.until_us.unwrap_or_default();
+        match self.code {
+            Code::OverLimit => (0, self.retries, u64::MAX.saturating_sub(wait)),
+            Code::Ok if over => (0, true, u64::MAX.saturating_sub(wait)),
+            Code::Ok if self.current_limit.is_some() => (1, true, u64::from(self.remaining)),
+            Code::Ok => (2, true, 0),
         }
     }
 }
@@ -236,9 +303,9 @@ impl Tally {
     /// there is nothing to split. `near_ratio` is the share of the limit from which hits
     /// count as near it.
     pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
-        let Hits::Take(hits) = check.hits else {
+        let Hits::Take(hits) = check.ask.hits else {
             return Self {
-                negative_hits: check.hits.count(),
+                negative_hits: check.ask.hits.count(),
                 ..Self::default()
             };
         };
@@ -259,7 +326,9 @@ impl Tally {
                     after.saturating_sub(near)
                 };
             }
-        } else if before >= limit || !check.algorithm.counts_refused() {
+        } else if before >= limit
+            || algorithm::count_refused(check.algorithm, &check.limit) == CountRefused::None
+        {
             // Refused whole, and none of it stays.
             tally.over_limit = hits;
         } else {

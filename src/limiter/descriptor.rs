@@ -6,9 +6,11 @@
 //!
 //! What it deliberately does not do: know protobuf, judge what was asked, copy a value.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use super::limit::Limit;
+use super::timestamp::Timestamp;
 
 /// One key and its value, as sent.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -26,6 +28,27 @@ pub enum Hits {
     Take(u64),
     /// Give this many back. Never refused, floored at an unused bucket.
     Refund(u64),
+    /// Undo a take that led to nothing: as far as it still weighs, and never so that more could pass than if it had not
+    /// been. No caller asks for it; a store does.
+    GiveBack {
+        /// How many were taken.
+        hits: u64,
+        /// When, by the bucket's own time.
+        taken_at: Timestamp,
+    },
+}
+
+/// Who holds a slot, as a keyed hash of the id sent: two ids meet once in 2^64, and nobody can aim.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Holder(pub NonZeroU64);
+
+/// What a bucket is asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ask {
+    /// Taking or giving back how much.
+    pub hits: Hits,
+    /// On whose behalf, where slots have holders; none is anonymous.
+    pub holder: Option<Holder>,
 }
 
 /// A limit that came with the request.
@@ -90,7 +113,7 @@ impl Hits {
     /// The number, taken or given back.
     pub const fn count(self) -> u64 {
         match self {
-            Self::Take(hits) | Self::Refund(hits) => hits,
+            Self::Take(hits) | Self::Refund(hits) | Self::GiveBack { hits, .. } => hits,
         }
     }
 
@@ -98,8 +121,29 @@ impl Hits {
     pub const fn taken(self) -> u64 {
         match self {
             Self::Take(hits) => hits,
-            Self::Refund(_) => 0,
+            Self::Refund(_) | Self::GiveBack { .. } => 0,
         }
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// The holder of that hash; the one hash that means nobody becomes its neighbour.
+    pub const fn from_hash(hash: u64) -> Self {
+        match NonZeroU64::new(hash) {
+            Some(hash) => Self(hash),
+            None => Self(NonZeroU64::MIN),
+        }
+    }
+}
+
+// === impl Ask ===
+
+impl From<Hits> for Ask {
+    /// Asked by nobody in particular.
+    fn from(hits: Hits) -> Self {
+        Self { hits, holder: None }
     }
 }
 

@@ -1,19 +1,22 @@
 //! The identity of one bucket.
 //!
 //! Two questions share a bucket when they agree on domain, descriptor path, algorithm, window, the limit's name and
-//! whether the limit came with the request: what a bucket is, never where a rule stands in a file. The parts are fed
+//! whether the limit came with the request: what a bucket is, never where a rule stands in a file. (The time a slot is
+//! held is no window: slots stay held when it changes. A calendar is one: a month in Paris is not a month in UTC.) The parts are fed
 //! to the hash length first, so no two lists of texts give the same bytes, whatever they contain; texts are hashed
-//! whole and never kept.
+//! whole and never kept. Where a level speaks of addresses, the address is what counts and not its spelling.
 //!
 //! Why the hash is keyed and comes from outside: the texts come from strangers, who must not be able to aim many keys
 //! at one partition or at each other's buckets; and `std` has no 128-bit keyed hash.
 //!
 //! What it deliberately does not do: choose a hash, or spell a key for people or for Redis.
 
+use super::address::{Address, Prefix};
 use super::algorithm::Algorithm;
-use super::descriptor::Entry;
+use super::calendar::Calendar;
+use super::descriptor::{Entry, Holder};
 use super::limit::Limit;
-use super::rule::Rule;
+use super::rule::{CountsAs, Rule, Values};
 
 /// A keyed 128-bit hash of a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -42,7 +45,7 @@ pub trait Digest {
 pub struct Identity<'i> {
     /// The request's domain.
     pub domain: &'i [u8],
-    /// The descriptor's entries as sent.
+    /// The descriptor's entries as sent, but for one that says who holds a slot.
     pub entries: &'i [Entry<'i>],
     /// How hits are counted.
     pub algorithm: &'static dyn Algorithm,
@@ -52,6 +55,12 @@ pub struct Identity<'i> {
     pub rule: Option<&'i Rule>,
 }
 
+/// In place of a text's length: what follows is an address. No text is that long.
+const AN_ADDRESS: u64 = u64::MAX;
+
+/// The same: what follows stands for all values of a level.
+const ALL_VALUES: u64 = u64::MAX - 1;
+
 // === impl Identity ===
 
 impl Identity<'_> {
@@ -59,7 +68,13 @@ impl Identity<'_> {
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
         digest.write(&[u8::from(self.rule.is_none())]);
-        digest.write(&self.limit.window().as_us().to_le_bytes());
+        let window_us = match self.limit.unit() {
+            Some(_) => self.limit.window().as_us(),
+            None => 0,
+        };
+        digest.write(&window_us.to_le_bytes());
+        let calendar = self.limit.calendar().map_or("", Calendar::name);
+        text(&mut digest, calendar.as_bytes());
         text(&mut digest, self.algorithm.name().as_bytes());
         text(
             &mut digest,
@@ -67,12 +82,22 @@ impl Identity<'_> {
         );
         text(&mut digest, self.domain);
         for (level, entry) in self.entries.iter().enumerate() {
-            let shared = self.rule.and_then(|rule| rule.shared_value(level));
             text(&mut digest, entry.key);
-            text(&mut digest, shared.unwrap_or(entry.value));
+            match self.rule {
+                Some(rule) => value(&mut digest, rule.counts_as(level, entry.value)),
+                None => text(&mut digest, entry.value),
+            }
         }
         Key(digest.finish())
     }
+}
+
+/// Who holds a slot: `id` as sent, hashed.
+pub fn holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
+    let mut digest = hasher.start();
+    text(&mut digest, id);
+    let lower = digest.finish() & u128::from(u64::MAX);
+    Holder::from_hash(u64::try_from(lower).unwrap_or_default())
 }
 
 /// Tells one set of labels that depend on the request from another: by what stands in them, no more than `levels` levels
@@ -88,9 +113,11 @@ pub fn label_key(
     text(&mut digest, domain);
     for (level, entry) in entries.iter().enumerate().take(levels) {
         let configured = rule.and_then(|rule| Some((rule, rule.path.get(level)?)));
+        let text_of_level;
         let (key, value) = match configured {
             Some((rule, level)) if !rule.label_has_value(level) => {
-                (level.key.as_bytes(), level.value.as_bytes())
+                text_of_level = level.values.text();
+                (level.key.as_bytes(), text_of_level.as_bytes())
             }
             _ => (entry.key, entry.value),
         };
@@ -104,4 +131,53 @@ pub fn label_key(
 fn text(digest: &mut impl Digest, text: &[u8]) {
     digest.write(&(text.len() as u64).to_le_bytes());
     digest.write(text);
+}
+
+/// What a value counts as, so that an address or a whole level is never what a text is, whatever somebody sends. A
+/// whole level is told by its first item: no sibling has it too, and a list of ten thousand costs no more than one of
+/// two.
+fn value(digest: &mut impl Digest, counts_as: CountsAs<'_>) {
+    match counts_as {
+        CountsAs::Text(value) => text(digest, value),
+        CountsAs::Address(prefix) => {
+            digest.write(&AN_ADDRESS.to_le_bytes());
+            address(digest, prefix);
+        }
+        CountsAs::All(values) => {
+            digest.write(&ALL_VALUES.to_le_bytes());
+            match values {
+                Values::Any | Values::Text(_) => {
+                    digest.write(&[0]);
+                    text(digest, values.text().as_bytes());
+                }
+                Values::List(values) => {
+                    digest.write(&[1]);
+                    text(digest, values.first().map_or(b"", |first| first.as_bytes()));
+                }
+                Values::Prefixes(prefixes) => {
+                    digest.write(&[2]);
+                    if let Some(first) = prefixes.first() {
+                        address(digest, *first);
+                    }
+                }
+                Values::Regex(regex) => {
+                    digest.write(&[3]);
+                    text(digest, regex.as_bytes());
+                }
+            }
+        }
+    }
+}
+
+fn address(digest: &mut impl Digest, prefix: Prefix) {
+    match prefix.address() {
+        Address::V4(bits) => {
+            digest.write(&[4, prefix.length()]);
+            digest.write(&bits.to_be_bytes());
+        }
+        Address::V6(bits) => {
+            digest.write(&[6, prefix.length()]);
+            digest.write(&bits.to_be_bytes());
+        }
+    }
 }

@@ -5,11 +5,16 @@
 //! over window reduced to lowest terms, so that 7 a second and 3 billion a second are both exact and a script's
 //! products stay small.
 //!
-//! What it deliberately does not do: count anything, know which algorithm will use it, know calendar months.
+//! What only some algorithms ask for (a burst, segments, a calendar, what refused hits do) is here as well, so that a check
+//! carries one value and a reload cannot pull half of it away.
+//!
+//! What it deliberately does not do: count anything, know which algorithm will use it, know when a month begins (a
+//! [`Calendar`] does).
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
+use super::calendar::{Calendar, Span};
 use super::timestamp::Timestamp;
 
 /// The lengths of time that rules files and Envoy speak of. A month is 30 days and a year 365, as in Envoy's
@@ -48,15 +53,33 @@ pub struct Rate {
     pub reduced_by: u64,
 }
 
+/// What becomes of hits that were refused.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum CountRefused {
+    /// Only what passed is counted.
+    None,
+    /// The limit that refused counts them.
+    Blocking,
+    /// Every limit that was asked counts them, whoever refused.
+    All,
+}
+
 /// How many requests a window may see, and how many may come at once.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Limit {
     requests_per_unit: u32,
-    unit: Unit,
+    /// None when the limit is of how many are in flight.
+    unit: Option<Unit>,
     unit_multiplier: NonZeroU32,
     burst: u32,
     window: Window,
     rate: Rate,
+    /// In how many parts a window slides; none when it does so smoothly.
+    segments: Option<NonZeroU16>,
+    /// None: as the algorithm does unless told otherwise.
+    count_refused: Option<CountRefused>,
+    /// None: windows are of one length, counted from 1970.
+    calendar: Option<&'static dyn Calendar>,
 }
 
 /// Why a limit cannot be built.
@@ -66,6 +89,8 @@ pub enum LimitError {
     ZeroBurst,
     /// A burst beside 0 requests per unit would never fill again once spent.
     BurstWithoutRate,
+    /// A window longer than time itself, which ends in the year 2255.
+    WindowTooLong,
 }
 
 // === impl Unit ===
@@ -181,6 +206,11 @@ impl Limit {
             Some(_) if requests_per_unit == 0 => return Err(LimitError::BurstWithoutRate),
             _ => {}
         }
+        let seconds = unit.seconds().checked_mul(u64::from(unit_multiplier.get()));
+        let us = seconds.and_then(|seconds| seconds.checked_mul(1_000_000));
+        if us.is_none_or(|us| us > Timestamp::MAX_US) {
+            return Err(LimitError::WindowTooLong);
+        }
         let limit = Self::per(requests_per_unit, unit, unit_multiplier);
         Ok(Self {
             burst: burst.unwrap_or(requests_per_unit),
@@ -188,16 +218,56 @@ impl Limit {
         })
     }
 
+    /// At most `requests` in flight, each for no longer than `slot_seconds`: its window is how long a slot is held when
+    /// nobody frees it. Longer than time itself counts as that.
+    pub fn in_flight(requests: u32, slot_seconds: NonZeroU32) -> Self {
+        Self {
+            unit: None,
+            ..Self::per(requests, Unit::Second, slot_seconds)
+        }
+    }
+
+    /// The same limit, whose window slides in so many steps.
+    #[must_use]
+    pub const fn with_segments(self, segments: NonZeroU16) -> Self {
+        Self {
+            segments: Some(segments),
+            ..self
+        }
+    }
+
+    /// The same limit, with another answer to what becomes of refused hits.
+    #[must_use]
+    pub const fn with_count_refused(self, count_refused: CountRefused) -> Self {
+        Self {
+            count_refused: Some(count_refused),
+            ..self
+        }
+    }
+
+    /// The same limit in windows of this calendar. [`Limit::window`] is then the longest there can be.
+    #[must_use]
+    pub fn with_calendar(self, calendar: &'static dyn Calendar) -> Self {
+        Self {
+            window: Window(calendar.longest_us().clamp(1, Timestamp::MAX_US)),
+            calendar: Some(calendar),
+            ..self
+        }
+    }
+
     /// `requests_per_unit` requests in `unit_multiplier` units, all of which may come at once.
     pub fn per(requests_per_unit: u32, unit: Unit, unit_multiplier: NonZeroU32) -> Self {
         let window = Window::new(unit, unit_multiplier);
         Self {
             requests_per_unit,
-            unit,
+            unit: Some(unit),
             unit_multiplier,
             burst: requests_per_unit,
             window,
             rate: Rate::new(requests_per_unit, window),
+            segments: None,
+            count_refused: None,
+            calendar: None,
         }
     }
 
@@ -206,8 +276,8 @@ impl Limit {
         self.requests_per_unit
     }
 
-    /// The unit, as the file or the caller said it.
-    pub const fn unit(&self) -> Unit {
+    /// The unit, as the file or the caller said it; none when the limit is of how many are in flight.
+    pub const fn unit(&self) -> Option<Unit> {
         self.unit
     }
 
@@ -235,6 +305,67 @@ impl Limit {
     pub const fn rate(&self) -> Rate {
         self.rate
     }
+
+    /// In how many steps the window slides, if it does not do so smoothly.
+    pub const fn segments(&self) -> Option<NonZeroU16> {
+        self.segments
+    }
+
+    /// What becomes of refused hits, if the limit says.
+    pub const fn count_refused(&self) -> Option<CountRefused> {
+        self.count_refused
+    }
+
+    /// Whose windows they are, if not counted from 1970.
+    pub const fn calendar(&self) -> Option<&'static dyn Calendar> {
+        self.calendar
+    }
+
+    /// The aligned window that holds `now`.
+    pub fn window_at(&self, now: Timestamp) -> Span {
+        if let Some(calendar) = self.calendar {
+            return calendar.window_at(now);
+        }
+        let start = self.window.start_of(now);
+        Span {
+            start,
+            end: start.plus_us(self.window.as_us()),
+        }
+    }
+
+    /// How long the limit speaks of, for people: `15 minutes`, `1 month in Europe/Paris`; `any moment` when it is of how
+    /// many are in flight.
+    pub fn window_words(&self) -> String {
+        match (self.calendar, self.unit) {
+            (Some(calendar), _) => calendar.name().to_owned(),
+            (None, None) => "any moment".to_owned(),
+            (None, Some(unit)) => match self.unit_multiplier.get() {
+                1 => format!("1 {}", unit.name()),
+                many => format!("{many} {}s", unit.name()),
+            },
+        }
+    }
+}
+
+// === impl CountRefused ===
+
+impl CountRefused {
+    /// Every answer.
+    pub const ALL: [Self; 3] = [Self::None, Self::Blocking, Self::All];
+
+    /// Its name in rules files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Blocking => "blocking",
+            Self::All => "all",
+        }
+    }
+
+    /// The answer of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
 }
 
 // === impl LimitError ===
@@ -244,6 +375,7 @@ impl fmt::Display for LimitError {
         f.write_str(match self {
             Self::ZeroBurst => "burst must be at least 1",
             Self::BurstWithoutRate => "burst needs requests_per_unit of at least 1",
+            Self::WindowTooLong => "the window is longer than 285 years",
         })
     }
 }

@@ -10,27 +10,36 @@
 //! | file | nouns |
 //! | --- | --- |
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
-//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Override`]: the question as asked |
-//! | `limit` | [`Unit`], [`Window`], [`Rate`], [`Limit`]: what cannot be built wrong |
-//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], the table [`ALGORITHMS`]; one file each |
-//! | `pattern` | text with stars |
-//! | `rule` | [`Rule`], [`Level`], [`Allowance`]: one configured limit |
-//! | `rule_set` | [`RuleSet`]: the configured tree, and how a descriptor finds its rule |
+//! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that begin when people think they do |
+//! | `limit` | [`Unit`], [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: what cannot be built wrong |
+//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Ask`], [`Override`]: the question as asked |
+//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], [`Choice`], the table [`ALGORITHMS`]; one file each |
+//! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
+//! | `pattern` | [`Pattern`], [`Patterns`], [`PatternCompiler`]: stars and regular expressions, many at once |
+//! | `rule` | [`Rule`], [`Level`], [`Values`], [`Allowance`], [`OverLimit`]: one configured limit |
+//! | `siblings` | how an entry finds its node among those that follow one node |
+//! | `rule_set` | [`RuleSet`], [`Matched`]: the configured tree, and how a descriptor finds its rules |
 //! | `key` | [`Key`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`Plan`]: a request against the rules |
+//! | `plan` | [`Check`], [`Asked`], [`Plan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 
 pub mod timestamp;
 
-pub mod descriptor;
+pub mod calendar;
 
 pub mod limit;
 
+pub mod descriptor;
+
 pub mod algorithm;
 
-mod pattern;
+pub mod address;
+
+pub mod pattern;
 
 pub mod rule;
+
+mod siblings;
 
 pub mod rule_set;
 
@@ -40,12 +49,15 @@ pub mod plan;
 
 pub mod decision;
 
-pub use algorithm::{ALGORITHMS, Algorithm, Outcome, State};
+pub use address::{Address, Prefix, PrefixError};
+pub use algorithm::{ALGORITHMS, Algorithm, Choice, Outcome, State};
+pub use calendar::{Calendar, Span, Weekday};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
-pub use descriptor::{Descriptor, Entry, Hits, Override, Request};
+pub use descriptor::{Ask, Descriptor, Entry, Hits, Holder, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
-pub use limit::{Limit, LimitError, Rate, Unit, Window};
-pub use plan::{Check, Line, Plan, Subject};
-pub use rule::{Allowance, Level, Rule, Value};
-pub use rule_set::{How, Match, Parent, RuleSet, Step};
+pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
+pub use pattern::{Pattern, PatternCompiler, PatternError, Patterns};
+pub use plan::{Asked, Check, Line, Plan, Subject};
+pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value, Values};
+pub use rule_set::{AddError, How, Match, Matched, Parent, RuleSet, Step};
 pub use timestamp::Timestamp;

@@ -6,12 +6,14 @@
 //!
 //! What it deliberately does not do: count, ask the time, know which store will answer.
 
+use std::ops::Range;
+
 use super::algorithm::{Algorithm, FixedWindow};
-use super::descriptor::{Descriptor, Hits, Override, Request};
-use super::key::{Identity, Key, KeyHasher};
+use super::descriptor::{Ask, Descriptor, Override, Request};
+use super::key::{Identity, Key, KeyHasher, holder};
 use super::limit::Limit;
 use super::rule::{Allowance, Rule};
-use super::rule_set::{Match, RuleSet};
+use super::rule_set::{Match, Matched, RuleSet};
 
 /// One question to the store.
 #[derive(Clone, Copy, Debug)]
@@ -22,26 +24,28 @@ pub struct Check {
     pub limit: Limit,
     /// Counted how.
     pub algorithm: &'static dyn Algorithm,
-    /// Taking or giving back how much.
-    pub hits: Hits,
+    /// Taking or giving back how much, on whose behalf.
+    pub ask: Ask,
 }
 
 /// What one descriptor came to, in the order asked.
-#[derive(Clone, Copy, Debug)]
-pub enum Line<'r> {
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Line {
     /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
     Pass,
     /// A rule says unlimited.
     Unlimited,
-    /// The next outcome not yet spoken for decides.
-    Check {
-        /// What was asked.
-        check: Check,
-        /// On whose behalf.
-        subject: Subject<'r>,
-        /// Its position among the request's descriptors.
-        descriptor: usize,
-    },
+    /// These of [`Plan::asked`] decide; never none.
+    Checks(Range<usize>),
+}
+
+/// One question of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'r> {
+    /// What the store is asked.
+    pub check: Check,
+    /// On whose behalf.
+    pub subject: Subject<'r>,
 }
 
 /// Whose limit a check is.
@@ -57,11 +61,15 @@ pub enum Subject<'r> {
 #[derive(Debug)]
 pub struct Plan<'r> {
     /// One a descriptor, in the order sent.
-    pub lines: Vec<Line<'r>>,
-    /// The rule that each descriptor matched, enforced or not, in the order sent.
-    pub matched: Vec<Option<&'r Rule>>,
+    pub lines: Vec<Line>,
+    /// What the store is to be asked, in order.
+    pub asked: Vec<Asked<'r>>,
+    /// The rules that each descriptor matched, enforced or not, in the order sent.
+    pub matched: Vec<Matched<'r>>,
     /// Whether there are rules for the request's domain at all.
     pub domain_known: bool,
+    /// Whether its rules say that a request takes from all its limits or from none.
+    pub all_or_nothing: bool,
     /// How many overrides had no usable unit and were not obeyed.
     pub overrides_not_obeyed: u64,
 }
@@ -74,103 +82,124 @@ impl<'r> Plan<'r> {
         let domain_known = rules.knows(request.domain);
         let mut plan = Self {
             lines: Vec::with_capacity(request.len()),
+            asked: Vec::with_capacity(request.len()),
             matched: Vec::with_capacity(request.len()),
             domain_known,
+            all_or_nothing: rules.all_or_nothing(request.domain),
             overrides_not_obeyed: 0,
         };
         if !domain_known {
             plan.lines.resize(request.len(), Line::Pass);
-            plan.matched.resize(request.len(), None);
+            plan.matched.resize(request.len(), Matched::default());
             return plan;
         }
         let mut replaces = false;
-        for (position, descriptor) in request.descriptors().enumerate() {
+        for descriptor in request.descriptors() {
             if let Some(Override::NotObeyed) = descriptor.limit {
                 plan.overrides_not_obeyed = plan.overrides_not_obeyed.saturating_add(1);
             }
-            let (line, rule) = line(rules, request.domain, position, &descriptor, hasher);
-            replaces |= rule.is_some_and(|rule| !rule.replaces.is_empty());
-            plan.lines.push(line);
-            plan.matched.push(rule);
+            let matched = match descriptor.limit {
+                Some(Override::Limit(_)) => Matched::default(),
+                Some(Override::NotObeyed) | None => {
+                    match rules.find(request.domain, descriptor.entries) {
+                        Match::UnknownDomain | Match::None => Matched::default(),
+                        Match::Rules(matched) => matched,
+                    }
+                }
+            };
+            let mut of_descriptor = matched.rules.iter();
+            replaces |= of_descriptor.any(|rule| !rule.replaces.is_empty());
+            plan.matched.push(matched);
         }
-        if replaces {
-            plan.drop_replaced();
+        for (position, descriptor) in request.descriptors().enumerate() {
+            let line = plan.line(request.domain, position, &descriptor, replaces, hasher);
+            plan.lines.push(line);
         }
         plan
     }
 
     /// What to ask the store, in order.
     pub fn checks(&self) -> Vec<Check> {
-        self.lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Check { check, .. } => Some(*check),
-                Line::Pass | Line::Unlimited => None,
-            })
-            .collect()
+        self.asked.iter().map(|asked| asked.check).collect()
     }
 
-    /// Rules whose name another matched rule replaces are not counted.
-    fn drop_replaced(&mut self) {
-        let replaced = |rule: &Rule| {
-            let mut matched = self.matched.iter().flatten();
-            matched.any(|other| other.index != rule.index && other.replaces.contains(&rule.name))
-        };
-        for line in &mut self.lines {
-            if let Line::Check {
-                subject: Subject::Rule(rule),
-                ..
-            } = line
-                && replaced(rule)
-            {
-                *line = Line::Pass;
-            }
+    /// What a descriptor comes to; its checks are put to those already there.
+    fn line(
+        &mut self,
+        domain: &[u8],
+        position: usize,
+        descriptor: &Descriptor<'_, '_>,
+        replaces: bool,
+        hasher: &impl KeyHasher,
+    ) -> Line {
+        let start = self.asked.len();
+        if let Some(Override::Limit(limit)) = descriptor.limit {
+            let identity = Identity {
+                domain,
+                entries: descriptor.entries,
+                algorithm: &FixedWindow,
+                limit: &limit,
+                rule: None,
+            };
+            let ask = descriptor.hits.into();
+            self.asked.push(Asked {
+                check: identity.check(ask, hasher),
+                subject: Subject::Override,
+            });
+            return Line::Checks(start..self.asked.len());
         }
+        let matched = self.matched.get(position).copied().unwrap_or_default();
+        // Who holds a slot is no part of what a bucket is.
+        let (entries, held) = descriptor
+            .entries
+            .split_at_checked(matched.entries)
+            .unwrap_or((descriptor.entries, &[]));
+        let ask = Ask {
+            hits: descriptor.hits,
+            holder: held.first().map(|entry| holder(entry.value, hasher)),
+        };
+        for rule in matched.rules {
+            let Allowance::Limited { limit, algorithm } = &rule.allowance else {
+                return Line::Unlimited;
+            };
+            if replaces && self.is_replaced(rule) {
+                continue;
+            }
+            let identity = Identity {
+                domain,
+                entries,
+                algorithm: *algorithm,
+                limit,
+                rule: Some(rule),
+            };
+            self.asked.push(Asked {
+                check: identity.check(ask, hasher),
+                subject: Subject::Rule(rule),
+            });
+        }
+        match self.asked.len() {
+            end if end == start => Line::Pass,
+            end => Line::Checks(start..end),
+        }
+    }
+
+    /// Whether another matched rule names this one as replaced; it is then not counted.
+    fn is_replaced(&self, rule: &Rule) -> bool {
+        let mut matched = self.matched.iter().flat_map(|matched| matched.rules);
+        matched.any(|other| other.index != rule.index && other.replaces.contains(&rule.name))
     }
 }
 
-/// One descriptor's line, and the rule that it matched.
-fn line<'r>(
-    rules: &'r RuleSet,
-    domain: &[u8],
-    position: usize,
-    descriptor: &Descriptor<'_, '_>,
-    hasher: &impl KeyHasher,
-) -> (Line<'r>, Option<&'r Rule>) {
-    let (limit, algorithm, subject, rule) = match descriptor.limit {
-        Some(Override::Limit(limit)) => (
-            limit,
-            &FixedWindow as &dyn Algorithm,
-            Subject::Override,
-            None,
-        ),
-        Some(Override::NotObeyed) | None => match rules.find(domain, descriptor.entries) {
-            Match::UnknownDomain | Match::None => return (Line::Pass, None),
-            Match::Rule(rule) => match rule.allowance {
-                Allowance::Unlimited => return (Line::Unlimited, Some(rule)),
-                Allowance::Limited { limit, algorithm } => {
-                    (limit, algorithm, Subject::Rule(rule), Some(rule))
-                }
-            },
-        },
-    };
-    let identity = Identity {
-        domain,
-        entries: descriptor.entries,
-        algorithm,
-        limit: &limit,
-        rule,
-    };
-    let check = Check {
-        key: identity.key(hasher),
-        limit,
-        algorithm,
-        hits: descriptor.hits,
-    };
-    let line = Line::Check {
-        check,
-        subject,
-        descriptor: position,
-    };
-    (line, rule)
+// === impl Identity ===
+
+impl Identity<'_> {
+    /// The question to the store about this bucket.
+    fn check(&self, ask: Ask, hasher: &impl KeyHasher) -> Check {
+        Check {
+            key: self.key(hasher),
+            limit: *self.limit,
+            algorithm: self.algorithm,
+            ask,
+        }
+    }
 }

@@ -5,12 +5,14 @@
 //!
 //! What it deliberately does not do: find itself, count, read YAML.
 
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use super::address::{Address, Prefix};
 use super::algorithm::Algorithm;
 use super::descriptor::Entry;
 use super::limit::Limit;
-use super::pattern::joined;
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,17 +28,81 @@ pub enum Allowance {
     },
 }
 
+/// Which values a level speaks of.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Values {
+    /// Any.
+    #[default]
+    Any,
+    /// This one, or, where it holds a `*`, all that fit. Never empty.
+    Text(String),
+    /// Any of these. Never empty, and no sibling lists one of them too.
+    List(Vec<String>),
+    /// Addresses that lie in any of these. Never empty, and no sibling has one of them too.
+    Prefixes(Vec<Prefix>),
+    /// All that match this regular expression as a whole.
+    Regex(String),
+}
+
 /// One level of the tree, as configured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Level {
     /// The key, or a pattern for it.
     pub key: String,
-    /// The value, or a pattern for it; empty stands for any value.
-    pub value: String,
-    /// All values that match the pattern share one bucket and one label: the pattern's.
+    /// The values.
+    pub values: Values,
+    /// How many bits of an IPv6 address tell its bucket from others. Values that are no address are left as they are.
+    pub ipv6_prefix: Option<u8>,
+    /// All values that match a pattern, list, prefix or regular expression share one bucket and one label: the level's.
     pub share_threshold: bool,
     /// The value as it came stands in the metric's label.
     pub value_to_metric: bool,
+}
+
+/// What a value counts as: what stands for it in a bucket's identity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CountsAs<'v> {
+    /// This text: the value as it came, or a pattern that many values share.
+    Text(&'v [u8]),
+    /// This address, or all of this prefix, however spelled.
+    Address(Prefix),
+    /// All values of the level together.
+    All(&'v Values),
+}
+
+/// How much of a list or regular expression stands in a label, in bytes.
+const LABEL_BYTES_MAX: usize = 200;
+
+/// What the caller's caller sees when this limit refuses.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct OverLimit {
+    /// The body of the answer; empty for none.
+    pub body: Template,
+    /// Headers of the answer, in the order written.
+    pub headers: Vec<(String, Template)>,
+}
+
+/// Text with gaps that each answer fills.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Part {
+    Text(String),
+    Gap(Gap),
+}
+
+/// What fills a gap.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Gap {
+    /// How many may pass.
+    Limit,
+    /// In how long, in words.
+    Window,
+    /// When to try again.
+    RetryAfterSeconds,
 }
 
 /// Free-form values that go back to the caller with a rule's answer.
@@ -67,6 +133,8 @@ pub struct Rule {
     pub name: String,
     /// What it allows.
     pub allowance: Allowance,
+    /// The key of the entry that says who holds a slot.
+    pub holder_key: Option<String>,
     /// Names of rules that this one replaces where both match one request.
     pub replaces: Vec<String>,
     /// Counted and measured, never enforced.
@@ -77,16 +145,160 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// What goes back to the caller when the descriptor passed; [`Value::Map`] or nothing.
     pub metadata: Option<Value>,
+    /// What the caller's caller sees on a refusal, shared with the other limits of the descriptor.
+    pub over_limit: Option<Arc<OverLimit>>,
     /// Its position in its rule set.
     pub index: usize,
+}
+
+// === impl Values ===
+
+impl Values {
+    /// The value of the reference's grammar: empty stands for any.
+    pub fn of(value: &str) -> Self {
+        if value.is_empty() {
+            Self::Any
+        } else {
+            Self::Text(value.to_owned())
+        }
+    }
+
+    /// As it stands in labels: empty for any, `free|trial`, `10.0.0.0/8|fd00::/8`, `~REGEX`. A value or pattern is
+    /// whole, of others there is only so much.
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Any => Cow::Borrowed(""),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::List(values) => Cow::Owned(bounded(values.iter())),
+            Self::Prefixes(prefixes) => Cow::Owned(bounded(prefixes.iter())),
+            Self::Regex(regex) => Cow::Owned(bounded([format_args!("~{regex}")])),
+        }
+    }
+
+    /// Whether many values match that are not all values, so that they may share a bucket.
+    pub fn are_many(&self) -> bool {
+        match self {
+            Self::Any => false,
+            Self::Text(text) => text.contains('*'),
+            Self::List(_) | Self::Prefixes(_) | Self::Regex(_) => true,
+        }
+    }
+}
+
+/// Joined by `|`, and cut where it grows too long.
+fn bounded(parts: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let mut text = String::new();
+    for part in parts {
+        let separator = if text.is_empty() { "" } else { "|" };
+        // A String takes all that is written.
+        let _ = write!(text, "{separator}{part}");
+        if text.len() > LABEL_BYTES_MAX {
+            let mut end = LABEL_BYTES_MAX;
+            while !text.is_char_boundary(end) {
+                end = end.saturating_sub(1);
+            }
+            text.truncate(end);
+            text.push('…');
+            break;
+        }
+    }
+    text
 }
 
 // === impl Level ===
 
 impl Level {
+    /// A level of the reference's grammar: an empty value stands for any.
+    pub fn new(key: &str, value: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            values: Values::of(value),
+            ..Self::default()
+        }
+    }
+
     /// `key` or `key_value`, as configured.
     pub fn label(&self) -> String {
-        joined(&self.key, &self.value)
+        let values = self.values.text();
+        if values.is_empty() {
+            self.key.clone()
+        } else {
+            format!("{}_{values}", self.key)
+        }
+    }
+
+    /// What a value that came to this level counts as.
+    pub fn counts_as<'v>(&'v self, value: &'v [u8]) -> CountsAs<'v> {
+        match &self.values {
+            Values::Any if self.share_threshold => CountsAs::Text(b""),
+            Values::Text(text) if self.share_threshold => CountsAs::Text(text.as_bytes()),
+            values if self.share_threshold => CountsAs::All(values),
+            Values::Prefixes(_) => self.address(value),
+            _ if self.ipv6_prefix.is_some() => self.address(value),
+            _ => CountsAs::Text(value),
+        }
+    }
+
+    fn address<'v>(&self, value: &'v [u8]) -> CountsAs<'v> {
+        match Address::parse(value) {
+            Some(address) => CountsAs::Address(address.grouped(self.ipv6_prefix)),
+            None => CountsAs::Text(value),
+        }
+    }
+}
+
+// === impl Gap ===
+
+impl Gap {
+    /// Every gap and how it is written.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Limit, "{limit}"),
+        (Self::Window, "{window}"),
+        (Self::RetryAfterSeconds, "{retry_after_seconds}"),
+    ];
+}
+
+// === impl Template ===
+
+impl Template {
+    /// Reads text with gaps. Other braces are text: a body may well be JSON.
+    pub fn new(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        loop {
+            let gaps = Gap::ALL.iter().filter_map(|(gap, written)| {
+                let at = rest.find(written)?;
+                Some((at, *gap, at.saturating_add(written.len())))
+            });
+            let next = gaps.min_by_key(|(at, ..)| *at);
+            let until = next.map_or(rest.len(), |(at, ..)| at);
+            match rest.get(..until) {
+                Some("") | None => {}
+                Some(text) => parts.push(Part::Text(text.to_owned())),
+            }
+            let Some((_, gap, after)) = next else {
+                return Self { parts };
+            };
+            parts.push(Part::Gap(gap));
+            rest = rest.get(after..).unwrap_or_default();
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The text, each gap filled.
+    pub fn fill(&self, filling: impl Fn(Gap) -> String) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Gap(gap) => text.push_str(&filling(*gap)),
+            }
+        }
+        text
     }
 }
 
@@ -100,11 +312,13 @@ impl Rule {
             path,
             name: String::new(),
             allowance: Allowance::Unlimited,
+            holder_key: None,
             replaces: Vec::new(),
             shadow_mode: false,
             quota_mode: false,
             detailed_metric: false,
             metadata: None,
+            over_limit: None,
             index: 0,
         }
     }
@@ -143,9 +357,15 @@ impl Rule {
         labels.collect()
     }
 
-    /// The value that stands for the one sent at this level in a bucket's identity, where all that match share one.
-    pub fn shared_value(&self, level: usize) -> Option<&[u8]> {
-        let level = self.path.get(level)?;
-        level.share_threshold.then_some(level.value.as_bytes())
+    /// Whether this entry says who holds a slot.
+    pub fn is_held_by(&self, entry: &Entry<'_>) -> bool {
+        let key = self.holder_key.as_ref();
+        key.is_some_and(|key| key.as_bytes() == entry.key)
+    }
+
+    /// What a value that came to a level counts as.
+    pub fn counts_as<'v>(&'v self, level: usize, value: &'v [u8]) -> CountsAs<'v> {
+        let level = self.path.get(level);
+        level.map_or(CountsAs::Text(value), |level| level.counts_as(value))
     }
 }

@@ -1,29 +1,35 @@
 //! The configured tree, and how a descriptor finds its rule in it.
 //!
-//! How: one level of the tree per entry of the descriptor. At each level an exact key and value wins, then the
-//! patterns of that level in the order configured, then the key's default. The branch taken is final, and only the
-//! rule of the node that the *last* entry reaches applies: deeper or shallower ones do not. These are the reference
-//! service's rules, but for one thing: keys and values are compared apart, never as joined text, so `a` + `b_c` and
-//! `a_b` + `c` cannot meet.
+//! How: one level of the tree per entry of the descriptor. At each level `siblings` finds the node: exactly this value
+//! wins, then lists, prefixes, patterns, regular expressions, and the key's default. The branch taken is final, and
+//! only the rule of the node that the *last* entry reaches applies: deeper or shallower ones do not. These are the
+//! reference service's rules, but for one thing: keys and values are compared apart, never as joined text, so `a` +
+//! `b_c` and `a_b` + `c` cannot meet.
+//!
+//! A set is built node by node and then compiled, once, which makes its patterns match.
 //!
 //! Why an arena of nodes: a pattern is reachable by its own text as well (an exact match of the pattern), and two ways
-//! to one node want an index, not a box. Exact and default lookups cost two hash look-ups however many siblings
-//! there are.
+//! to one node want an index, not a box.
 //!
 //! What it deliberately does not do: read YAML (`config`), count (`store`), know metrics. A node without a rule is
 //! how a value is let through: no limit applies to it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::pattern::KeyValuePattern;
-use super::rule::Rule;
+use super::pattern::{PatternCompiler, PatternError};
+use super::rule::{Level, Rule};
+use super::siblings::{NodeIndex, Siblings};
+
+pub use super::siblings::{AddError, How};
 
 /// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    domains: HashMap<Vec<u8>, Siblings>,
+    domains: HashMap<Vec<u8>, Domain>,
     nodes: Vec<Node>,
     rules: Vec<Rule>,
 }
@@ -35,50 +41,46 @@ pub enum Match<'r> {
     UnknownDomain,
     /// No rule applies.
     None,
-    /// This one does.
-    Rule(&'r Rule),
+    /// These do.
+    Rules(Matched<'r>),
 }
 
-/// What may follow one node, or what stands at the root of a domain.
-#[derive(Clone, Debug, Default)]
-struct Siblings {
-    keys: HashMap<Vec<u8>, Values>,
-    patterns: Vec<(KeyValuePattern, NodeIndex)>,
+/// The rules of one descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Matched<'r> {
+    /// One a limit, in the order written.
+    pub rules: &'r [Rule],
+    /// How many of the descriptor's entries led there: all, or all but the last, which then says who holds a slot.
+    pub entries: usize,
 }
 
+/// The rules of one domain.
 #[derive(Clone, Debug, Default)]
-struct Values {
-    exact: HashMap<Vec<u8>, NodeIndex>,
-    default: Option<NodeIndex>,
+struct Domain {
+    siblings: Siblings,
+    /// A request takes from all its limits or from none.
+    all_or_nothing: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    rule: Option<usize>,
+    /// As configured, for people.
+    level: Arc<Level>,
+    /// Where its rules stand among all.
+    rules: Range<usize>,
     children: Siblings,
 }
-
-type NodeIndex = usize;
 
 /// How many names a [`Step`] lists.
 const NAMES_SHOWN_MAX: usize = 10;
 
-/// How an entry was matched.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum How<'r> {
-    /// Key and value are configured.
-    Exact,
-    /// This pattern is configured, and is the first that fits.
-    Pattern(&'r str),
-    /// The key is configured without a value.
-    Default,
-}
-
 /// One step of [`RuleSet::trace`].
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step<'r> {
-    /// How this entry was matched; none when nothing fits.
-    pub found: Option<How<'r>>,
+    /// How this entry was matched, and by which level; none when nothing fits.
+    pub found: Option<(How, &'r Level)>,
+    /// What would fit too but counts for less, some of it, first what would be next.
+    pub passed_over: Vec<(How, &'r Level)>,
     /// Values configured here for the entry's key, or, when the key is unknown, keys; some of them.
     pub instead: Vec<String>,
     /// Whether the level reached has a limit of its own.
@@ -102,33 +104,84 @@ impl RuleSet {
         match self.domains.entry(domain.as_bytes().to_vec()) {
             Slot::Occupied(_) => false,
             Slot::Vacant(slot) => {
-                slot.insert(Siblings::default());
+                slot.insert(Domain::default());
                 true
             }
         }
     }
 
-    /// Adds a node that matches `key` and `value`; an empty value matches any that nothing else matches. Gives its
-    /// number, or none when the parent does not exist or has a node alike.
-    pub fn add_node(&mut self, parent: Parent<'_>, key: &str, value: &str) -> Option<usize> {
+    /// Adds a node for a level of the tree. Gives its number.
+    ///
+    /// # Errors
+    ///
+    /// When the parent does not exist or has a node alike.
+    pub fn add_node(
+        &mut self,
+        parent: Parent<'_>,
+        level: impl Into<Arc<Level>>,
+    ) -> Result<usize, AddError> {
         let node = self.nodes.len();
-        let level = match parent {
-            Parent::Domain(domain) => self.domains.get_mut(domain.as_bytes())?,
-            Parent::Node(parent) => &mut self.nodes.get_mut(parent)?.children,
+        let siblings = match parent {
+            Parent::Domain(domain) => self
+                .domains
+                .get_mut(domain.as_bytes())
+                .map(|domain| &mut domain.siblings),
+            Parent::Node(parent) => self.nodes.get_mut(parent).map(|node| &mut node.children),
         };
-        level.add(key, value, node).then(|| {
-            self.nodes.push(Node::default());
-            node
-        })
+        let level = level.into();
+        siblings.ok_or(AddError::NoParent)?.add(&level, node)?;
+        self.nodes.push(Node {
+            level,
+            ..Node::default()
+        });
+        Ok(node)
     }
 
-    /// Gives a node its rule. `rule.index` is set here.
-    pub fn set_rule(&mut self, node: usize, mut rule: Rule) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            rule.index = self.rules.len();
-            node.rule = Some(rule.index);
-            self.rules.push(rule);
+    /// Makes patterns match: those added since the last time. Until then they do not.
+    ///
+    /// # Errors
+    ///
+    /// Of patterns that cannot be compiled together, the number of the first one's node, and why.
+    pub fn compile(
+        &mut self,
+        compiler: &mut dyn PatternCompiler,
+    ) -> Result<(), Vec<(usize, PatternError)>> {
+        let mut wrong = Vec::new();
+        // By name, so that the same files come to the same automata.
+        let mut domains: Vec<_> = self.domains.iter_mut().collect();
+        domains.sort_unstable_by_key(|(name, _)| *name);
+        for (_, domain) in domains {
+            domain.siblings.compile(compiler, &mut wrong);
         }
+        for node in &mut self.nodes {
+            node.children.compile(compiler, &mut wrong);
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    /// Gives a node its rules. `rule.index` is set here.
+    pub fn set_rules(&mut self, node: usize, rules: impl IntoIterator<Item = Rule>) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            let start = self.rules.len();
+            for mut rule in rules {
+                rule.index = self.rules.len();
+                self.rules.push(rule);
+            }
+            node.rules = start..self.rules.len();
+        }
+    }
+
+    /// From now on a request in this domain takes from all its limits or from none.
+    pub fn set_all_or_nothing(&mut self, domain: &str) {
+        if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
+            domain.all_or_nothing = true;
+        }
+    }
+
+    /// Whether a request in this domain takes from all its limits or from none.
+    pub fn all_or_nothing(&self, domain: &[u8]) -> bool {
+        let domain = self.domains.get(domain);
+        domain.is_some_and(|domain| domain.all_or_nothing)
     }
 
     /// Every rule, in the order added.
@@ -156,17 +209,26 @@ impl RuleSet {
 
     /// How a descriptor finds its rule, step by step: for people.
     pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<Step<'r>> {
-        let Some(mut siblings) = self.domains.get(domain) else {
+        let Some(domain) = self.domains.get(domain) else {
             return Vec::new();
         };
+        let mut siblings = &domain.siblings;
         let mut steps = Vec::new();
         for entry in entries {
-            let found = siblings.find(entry);
+            let mut fitting = siblings.all(entry).into_iter();
+            let found = fitting.next();
+            let level =
+                |(how, node): (How, NodeIndex)| Some((how, self.nodes.get(node)?.level.as_ref()));
+            let mut instead = siblings.names(entry.key);
+            instead.truncate(NAMES_SHOWN_MAX);
             steps.push(Step {
-                found: found.map(|(how, _)| how),
-                instead: siblings.names(entry.key),
+                found: found.and_then(level),
+                passed_over: fitting.take(NAMES_SHOWN_MAX).filter_map(level).collect(),
+                instead,
                 has_rule: found.is_some_and(|(_, node)| {
-                    self.nodes.get(node).is_some_and(|node| node.rule.is_some())
+                    self.nodes
+                        .get(node)
+                        .is_some_and(|node| !node.rules.is_empty())
                 }),
             });
             let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
@@ -177,70 +239,34 @@ impl RuleSet {
         steps
     }
 
-    /// The rule for a descriptor.
+    /// The rules for a descriptor.
     pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
-        let Some(mut level) = self.domains.get(domain) else {
+        let Some(domain) = self.domains.get(domain) else {
             return Match::UnknownDomain;
         };
-        let mut reached = None;
-        for entry in entries {
-            let found = level.find(entry);
+        let mut siblings = &domain.siblings;
+        let mut reached: &[Rule] = &[];
+        for (level, entry) in entries.iter().enumerate() {
+            let last = level.saturating_add(1) == entries.len();
+            if last && reached.iter().any(|rule| rule.is_held_by(entry)) {
+                return Match::Rules(Matched {
+                    rules: reached,
+                    entries: level,
+                });
+            }
+            let found = siblings.find(entry);
             let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
                 return Match::None;
             };
-            reached = Some(node);
-            level = &node.children;
+            reached = self.rules.get(node.rules.clone()).unwrap_or_default();
+            siblings = &node.children;
         }
-        reached
-            .and_then(|node| self.rules.get(node.rule?))
-            .map_or(Match::None, Match::Rule)
-    }
-}
-
-// === impl Siblings ===
-
-impl Siblings {
-    fn add(&mut self, key: &str, value: &str, node: NodeIndex) -> bool {
-        let values = self.keys.entry(key.as_bytes().to_vec()).or_default();
-        if value.is_empty() {
-            if values.default.is_some() {
-                return false;
-            }
-            values.default = Some(node);
-        } else {
-            match values.exact.entry(value.as_bytes().to_vec()) {
-                Slot::Occupied(_) => return false,
-                Slot::Vacant(slot) => slot.insert(node),
-            };
+        match reached {
+            [] => Match::None,
+            rules => Match::Rules(Matched {
+                rules,
+                entries: entries.len(),
+            }),
         }
-        if let Some(pattern) = KeyValuePattern::new(key, value) {
-            self.patterns.push((pattern, node));
-        }
-        true
-    }
-
-    fn find(&self, entry: &Entry<'_>) -> Option<(How<'_>, NodeIndex)> {
-        let values = self.keys.get(entry.key);
-        if let Some(node) = values.and_then(|values| values.exact.get(entry.value)) {
-            return Some((How::Exact, *node));
-        }
-        let mut patterns = self.patterns.iter();
-        if let Some((pattern, node)) = patterns.find(|(pattern, _)| pattern.matches(entry)) {
-            return Some((How::Pattern(&pattern.text), *node));
-        }
-        let default = values.and_then(|values| values.default);
-        default.map(|node| (How::Default, node))
-    }
-
-    /// What a caller could have sent here: values of this key, or else the keys there are; some of them, sorted.
-    fn names(&self, key: &[u8]) -> Vec<String> {
-        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let mut names: Vec<String> = match self.keys.get(key) {
-            Some(values) => values.exact.keys().map(text).collect(),
-            None => self.keys.keys().map(text).collect(),
-        };
-        names.sort_unstable();
-        names.truncate(NAMES_SHOWN_MAX);
-        names
     }
 }

@@ -87,6 +87,10 @@ pub struct Metrics {
     pub shed_caller_gone: IntCounter,
     /// Checks refused because a partition had no room for another bucket.
     pub shed_buckets_full: IntCounter,
+    /// Checks refused because a partition had no room for another mark.
+    pub shed_marks_full: IntCounter,
+    /// Checks whose hits went back because their request did not pass.
+    pub given_back: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
     pub http_shed: IntCounter,
     /// Buckets freed because they were as good as new.
@@ -121,6 +125,7 @@ pub struct Metrics {
     label_overflow: IntCounterVec,
     mailbox_checks: IntGaugeVec,
     buckets: IntGaugeVec,
+    marks: IntGaugeVec,
 
     /// Label sets given to rules so far.
     rule_labels: Mutex<HashMap<LimitLabels, Arc<LimitCounters>>>,
@@ -151,6 +156,8 @@ pub struct PartitionLevels {
     pub waiting: AtomicUsize,
     /// Buckets in the table.
     pub buckets: AtomicUsize,
+    /// Marks that its buckets have room for.
+    pub marks: AtomicUsize,
 }
 
 /// The counters of one listening port.
@@ -270,6 +277,12 @@ impl Metrics {
             shed_deadline: shed.with_label_values(&["deadline_passed"]),
             shed_caller_gone: shed.with_label_values(&["caller_gone"]),
             shed_buckets_full: shed.with_label_values(&["buckets_full"]),
+            shed_marks_full: shed.with_label_values(&["marks_full"]),
+            given_back: counter(
+                r,
+                "tollgate_given_back_total",
+                "Checks whose hits went back because their request, all or nothing, did not pass",
+            )?,
             http_shed: counter(
                 r,
                 "tollgate_http_shed_total",
@@ -344,6 +357,12 @@ impl Metrics {
                 "Buckets in a partition's table",
                 &["partition"],
             )?,
+            marks: gauges(
+                r,
+                "tollgate_marks",
+                "Marks (logged hits, segments, slots) that a partition's buckets have room for",
+                &["partition"],
+            )?,
             request_counters: BoundedMap::new(
                 REQUEST_LABEL_SETS_MAX,
                 Arc::new(limits.counters(&overflow_labels())),
@@ -381,6 +400,7 @@ impl Metrics {
             };
             set(&self.mailbox_checks, &levels.waiting);
             set(&self.buckets, &levels.buckets);
+            set(&self.marks, &levels.marks);
         }
         drop(partitions);
         let mut text = Vec::new();

@@ -13,6 +13,7 @@ mod generation;
 mod headers;
 mod json;
 mod metadata;
+mod over_limit;
 pub mod proto;
 pub mod ratelimit;
 mod wire;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::generation::{Generation, Generations};
 use super::headers::Headers;
 use super::metadata::dynamic_metadata;
+use super::over_limit;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::wire::{self, Obeyed};
 use crate::clock::Clock;
@@ -17,10 +18,10 @@ use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
 use crate::limiter::{
-    Code, Decision, Entry, Key, Line, Modes, Outcome, Plan, Request, Rule, Subject, Tally,
+    Code, Decision, Entry, Key, Modes, Outcome, Plan, Request, Rule, Subject, Tally,
 };
 use crate::metrics::{Metrics, REQUEST_LABEL_PARTS};
-use crate::store::{Answer, Deadline, Store, StoreError};
+use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms};
 
 /// Decides requests. One for the whole process, shared by every door.
 pub struct RateLimit {
@@ -43,6 +44,7 @@ struct Answering {
     entries_max: usize,
     headers: Option<Headers>,
     dynamic_metadata: bool,
+    all_or_nothing: bool,
 }
 
 /// What a [`RateLimit`] is made of.
@@ -151,7 +153,8 @@ impl RateLimit {
         let answering = &self.answering;
         let request = wire::decode(message, answering.obeyed);
         let generation = self.generations.present().ok_or(Unanswered::NoRules)?;
-        let plan = Plan::new(&generation.rules, &request, &self.hash);
+        let mut plan = Plan::new(&generation.rules, &request, &self.hash);
+        plan.all_or_nothing |= answering.all_or_nothing;
         self.count_plan(&request, &plan);
         let checks = plan.checks();
         let decision = if checks.is_empty() {
@@ -160,18 +163,40 @@ impl RateLimit {
             let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
                 Deadline::within_us(&*self.clock, timeout_us)
             });
-            let (outcomes, error) = match self.store.apply(checks, deadline).await {
-                Ok(answers) => apart(answers),
-                Err(error) => (Vec::new(), Some(error)),
+            let terms = if plan.all_or_nothing {
+                Terms::OnTrial
+            } else {
+                Terms::Final
             };
-            self.count_outcomes(&generation, &request, &plan, &outcomes);
-            self.conclude(&plan, &outcomes, error)?
+            let (answers, trial) = match self.store.apply(checks, deadline, terms).await {
+                Ok(Applied { answers, trial }) => (Ok(answers), trial),
+                Err(error) => (Err(error), None),
+            };
+            let (outcomes, error) = answers.map_or_else(|error| (Vec::new(), Some(error)), apart);
+            let decision = match self.conclude(&plan, &outcomes, error) {
+                Ok(decision) => decision,
+                Err(error) => {
+                    // What was decided is counted; what was taken on trial goes back with the trial.
+                    let decided = plan.conclude(&outcomes, Code::Ok, answering.modes);
+                    self.count_outcomes(&generation, &request, &plan, &outcomes, &decided);
+                    return Err(error.into());
+                }
+            };
+            if let Some(trial) = trial {
+                match decision.code {
+                    Code::Ok => trial.passed(),
+                    Code::OverLimit => trial.refused(),
+                }
+            }
+            self.count_outcomes(&generation, &request, &plan, &outcomes, &decision);
+            decision
         };
         self.count_decision(&decision);
         let mut answer = wire::encode(&decision);
         if let Some(headers) = &answering.headers {
             answer.response_headers_to_add = headers.of(&decision);
         }
+        over_limit::put(&mut answer, &plan, &decision);
         if answering.dynamic_metadata {
             answer.dynamic_metadata = Some(dynamic_metadata(message, &plan, &decision));
         }
@@ -258,25 +283,24 @@ impl RateLimit {
         request: &Request<'_>,
         plan: &Plan<'_>,
         outcomes: &[Option<Outcome>],
+        decision: &Decision<'_>,
     ) {
-        let mut outcomes = outcomes.iter();
-        for line in &plan.lines {
-            let Line::Check {
-                check,
-                subject,
-                descriptor,
-            } = line
+        // Of several limits on one descriptor the one that answered is counted: their labels are the same.
+        for (descriptor, status) in decision.statuses.iter().enumerate() {
+            let position = status.asked.unwrap_or(usize::MAX);
+            let (Some(asked), Some(Some(outcome))) =
+                (plan.asked.get(position), outcomes.get(position))
             else {
                 continue;
             };
-            let Some(outcome) = outcomes.next().and_then(Option::as_ref) else {
-                continue;
-            };
+            let (check, subject) = (&asked.check, asked.subject);
             let near_ratio = self.answering.near_limit_ratio;
             let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
             match subject {
                 Subject::Rule(rule) if rule.has_request_labels() => {
-                    let entries = entries_of(request, *descriptor);
+                    // Without the one that says who holds a slot: each is another.
+                    let entries = entries_of(request, descriptor);
+                    let entries = entries.get(..rule.path.len()).unwrap_or(entries);
                     let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                     let key = self.label_key(Some(rule), request, entries);
                     self.metrics.request_counters(key, labels).add(&tally);
@@ -287,7 +311,7 @@ impl RateLimit {
                     }
                 }
                 Subject::Override => {
-                    let entries = entries_of(request, *descriptor);
+                    let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);
                     self.metrics.request_counters(key, labels).add(&tally);
@@ -366,6 +390,7 @@ impl Answering {
             entries_max: settings.entries_max,
             headers: Headers::new(settings),
             dynamic_metadata: settings.response_dynamic_metadata,
+            all_or_nothing: settings.all_or_nothing,
         }
     }
 }

@@ -115,8 +115,11 @@ fn status(status: &Status<'_>) -> response::DescriptorStatus {
 
 fn current_limit(current: &CurrentLimit<'_>) -> response::RateLimit {
     let limit = &current.limit;
-    let unit = UNITS.iter().find(|(unit, _)| *unit == limit.unit());
-    let multiplier = limit.unit_multiplier().get();
+    // A limit of how many are in flight has no window to speak of.
+    let unit = limit
+        .unit()
+        .and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
+    let multiplier = unit.map_or(1, |_| limit.unit_multiplier().get());
     response::RateLimit {
         name: current.name.to_owned(),
         requests_per_unit: limit.requests_per_unit(),

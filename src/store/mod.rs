@@ -3,18 +3,22 @@
 //! Why one call: a store that hands out a count and takes back a sum lets another request in between. [`Store::apply`]
 //! is a transition: the checks go in, the outcomes come out, and the buckets have changed.
 //!
+//! Checks of a request that is all or nothing are taken on trial ([`Trial`]): who does not say that the request passed gives
+//! back what was taken, even if it is never heard of again.
+//!
 //! A new store is one folder and one line in [`BACKENDS`]; the one contract suite (`tests/store`) runs on it.
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
 pub mod memory;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::limiter::{Check, Outcome};
+use crate::limiter::{Ask, Check, Hits, Outcome};
 use crate::metrics::Metrics;
 
 /// Until when an answer is of use, in the clock's uptime.
@@ -42,6 +46,14 @@ pub enum StoreError {
         /// How many buckets a partition holds.
         buckets_max: usize,
     },
+    /// There is no room for what an algorithm remembers one by one.
+    #[error(
+        "a partition has no room for more marks ({marks_max}): sliding logs, segments and slots in use need more than there is room for; raise --marks-max"
+    )]
+    NoRoomForMarks {
+        /// How many marks a partition holds.
+        marks_max: usize,
+    },
     /// The caller's deadline passed before the checks were decided.
     #[error("the caller's deadline passed before the decision")]
     DeadlineExceeded,
@@ -53,14 +65,46 @@ pub enum StoreError {
 /// What became of one check: one that has no outcome took nothing, whatever became of the others.
 pub type Answer = Result<Outcome, StoreError>;
 
-/// The answers of a [`Store::apply`] call to come.
-pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Vec<Answer>, StoreError>> + Send + 's>>;
+/// The answers of a [`Store::apply`] call, and what was taken on trial.
+#[derive(Debug)]
+pub struct Applied {
+    /// One a check, in the order asked.
+    pub answers: Vec<Answer>,
+    /// None when what is taken stays taken.
+    pub trial: Option<Trial>,
+}
+
+/// What a [`Store::apply`] call will give.
+pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + 's>>;
+
+/// Whether what is taken stays taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Terms {
+    /// It does, whatever becomes of the other checks and of the caller.
+    Final,
+    /// It goes back unless the caller says that the request passed ([`Trial::passed`]).
+    OnTrial,
+}
 
 /// Keeps buckets.
 pub trait Store: Send + Sync + 'static {
     /// Decides every check, in order, and gives one answer each. Two checks of one bucket see one another. An error
-    /// means that no check was decided.
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline) -> Applying<'_>;
+    /// means that no check was decided. On trial, whatever was taken and has no [`Trial`] that speaks for it goes back,
+    /// also when this future is dropped half-way.
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_>;
+}
+
+/// Carries out what goes back. It always does: a bound here would leave hits taken that nobody has.
+pub trait GiveBack: Send + Sync {
+    /// Gives back what these checks say, each a [`Hits::GiveBack`]. Does not wait.
+    fn give_back(&self, checks: Vec<Check>);
+}
+
+/// Hits taken on trial. Dropped, they go back.
+pub struct Trial {
+    /// What gives each take back.
+    undoing: Vec<Check>,
+    store: Arc<dyn GiveBack>,
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.
@@ -101,6 +145,69 @@ pub static BACKENDS: &[Backend] = &[Backend {
         (Arc::new(store), workers)
     },
 }];
+
+// === impl Trial ===
+
+impl Trial {
+    /// What these checks took, going by their answers.
+    pub fn new<'c>(
+        store: Arc<dyn GiveBack>,
+        decided: impl IntoIterator<Item = (&'c Check, &'c Answer)>,
+    ) -> Self {
+        let undoing = decided.into_iter().filter_map(|(check, answer)| {
+            let Ok(outcome) = answer else {
+                return None;
+            };
+            match check.ask.hits {
+                // What was refused and counted stays counted.
+                Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
+                    ask: Ask {
+                        hits: Hits::GiveBack {
+                            hits,
+                            taken_at: outcome.at,
+                        },
+                        ..check.ask
+                    },
+                    ..*check
+                }),
+                _ => None,
+            }
+        });
+        Self {
+            undoing: undoing.collect(),
+            store,
+        }
+    }
+
+    /// The request passed: what was taken stays taken.
+    pub fn passed(mut self) {
+        self.undoing.clear();
+    }
+
+    /// The request was refused: what was taken goes back, but for limits that count all that was refused.
+    pub fn refused(mut self) {
+        self.undoing.retain(|check| !check.stays_when_refused());
+    }
+
+    /// Makes one of several, of one store.
+    pub fn join(&mut self, mut other: Self) {
+        self.undoing.append(&mut other.undoing);
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if !self.undoing.is_empty() {
+            self.store.give_back(std::mem::take(&mut self.undoing));
+        }
+    }
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Trial").field(&self.undoing).finish()
+    }
+}
 
 // === impl Deadline ===
 

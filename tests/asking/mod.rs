@@ -4,7 +4,7 @@
 //! listeners, a clock and a shutdown future; here the clock is a `ManualClock` and the shutdown a oneshot.
 //!
 //! What it deliberately does not do: start processes (`running`).
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test binary uses its part
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
 use tollgate::config::settings::Settings;
-use tollgate::limiter::{RuleSet, Timestamp};
+use tollgate::limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tollgate::metrics::Metrics;
 use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
@@ -56,6 +56,27 @@ struct Arguments {
 /// Settings as the command line gives them.
 pub fn settings(arguments: &[&str]) -> Settings {
     Arguments::parse_from([&["tollgate"], arguments].concat()).settings
+}
+
+/// A limit of so many an hour, or in flight, in that algorithm, as a rules file says it; all of them may come at once.
+pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
+    let mut fields = vec![
+        format!("requests_per_unit: {requests}"),
+        format!("algorithm: {}", algorithm.name()),
+    ];
+    let has = |choice| algorithm.choices().contains(&choice);
+    if has(Choice::Slots) {
+        fields.push("slot_seconds: 3600".to_owned());
+    } else {
+        fields.push("unit: hour".to_owned());
+    }
+    if algorithm.usual_burst(requests) != requests {
+        fields.push(format!("burst: {requests}"));
+    }
+    if has(Choice::Segments) && algorithm.with(Choice::Segments).is_none() {
+        fields.push("segments: 6".to_owned());
+    }
+    format!("{{{}}}", fields.join(", "))
 }
 
 impl Service {

@@ -44,7 +44,13 @@ fn schema_of(setting: &Arg) -> serde_json::Value {
     }
     let default = setting.get_default_values().first();
     let whole = default.is_none_or(|default| default.to_str().unwrap().parse::<u64>().is_ok());
-    let types = if !choices.is_empty() && !is(TypeId::of::<bool>()) {
+    let several = setting.get_value_delimiter();
+    let types = if let Some(delimiter) = several.filter(|_| !choices.is_empty()) {
+        let names: Vec<_> = choices.iter().filter_map(|name| name.as_str()).collect();
+        let one = format!("({})", names.join("|"));
+        let pattern = format!("^{one}({delimiter}{one})*$");
+        return json!({ "description": what, "type": ["string", "null"], "pattern": pattern });
+    } else if !choices.is_empty() && !is(TypeId::of::<bool>()) {
         choices.push(json!(null));
         return json!({ "description": what, "enum": choices });
     } else if is(TypeId::of::<bool>()) {

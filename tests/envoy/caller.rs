@@ -4,7 +4,7 @@
 //!
 //! What it deliberately does not do: read a body without a content-length. Envoy gives one for everything sent here.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::running::PATIENCE;
@@ -37,6 +37,12 @@ impl Caller {
 
     /// GET with these headers.
     pub(crate) fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> Answer {
+        self.send(path, headers);
+        self.answer().expect("an answer")
+    }
+
+    /// Only the sending half of [`Caller::get_with`].
+    pub(crate) fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
         let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n").into_bytes();
         for (name, value) in headers {
             request.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -46,11 +52,20 @@ impl Caller {
             .get_mut()
             .write_all(&request)
             .expect("the request is sent");
-        self.answer()
     }
 
-    fn answer(&mut self) -> Answer {
-        let first = self.line();
+    /// The answer, unless the connection ends before all of it was heard.
+    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+        let mut answer = self.head()?;
+        let length = answer.number("content-length").expect("a content-length");
+        answer.body = vec![0; usize::try_from(length).expect("a length")];
+        self.0.read_exact(&mut answer.body)?;
+        Ok(answer)
+    }
+
+    /// What comes before the body.
+    pub(crate) fn head(&mut self) -> io::Result<Answer> {
+        let first = self.line()?;
         let status = first
             .split(' ')
             .nth(1)
@@ -61,22 +76,26 @@ impl Caller {
             body: Vec::new(),
         };
         loop {
-            let line = self.line();
+            let line = self.line()?;
             let Some((name, value)) = line.split_once(": ") else {
                 break;
             };
             answer.headers.push((name.to_owned(), value.to_owned()));
         }
-        let length = answer.number("content-length").expect("a content-length");
-        answer.body = vec![0; usize::try_from(length).expect("a length")];
-        self.0.read_exact(&mut answer.body).expect("the body");
-        answer
+        Ok(answer)
     }
 
-    fn line(&mut self) -> String {
+    /// A handle by which another thread can end the connection.
+    pub(crate) fn handle(&self) -> TcpStream {
+        self.0.get_ref().try_clone().expect("a handle")
+    }
+
+    fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
-        self.0.read_until(b'\n', &mut line).expect("an answer");
-        String::from_utf8_lossy(&line).trim_end().to_owned()
+        if self.0.read_until(b'\n', &mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
     }
 }
 

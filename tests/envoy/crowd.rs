@@ -91,7 +91,7 @@ pub(crate) fn assert_asked(tollgate: &Tollgate) {
 }
 
 /// Sets a flag when it is dropped, also by a failed assertion.
-struct SetOnDrop<'f>(&'f AtomicBool);
+pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

@@ -15,15 +15,24 @@
     clippy::indexing_slicing
 )]
 
+#[path = "../asking/mod.rs"]
+mod asking;
+#[path = "../pages/mod.rs"]
+mod pages;
 #[path = "../running/mod.rs"]
 mod running;
 
 mod aging;
 mod caller;
 mod crowd;
+mod dotnet;
+mod in_flight;
 mod limits;
 mod overload;
 mod proxy;
+mod relay;
 mod reloading;
 mod shown;
 mod stopping;
+mod told;
+mod upstream;

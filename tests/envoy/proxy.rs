@@ -24,6 +24,13 @@ pub(crate) enum OnError {
     Allow,
 }
 
+/// Whether Envoy makes headers of the statuses by itself: `x-ratelimit-*`, and `retry-after` on a refusal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OwnHeaders {
+    Yes,
+    No,
+}
+
 /// A running Envoy.
 pub(crate) struct Envoy {
     child: Child,
@@ -47,22 +54,34 @@ pub(crate) struct Counts {
 impl Envoy {
     /// Starts one that asks these services in turn.
     pub(crate) fn asking(services: &[&Tollgate], on_error: OnError) -> Self {
+        let services: Vec<_> = services.iter().map(|service| service.grpc).collect();
+        Self::asking_at(&services, on_error, OwnHeaders::Yes)
+    }
+
+    /// Starts one that asks what listens at these addresses in turn.
+    pub(crate) fn asking_at(services: &[SocketAddr], on_error: OnError, own: OwnHeaders) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let backend = directory.path().join("backend.sock");
         let endpoints: Vec<_> = services
             .iter()
             .map(|service| {
-                let (host, port) = (service.grpc.ip(), service.grpc.port());
+                let (host, port) = (service.ip(), service.port());
                 format!(
                     "{{ endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }} }}"
                 )
             })
             .collect();
         let deny = matches!(on_error, OnError::Deny);
+        let (x_ratelimit, retry_after) = match own {
+            OwnHeaders::Yes => ("DRAFT_VERSION_03", "true"),
+            OwnHeaders::No => ("\"OFF\"", "false"),
+        };
         let bootstrap = BOOTSTRAP
             .replace("@ENDPOINTS@", &endpoints.join(", "))
             .replace("@BACKEND@", backend.to_str().expect("a path of text"))
-            .replace("@FAILURE_MODE_DENY@", &deny.to_string());
+            .replace("@FAILURE_MODE_DENY@", &deny.to_string())
+            .replace("@X_RATELIMIT_HEADERS@", x_ratelimit)
+            .replace("@RETRY_AFTER_HEADER@", retry_after);
         Self::start_in(directory, &bootstrap)
     }
 

@@ -8,11 +8,11 @@
 //!
 //! | folder or file | what it holds |
 //! | --- | --- |
-//! | `vectors/` | tables worked out by hand, each row with its derivation: what the reference service answers |
+//! | `vectors/` | tables worked out by hand, each row with its derivation: what the reference and the promises say |
 //! | `matching/` | which rule a descriptor finds: by hand, and against a matcher written the obvious way |
-//! | `histories/` | random histories of one bucket: limits, hits, refunds, reloads, and a clock that is stepped |
+//! | `histories/` | random histories of one bucket: limits, hits, refunds, undone takes, reloads, a stepped clock |
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
-//! | `properties/` | what must hold in every history: agreement with the model, the laws, the promise |
+//! | `properties/` | what must hold in every history: agreement with the model, the laws, undoing, the promise |
 //! | `planted/` | bugs put in on purpose; each must be found, or the harness is asleep |
 //! | `scenery` | rule sets, requests and a store of one map, in one line each |
 //!

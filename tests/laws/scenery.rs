@@ -8,12 +8,14 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use tollgate::config::patterns::Automata;
 use tollgate::limiter::Parent;
 use tollgate::limiter::algorithm::named;
 use tollgate::limiter::{
-    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Limit, Modes, Outcome,
-    Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
+    Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Level, Limit, Modes,
+    Outcome, Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
 };
 
 /// One pair after the other.
@@ -130,7 +132,7 @@ impl Tree {
     /// Puts a rule at the end of `path`, making the nodes on the way.
     pub(crate) fn with(mut self, path: Path<'_>, rule: Rule) -> Self {
         let node = self.node(path);
-        self.rules.set_rule(node, rule);
+        self.rules.set_rules(node, [rule]);
         self
     }
 
@@ -154,9 +156,27 @@ impl Tree {
         } else {
             Parent::Node(self.node(parents))
         };
-        let node = self.rules.add_node(parent, key, value).expect("no twin");
+        let level = Level::new(key, value);
+        let node = self.rules.add_node(parent, level).expect("no twin");
+        self.rules.compile(&mut Automata::default()).expect("small");
         self.nodes.insert(spelt, node);
         node
+    }
+
+    /// Puts a rule at the end of levels of any kind, beside what is there.
+    pub(crate) fn with_levels(mut self, levels: &[Level], rule: Rule) -> Self {
+        let path: Vec<_> = levels.iter().cloned().map(Arc::new).collect();
+        let mut parent = None;
+        for level in &path {
+            let below = parent.map_or(Parent::Domain(Self::DOMAIN), Parent::Node);
+            let node = self.rules.add_node(below, Arc::clone(level));
+            parent = Some(node.expect("no twin"));
+        }
+        let rule = Rule { path, ..rule };
+        self.rules
+            .set_rules(parent.expect("a node has a key"), [rule]);
+        self.rules.compile(&mut Automata::default()).expect("small");
+        self
     }
 }
 
@@ -211,7 +231,7 @@ impl Buckets {
             .iter()
             .map(|check| {
                 let state = self.0.entry(check.key).or_default();
-                state.step(check.algorithm, &check.limit, check.hits, now)
+                state.step(check.algorithm, &check.limit, check.ask, now)
             })
             .collect()
     }

@@ -10,6 +10,8 @@
     clippy::indexing_slicing
 )]
 
+#[path = "../grammar/mod.rs"]
+mod grammar;
 #[path = "../running/mod.rs"]
 mod running;
 

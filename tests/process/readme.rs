@@ -158,7 +158,7 @@ fn table() -> String {
             .map(|value| value.to_str().unwrap())
             .collect();
         let mut what = setting.get_help().unwrap().to_string().replace('\n', " ");
-        if !matches!(setting.get_action(), clap::ArgAction::Set) {
+        if !setting.get_action().takes_values() {
             what += " (a switch)";
         }
         let choices: Vec<_> = setting

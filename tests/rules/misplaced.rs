@@ -7,6 +7,7 @@
 
 use tollgate::config::rules_file::load;
 
+use crate::grammar::with_names;
 use crate::reading::{APART, bad, found, good, source};
 
 /// A file's only warning.
@@ -21,9 +22,11 @@ fn a_unit_beside_the_limit_is_told_and_ignored() {
     let text = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n";
     assert_eq!(
         warned(text),
-        "rules.yaml: 'unit' means nothing here and is ignored
+        with_names(
+            "rules.yaml: 'unit' means nothing here and is ignored
   at rules.yaml:4:5, descriptors[0]
-  hint: move it to where it belongs; here belong key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata"
+  hint: move it to where it belongs; here belong IN_A_DESCRIPTOR"
+        )
     );
     assert!(found(&good(text).rules, &[("k", "")]).is_none());
 }
@@ -73,11 +76,35 @@ fn every_name_of_the_references_is_only_a_warning_in_a_wrong_place() {
 
 #[test]
 fn our_names_in_a_wrong_place_are_refused() {
-    for name in ["algorithm", "burst", "unit_multiplier"] {
-        for text in [
-            format!("{name}: 2\ndomain: d\n"),
-            format!("domain: d\ndescriptors: [{{{name}: 2, key: k}}]\n"),
-        ] {
+    let root = "AT: 2\ndomain: d\n";
+    let descriptor = "domain: d\ndescriptors: [{AT: 2, key: k}]\n";
+    let limit = "domain: d\ndescriptors: [{key: k, rate_limit: {AT: 2, unit: day}}]\n";
+    let item = "domain: d\ndescriptors: [{key: k, rate_limits: [{AT: 2, unit: day}]}]\n";
+    let over_limit = "domain: d\ndescriptors: [{key: k, over_limit: {AT: 2}}]\n";
+    let of_a_limit = [
+        "unit_multiplier",
+        "algorithm",
+        "burst",
+        "segments",
+        "refill",
+        "calendar",
+        "time_zone",
+        "week_start",
+        "count_refused",
+        "holder_key",
+        "slot_seconds",
+    ];
+    let of_a_limit = of_a_limit.map(|name| (name, vec![root, descriptor, over_limit]));
+    let of_others = [
+        ("rate_limits", vec![root, limit, item, over_limit]),
+        ("over_limit", vec![root, limit, item, over_limit]),
+        ("body", vec![root, descriptor, limit, item]),
+        ("headers", vec![root, descriptor, limit, item]),
+        ("all_or_nothing", vec![descriptor, limit, item, over_limit]),
+    ];
+    for (name, texts) in of_a_limit.into_iter().chain(of_others) {
+        for text in texts {
+            let text = text.replace("AT", name);
             let problems = bad(&text);
             assert_eq!(problems.len(), 1, "{text}");
             assert_eq!(problems[0].message, format!("'{name}' means nothing here"));

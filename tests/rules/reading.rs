@@ -6,6 +6,8 @@ use tollgate::config::rules_file::{Loaded, Options, Problem, load};
 use tollgate::config::rules_path::Source;
 use tollgate::limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
+use crate::schema::agreed;
+
 /// Every file has its domain alone.
 pub(crate) const APART: Options = Options {
     merge_domains: false,
@@ -23,9 +25,11 @@ pub(crate) fn source(name: &str, text: &str) -> Source {
     }
 }
 
-/// What one file comes to.
+/// What one file comes to; the schema must agree.
 pub(crate) fn read(text: &str) -> Result<Loaded, Vec<Problem>> {
-    load(&[source("rules.yaml", text)], APART)
+    let read = load(&[source("rules.yaml", text)], APART);
+    agreed(text, &read);
+    read
 }
 
 /// A file without problems.
@@ -51,7 +55,7 @@ pub(crate) fn found<'r>(rules: &'r RuleSet, path: &[(&str, &str)]) -> Option<&'r
         })
         .collect();
     match rules.find(b"d", &entries) {
-        Match::Rule(rule) => Some(rule),
+        Match::Rules(matched) => matched.rules.first(),
         Match::None | Match::UnknownDomain => None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tollgate::limiter::ALGORITHMS;
 
-use crate::asking::{Code, Service, descriptor, request};
+use crate::asking::{Code, Service, descriptor, limit_of, request};
 
 const TASKS: u32 = 64;
 const CALLS: u32 = 10_000;
@@ -14,9 +14,8 @@ const CALLS: u32 = 10_000;
 async fn exactly_a_thousand_of_ten_thousand_concurrent_calls_pass_in_every_algorithm() {
     for algorithm in ALGORITHMS {
         let name = algorithm.name();
-        let rules = format!(
-            "{{domain: d, descriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: 1000, algorithm: {name}}}}}]}}"
-        );
+        let limit = limit_of(1_000, *algorithm);
+        let rules = format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}");
         let service = Service::start(&rules, &[]).await;
         let left = Arc::new(AtomicU32::new(CALLS));
         let mut tasks = tokio::task::JoinSet::new();

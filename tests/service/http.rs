@@ -113,6 +113,48 @@ async fn probes_and_metrics_stand_on_the_public_port_and_rules_do_not() {
 }
 
 #[tokio::test]
+async fn rules_are_shown_in_the_references_words_and_then_in_ours() {
+    let rules = "
+domain: d
+descriptors:
+  - key: several
+    rate_limits:
+      - { unit: minute, unit_multiplier: 15, requests_per_unit: 9, algorithm: gcra, burst: 3, name: n }
+      - { unit: minute, requests_per_unit: 9, algorithm: sliding_window, segments: 6, count_refused: all }
+      - { unit: month, requests_per_unit: 9, calendar: true, time_zone: Europe/Paris }
+      - { unit: second, requests_per_unit: 9, algorithm: leaky_bucket }
+      - { algorithm: concurrency, requests_per_unit: 9, slot_seconds: 60, holder_key: id }
+  - key: free
+    shadow_mode: true
+    rate_limit: { unlimited: true }
+";
+    let service = Service::start(rules, &[]).await;
+    let (_, shown) = ask(service.admin, "GET", "/rlconfig", "").await;
+    let flags = "shadow_mode: false, quota_mode: false";
+    let expected = [
+        format!(
+            "unit=MINUTE requests_per_unit=9, {flags}, unit_multiplier: 15, algorithm: token_bucket, burst: 3, name: n"
+        ),
+        format!(
+            "unit=MINUTE requests_per_unit=9, {flags}, algorithm: sliding_window_segments, segments: 6, count_refused: all"
+        ),
+        format!(
+            "unit=MONTH requests_per_unit=9, {flags}, algorithm: fixed_window, calendar: 1 month in Europe/Paris"
+        ),
+        format!("unit=SECOND requests_per_unit=9, {flags}, algorithm: leaky_bucket, burst: 1"),
+        format!(
+            "unit=UNKNOWN requests_per_unit=9, {flags}, algorithm: concurrency, slot_seconds: 60, holder_key: id"
+        ),
+    ];
+    let lines: Vec<_> = expected
+        .iter()
+        .map(|line| format!("d.several: {line}"))
+        .collect();
+    let free = "d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: true, quota_mode: false, unlimited: true\n";
+    assert_eq!(shown, format!("{}\n{free}", lines.join("\n")));
+}
+
+#[tokio::test]
 async fn questions_that_never_end_leave_the_probes_alone() {
     use std::io::{Read as _, Write as _};
     let service = Service::start(RULES, &[]).await;

@@ -13,14 +13,22 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
+#[path = "../pages/mod.rs"]
+mod pages;
 #[path = "../running/mod.rs"]
 mod running;
 
+mod all_or_nothing;
 mod answers;
+mod dotnet;
+mod dotnet_matching;
+mod dotnet_page;
 mod exactness;
 mod grpc;
+mod headers;
 mod http;
 mod labels;
+mod limits;
 mod modes;
 mod overload;
 mod reloading;

@@ -126,6 +126,88 @@ async fn a_full_table_keeps_the_keys_it_has() {
     );
 }
 
+const REMEMBERING: &str = "
+domain: d
+descriptors:
+  - key: log
+    rate_limit: { unit: minute, requests_per_unit: 100, algorithm: sliding_log }
+  - key: slots
+    rate_limit: { algorithm: concurrency, requests_per_unit: 100, slot_seconds: 60 }
+  - key: small
+    rate_limit: { unit: minute, requests_per_unit: 1, algorithm: sliding_log }
+  - key: counted
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+";
+
+/// A service that has no room for another mark.
+async fn remembering(answer: &str) -> Service {
+    let bounds = [
+        "--partitions",
+        "1",
+        "--marks-max",
+        "1",
+        "--on-overload",
+        answer,
+    ];
+    let mut service = Service::start(REMEMBERING, &bounds).await;
+    // The first mark takes room for a few more of its bucket.
+    assert_eq!(
+        service.status("d", hits("small", "x", 1)).await.code(),
+        Code::Ok
+    );
+    service
+}
+
+#[tokio::test]
+async fn where_no_more_can_be_remembered_overload_answers_and_says_what_to_change() {
+    let full = "tollgate_shed_total{reason=\"marks_full\"}";
+    for key in ["log", "slots"] {
+        let mut service = remembering("error").await;
+        let asked = request("d", vec![hits(key, "x", 1)]);
+        let error = service.client.should_rate_limit(asked).await.unwrap_err();
+        assert_eq!(error.code(), Grpc::Unavailable);
+        assert!(
+            error.message().contains("--marks-max"),
+            "{}",
+            error.message()
+        );
+        assert_eq!(service.metric(full), 1);
+        let mut service = remembering("allow").await;
+        assert_eq!(
+            service.status("d", hits(key, "x", 1)).await.current_limit,
+            None
+        );
+        let mut service = remembering("deny").await;
+        let status = service.status("d", hits(key, "x", 1)).await;
+        assert_eq!(status.code(), Code::OverLimit);
+        assert_eq!(status.duration_until_reset.unwrap().seconds, 1);
+        assert_eq!(service.metric(full), 1);
+        assert_eq!(service.metric("tollgate_overload_answers_total"), 1);
+    }
+}
+
+#[tokio::test]
+async fn where_no_more_can_be_remembered_what_needs_no_mark_goes_on() {
+    let mut service = remembering("error").await;
+    let left = async |service: &mut Service, key: &str, count: u64| {
+        let status = service.status("d", hits(key, "x", count)).await;
+        (status.code(), status.limit_remaining)
+    };
+    assert_eq!(left(&mut service, "counted", 1).await, (Code::Ok, 9));
+    assert_eq!(left(&mut service, "log", 0).await, (Code::Ok, 100));
+    assert_eq!(left(&mut service, "small", 1).await, (Code::OverLimit, 0));
+    // When it is forgotten there is room again.
+    assert!(service.metric("tollgate_marks{partition=\"0\"}") > 0);
+    service.clock.advance_us(60_000_000);
+    for n in 0..16 {
+        // Each message sweeps a little.
+        service
+            .status("d", hits("counted", &n.to_string(), 1))
+            .await;
+    }
+    assert_eq!(left(&mut service, "log", 1).await, (Code::Ok, 99));
+}
+
 #[tokio::test]
 async fn work_whose_deadline_has_passed_is_not_done() {
     // A deadline of 0 has passed whenever the worker looks.

@@ -1,5 +1,7 @@
 //! The one contract suite: what every store in `BACKENDS` promises, whatever it is made of.
 //!
+//! What is taken on trial is a contract of its own (`trial`).
+//!
 //! What it deliberately does not do: look inside a store, or repeat the algorithms' arithmetic (`tests/laws`).
 // tests: a panic is how it says no.
 #![allow(
@@ -10,6 +12,8 @@
     clippy::indexing_slicing
 )]
 
+mod trial;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -17,7 +21,9 @@ use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
-use tollgate::store::{BACKENDS, Backend, Deadline, Setup, Store, StoreError, memory};
+use tollgate::store::{
+    Answer, Applied, BACKENDS, Backend, Deadline, Setup, Store, StoreError, Terms, memory,
+};
 
 /// A store that runs, and what it was made of.
 struct Running {
@@ -54,6 +60,21 @@ impl Running {
         self
     }
 
+    /// Asks, and whatever is taken stays taken.
+    async fn ask(&self, checks: Vec<Check>) -> Result<Vec<Answer>, StoreError> {
+        answers(
+            self.store
+                .apply(checks, Deadline::NEVER, Terms::Final)
+                .await,
+        )
+    }
+
+    /// What is left of a bucket of this limit.
+    async fn left(&self, key: u64, limit: u32) -> u64 {
+        let answers = self.ask(vec![check(key, limit, 0)]).await.unwrap();
+        answers[0].as_ref().unwrap().remaining
+    }
+
     fn metric(&self, series: &str) -> String {
         let text = self.metrics.render().unwrap();
         let line = text
@@ -67,6 +88,7 @@ const BOUNDS: memory::Bounds = memory::Bounds {
     partitions: 4,
     mailbox_checks_max: 16_384,
     buckets_max: 100_000,
+    marks_max: 1_000_000,
 };
 
 fn check(key: u64, limit: u32, hits: u64) -> Check {
@@ -75,8 +97,14 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
         limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        hits: Hits::Take(hits),
+        ask: Hits::Take(hits).into(),
     }
+}
+
+fn answers(applied: Result<Applied, StoreError>) -> Result<Vec<Answer>, StoreError> {
+    let applied = applied?;
+    assert!(applied.trial.is_none(), "final is final");
+    Ok(applied.answers)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,7 +122,10 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                             algorithm,
                             ..check(number as u64, 1_000, 1)
                         };
-                        let outcomes = store.apply(vec![check], Deadline::NEVER).await.unwrap();
+                        let applied = store
+                            .apply(vec![check], Deadline::NEVER, Terms::Final)
+                            .await;
+                        let outcomes = answers(applied).unwrap();
                         allowed += u32::from(outcomes[0].as_ref().unwrap().allowed);
                     }
                     allowed
@@ -110,7 +141,7 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
 async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
     for running in idle(BOUNDS).map(Running::spawned) {
         let checks: Vec<_> = (0..100).map(|key| check(key, 1_000, key)).collect();
-        let outcomes = running.store.apply(checks, Deadline::NEVER).await.unwrap();
+        let outcomes = running.ask(checks).await.unwrap();
         let remaining: Vec<_> = outcomes
             .iter()
             .map(|outcome| outcome.as_ref().unwrap().remaining)
@@ -131,7 +162,7 @@ async fn two_checks_of_one_bucket_see_one_another() {
             check(1, 10, 4),
             check(1, 10, 4),
         ];
-        let outcomes = running.store.apply(checks, Deadline::NEVER).await.unwrap();
+        let outcomes = running.ask(checks).await.unwrap();
         let allowed: Vec<_> = outcomes
             .iter()
             .map(|outcome| outcome.as_ref().unwrap().allowed)
@@ -144,15 +175,14 @@ async fn two_checks_of_one_bucket_see_one_another() {
 async fn what_nobody_waits_for_any_more_is_not_taken() {
     for mut running in idle(BOUNDS) {
         // No worker runs yet: the check waits, and its caller leaves.
-        let mut applying = running.store.apply(vec![check(1, 10, 4)], Deadline::NEVER);
+        let mut applying =
+            running
+                .store
+                .apply(vec![check(1, 10, 4)], Deadline::NEVER, Terms::Final);
         assert!(futures_poll(&mut applying).is_none());
         drop(applying);
         running = running.spawned();
-        let outcomes = running
-            .store
-            .apply(vec![check(1, 10, 1)], Deadline::NEVER)
-            .await
-            .unwrap();
+        let outcomes = running.ask(vec![check(1, 10, 1)]).await.unwrap();
         assert_eq!(outcomes[0].as_ref().unwrap().remaining, 9);
         assert_eq!(
             running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
@@ -165,19 +195,17 @@ async fn what_nobody_waits_for_any_more_is_not_taken() {
 async fn what_is_past_its_deadline_is_not_taken() {
     for mut running in idle(BOUNDS) {
         let deadline = Deadline::within_us(&*running.clock, 20_000);
-        let mut applying = running.store.apply(vec![check(1, 10, 4)], deadline);
+        let mut applying = running
+            .store
+            .apply(vec![check(1, 10, 4)], deadline, Terms::Final);
         assert!(futures_poll(&mut applying).is_none());
         running.clock.advance_us(20_000);
         let workers: Vec<_> = running.workers.drain(..).collect();
         for worker in workers {
             tokio::spawn(worker);
         }
-        assert_eq!(applying.await, Err(StoreError::DeadlineExceeded));
-        let outcomes = running
-            .store
-            .apply(vec![check(1, 10, 1)], Deadline::NEVER)
-            .await
-            .unwrap();
+        assert_eq!(answers(applying.await), Err(StoreError::DeadlineExceeded));
+        let outcomes = running.ask(vec![check(1, 10, 1)]).await.unwrap();
         assert_eq!(outcomes[0].as_ref().unwrap().remaining, 9);
         assert_eq!(
             running.metric("tollgate_shed_total{reason=\"deadline_passed\"}"),
@@ -196,7 +224,11 @@ async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
     };
     for mut running in idle(bounds) {
         let mut waiting: Vec<_> = (0..5)
-            .map(|_| running.store.apply(vec![check(1, 100, 1)], Deadline::NEVER))
+            .map(|_| {
+                running
+                    .store
+                    .apply(vec![check(1, 100, 1)], Deadline::NEVER, Terms::Final)
+            })
             .collect();
         for applying in &mut waiting {
             assert!(futures_poll(applying).is_none());
@@ -205,10 +237,7 @@ async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
             running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
             "5"
         );
-        let shed = running
-            .store
-            .apply(vec![check(2, 100, 1)], Deadline::NEVER)
-            .await;
+        let shed = running.ask(vec![check(2, 100, 1)]).await;
         assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 5 }));
         assert_eq!(
             running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
@@ -219,17 +248,18 @@ async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
             tokio::spawn(worker);
         }
         for applying in waiting {
-            assert!(applying.await.unwrap()[0].as_ref().unwrap().allowed);
+            assert!(
+                answers(applying.await).unwrap()[0]
+                    .as_ref()
+                    .unwrap()
+                    .allowed
+            );
         }
         assert_eq!(
             running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
             "0"
         );
-        let after = running
-            .store
-            .apply(vec![check(1, 100, 0)], Deadline::NEVER)
-            .await
-            .unwrap();
+        let after = running.ask(vec![check(1, 100, 0)]).await.unwrap();
         assert_eq!(after[0].as_ref().unwrap().remaining, 95);
     }
 }
@@ -244,14 +274,10 @@ async fn a_request_over_several_partitions_is_shed_whole() {
     for running in idle(bounds).map(Running::spawned) {
         // Twelve checks over four mailboxes of two: one of them must overflow.
         let checks: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
-        let shed = running.store.apply(checks, Deadline::NEVER).await;
+        let shed = running.ask(checks).await;
         assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
         for key in 0..12 {
-            let look = running
-                .store
-                .apply(vec![check(key, 10, 0)], Deadline::NEVER)
-                .await
-                .unwrap();
+            let look = running.ask(vec![check(key, 10, 0)]).await.unwrap();
             assert_eq!(look[0].as_ref().unwrap().remaining, 10, "key {key}");
         }
     }
@@ -274,20 +300,12 @@ async fn idle_buckets_are_freed_while_others_are_in_use() {
     for running in idle(BOUNDS).map(Running::spawned) {
         let floods: Vec<_> = (0..5_000).map(|key| check(key, 10, 1)).collect();
         for part in floods.chunks(1_000) {
-            running
-                .store
-                .apply(part.to_vec(), Deadline::NEVER)
-                .await
-                .unwrap();
+            running.ask(part.to_vec()).await.unwrap();
         }
         running.clock.advance_us(3_600_000_000);
         // Each message sweeps more than it can add.
         for key in 5_000..20_000 {
-            running
-                .store
-                .apply(vec![check(key, 10, 1)], Deadline::NEVER)
-                .await
-                .unwrap();
+            running.ask(vec![check(key, 10, 1)]).await.unwrap();
         }
         assert_eq!(running.metric("tollgate_buckets_freed_total"), "5000");
     }

@@ -10,8 +10,9 @@
 use std::rc::Rc;
 
 use super::super::yaml::{Content, Node};
+use super::grammar::{Mapping, Whose};
 use super::problem::{Place, Position, shown};
-use super::{Loader, Name, Phase};
+use super::{Loader, Phase};
 
 /// The values of one mapping by name.
 pub(super) struct Fields<'n> {
@@ -49,12 +50,12 @@ impl<'n> Fields<'n> {
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The fields of a mapping, of which only those named in `here` mean something. None when it is no mapping.
+    /// The fields of a mapping, of which only those of `here` mean something. None when it is no mapping.
     pub(super) fn fields<'n>(
         &mut self,
         node: &'n Node,
         place: &Place<'_>,
-        here: &[&str],
+        here: &Mapping,
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
             at: node.at,
@@ -152,24 +153,24 @@ impl Loader<'_> {
                 }
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default();
-                    match Name::of(name) {
+                    match Whose::of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
                             self.not_a_float(value, place, name);
                             self.ignored(value, &place.field(name));
                         }
-                        None => self.unknown(key.at, place, name, &[]),
+                        None => self.unknown(key.at, place, name, None),
                     }
                 }
             }
         }
     }
 
-    fn unknown(&mut self, at: Position, place: &Place<'_>, name: &str, here: &[&str]) {
+    fn unknown(&mut self, at: Position, place: &Place<'_>, name: &str, here: Option<&Mapping>) {
         let message = format!("config error, unknown key '{}'", shown(name));
         let advice = match here {
-            [] => "remove it".to_owned(),
-            here => format!("here belong {}", here.join(", ")),
+            None => "remove it".to_owned(),
+            Some(here) => format!("here belong {}", here.names()),
         };
         self.problem_of(Phase::Names, at, place, message, &advice);
     }
@@ -179,7 +180,7 @@ impl Loader<'_> {
         &mut self,
         node: &'n Node,
         place: &Place<'_>,
-        here: &[&str],
+        here: &Mapping,
         fields: &mut Fields<'n>,
     ) {
         match &node.content {
@@ -219,15 +220,15 @@ impl Loader<'_> {
         (name, at): (&str, Position),
         value: &Node,
         place: &Place<'_>,
-        here: &[&str],
+        here: &Mapping,
     ) -> bool {
-        if here.contains(&name) {
+        if here.has(name) {
             return true;
         }
-        let belong = here.join(", ");
-        match Name::of(name) {
+        let belong = here.names();
+        match Whose::of(name) {
             // The reference accepts it anywhere and reads it nowhere else.
-            Some(Name::References) => {
+            Some(Whose::References) => {
                 self.warning(
                     at,
                     place,
@@ -239,13 +240,13 @@ impl Loader<'_> {
                     self.ignored(value, &place.field(name));
                 }
             }
-            Some(Name::Ours) => self.problem(
+            Some(Whose::Ours) => self.problem(
                 at,
                 place,
                 format!("'{name}' means nothing here"),
                 &format!("move it to where it belongs; here belong {belong}"),
             ),
-            None => self.unknown(at, place, name, here),
+            None => self.unknown(at, place, name, Some(here)),
         }
         false
     }

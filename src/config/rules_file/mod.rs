@@ -11,20 +11,30 @@
 //! What it deliberately does not do: read files (`rules_path`), or compare rules of different domains.
 
 mod fields;
+mod grammar;
 mod metadata;
+mod over_limit;
 mod problem;
 mod rate_limit;
+mod schema;
+mod values;
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use self::fields::Fields;
-use self::problem::{Place, shown};
+use self::problem::Place;
+use self::values::Stands;
+use super::patterns::Automata;
 use super::rules_path::Source;
 use super::yaml::{self, Node};
-use crate::limiter::{Level, Parent, Rule, RuleSet};
+use crate::limiter::{AddError, Level, Parent, Rule, RuleSet, Values};
 
+pub(super) use self::problem::shown;
 pub use self::problem::{Position, Problem};
+pub use self::schema::schema;
+pub use self::values::LIST_ITEMS_MAX;
 
 /// How many problems, and how many warnings, are reported in one run.
 pub const PROBLEMS_MAX: usize = 100;
@@ -75,6 +85,7 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
             new.sort_by_key(|(phase, _)| *phase);
         }
     }
+    loader.compile();
     if loader.problems.is_empty() {
         Ok(Loaded {
             rules: loader.rules,
@@ -84,15 +95,6 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
         let problems = loader.problems.into_iter();
         Err(problems.map(|(_, problem)| problem).collect())
     }
-}
-
-/// Whose a name is that means something somewhere in a rules file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Name {
-    /// Of the reference's grammar.
-    References,
-    /// What tollgate adds.
-    Ours,
 }
 
 /// In which of its passes over a file the reference finds a problem. It stops at the first pass that finds one; here the
@@ -117,6 +119,11 @@ struct Loader<'s> {
     file: &'s str,
     /// How much more of it may be walked; none when it was more than there is.
     unfolding_left: Option<usize>,
+    automata: Automata,
+    /// Regular expressions found good, so that each is looked at once.
+    good_regexes: HashSet<String>,
+    /// Where patterns stand, in the order of their nodes.
+    stands: Vec<Stands>,
 }
 
 /// Where descriptors are to be added.
@@ -126,21 +133,6 @@ struct Below<'b> {
     /// None when what they would hang on is itself wrong; then they are only checked.
     parent: Option<Parent<'b>>,
     levels: &'b [Arc<Level>],
-}
-
-// === impl Name ===
-
-impl Name {
-    fn of(name: &str) -> Option<Self> {
-        match name {
-            "domain" | "key" | "value" | "descriptors" | "rate_limit" | "unit"
-            | "requests_per_unit" | "unlimited" | "shadow_mode" | "quota_mode" | "name"
-            | "replaces" | "detailed_metric" | "value_to_metric" | "share_threshold"
-            | "metadata" => Some(Self::References),
-            "unit_multiplier" | "algorithm" | "burst" => Some(Self::Ours),
-            _ => None,
-        }
-    }
 }
 
 // === impl Loader ===
@@ -154,6 +146,9 @@ impl Loader<'_> {
             warnings: Vec::new(),
             file: "",
             unfolding_left: None,
+            automata: Automata::default(),
+            good_regexes: HashSet::new(),
+            stands: Vec::new(),
         }
     }
 
@@ -167,7 +162,7 @@ impl Loader<'_> {
                 return self.problem(error.at, &place, message, "mend the YAML at this place");
             }
         };
-        let Some(fields) = self.fields(&root, &place, &["domain", "descriptors"]) else {
+        let Some(fields) = self.fields(&root, &place, &grammar::ROOT) else {
             return;
         };
         let domain = self.text(&fields, &place, "domain");
@@ -182,6 +177,9 @@ impl Loader<'_> {
                 "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
             );
             return;
+        }
+        if self.boolean(&fields, &place, "all_or_nothing") {
+            self.rules.set_all_or_nothing(domain);
         }
         let below = Below {
             domain: &Arc::from(domain),
@@ -216,25 +214,19 @@ impl Loader<'_> {
     }
 
     fn descriptor(&mut self, node: &Node, place: &Place<'_>, below: Below<'_>) {
-        const HERE: &[&str] = &[
-            "key",
-            "value",
-            "rate_limit",
-            "descriptors",
-            "shadow_mode",
-            "quota_mode",
-            "detailed_metric",
-            "value_to_metric",
-            "share_threshold",
-            "metadata",
-        ];
-        let Some(fields) = self.fields(node, place, HERE) else {
+        let Some(fields) = self.fields(node, place, &grammar::DESCRIPTOR) else {
             return;
         };
+        let key = self.text(&fields, place, "key");
+        let values = self.values(&fields, place, key);
+        let share_threshold = self.boolean(&fields, place, "share_threshold");
+        let ipv6_prefix = self.ipv6_prefix(&fields, place, values.as_ref(), share_threshold);
+        let values_usable = values.is_some();
         let level = Level {
-            key: self.text(&fields, place, "key").to_owned(),
-            value: self.text(&fields, place, "value").to_owned(),
-            share_threshold: self.boolean(&fields, place, "share_threshold"),
+            key: key.to_owned(),
+            values: values.unwrap_or_default(),
+            ipv6_prefix,
+            share_threshold,
             value_to_metric: self.boolean(&fields, place, "value_to_metric"),
         };
         if level.key.is_empty() {
@@ -247,7 +239,7 @@ impl Loader<'_> {
         }
         let usable = !level.key.is_empty()
             && self.short(&level.key, fields.place_of("key"), place)
-            && self.short(&level.value, fields.place_of("value"), place);
+            && values_usable;
         let mut levels = below.levels.to_vec();
         levels.push(Arc::new(level));
         let node = below
@@ -259,14 +251,17 @@ impl Loader<'_> {
         rule.shadow_mode = self.boolean(&fields, place, "shadow_mode");
         rule.quota_mode = self.boolean(&fields, place, "quota_mode");
         rule.detailed_metric = self.boolean(&fields, place, "detailed_metric");
-        let has_limit = match fields.given("rate_limit") {
-            None => false,
-            Some(rate_limit) => self.rate_limit(rate_limit, &place.field("rate_limit"), &mut rule),
-        };
-        self.share_threshold(&fields, place, &levels);
-        rule.metadata = self.metadata(&fields, place);
-        if let (true, Some(node)) = (has_limit, node) {
-            self.rules.set_rule(node, rule);
+        rule.over_limit = self.over_limit(&fields, place);
+        let mut rules = self.rate_limits(&fields, place, &rule);
+        if values_usable {
+            self.share_threshold(&fields, place, &levels);
+        }
+        let metadata = self.metadata(&fields, place);
+        if let Some(first) = rules.first_mut() {
+            first.metadata = metadata;
+        }
+        if let Some(node) = node {
+            self.rules.set_rules(node, rules);
         }
         let below = Below {
             parent: node.map(Parent::Node),
@@ -285,24 +280,35 @@ impl Loader<'_> {
         parent: Parent<'_>,
     ) -> Option<usize> {
         let level = levels.last()?;
-        let node = self.rules.add_node(parent, &level.key, &level.value);
-        if node.is_none() {
-            let name = Rule::at(domain, levels.to_vec()).full_name();
-            self.problem(
-                fields.place_of("key"),
-                place,
-                format!("duplicate descriptor composite key '{}'", shown(&name)),
-                "join the two into one descriptor, or give one another value",
-            );
+        let error = match self.rules.add_node(parent, Arc::clone(level)) {
+            Ok(node) => {
+                self.remember(node, level, fields, place);
+                return Some(node);
+            }
+            Err(error) => error,
+        };
+        match (&level.values, error) {
+            (Values::Any | Values::Text(_), _) => {
+                let name = Rule::at(domain, levels.to_vec()).full_name();
+                self.problem(
+                    fields.place_of("key"),
+                    place,
+                    format!("duplicate descriptor composite key '{}'", shown(&name)),
+                    "join the two into one descriptor, or give one another value",
+                );
+            }
+            // That has been said.
+            (_, AddError::StarredKey) => {}
+            (_, error) => self.alike(fields, place, level, error),
         }
-        node
+        None
     }
 
     fn share_threshold(&mut self, fields: &Fields<'_>, place: &Place<'_>, levels: &[Arc<Level>]) {
         let Some(level) = levels.last() else {
             return;
         };
-        if level.share_threshold && !level.value.contains('*') {
+        if level.share_threshold && !level.values.are_many() {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
                 shown(&level.label())
@@ -360,6 +366,20 @@ impl Loader<'_> {
         if self.problems.len() < PROBLEMS_MAX {
             let problem = self.spelled(at, place, message, advice);
             self.problems.push((phase, problem));
+        }
+    }
+
+    /// A problem found when the files are read already.
+    fn late_problem(&mut self, stands: Stands, message: String, advice: &str) {
+        if self.problems.len() < PROBLEMS_MAX {
+            let problem = Problem {
+                file: stands.file,
+                at: stands.at,
+                message,
+                path: stands.path,
+                advice: advice.to_owned(),
+            };
+            self.problems.push((Phase::Meaning, problem));
         }
     }
 

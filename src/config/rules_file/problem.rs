@@ -42,7 +42,7 @@ enum Part<'p> {
 const SHOWN_BYTES_MAX: usize = 200;
 
 /// As much of `text` as a message quotes.
-pub(super) fn shown(text: &str) -> Cow<'_, str> {
+pub(in crate::config) fn shown(text: &str) -> Cow<'_, str> {
     if text.len() <= SHOWN_BYTES_MAX {
         return Cow::Borrowed(text);
     }

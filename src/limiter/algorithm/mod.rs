@@ -1,10 +1,9 @@
 //! The algorithms: what each promises, and the one step that all of them are.
 //!
-//! Why a table: an algorithm is one file and one line in [`ALGORITHMS`]; its name in rules files, its errors, its
-//! labels, the law suite and the benches derive from that line. `sliding_log`, `leaky_bucket` and `concurrency` will
-//! stand here too.
+//! Why a table: an algorithm is one file and one line in [`ALGORITHMS`]; its name in rules files, what may stand beside it
+//! there, its errors, its labels, the law suite, its picture and the benches derive from that line.
 //!
-//! How a decision is made: a store hands a bucket's [`State`] to [`State::step`] with the limit, the hits and the time,
+//! How a decision is made: a store hands a bucket's [`State`] to [`State::step`] with the limit, the question and the time,
 //! and keeps what comes back. One step, no get and set, so nothing can come between. The two clock laws are applied
 //! there, once for all algorithms:
 //!
@@ -13,29 +12,61 @@
 //!    present window with its count kept.
 //!
 //! Both are possible without knowing the algorithm because a state holds exactly one time, the newest it has seen,
-//! from which an algorithm derives its own (the window it counts in, the instant its level was right).
+//! from which an algorithm derives its own (the window it counts in, the instant its level was right); the times of
+//! its marks move along with it.
+//!
+//! What refused hits do ([`CountRefused`]) is the same everywhere: where they count, they take a bucket into debt of at
+//! most one burst; only the fixed window by its own default counts them without that bound, as the reference does.
 //!
 //! What this deliberately does not do: find the bucket, free it, know rules or keys.
 
+mod concurrency;
 mod fixed_window;
+mod leaky_bucket;
+mod marks;
+mod sliding_log;
 mod sliding_window;
+mod sliding_window_segments;
 mod token_bucket;
+mod token_bucket_interval;
 
 use std::fmt;
 
-use super::descriptor::Hits;
-use super::limit::Limit;
+use super::descriptor::{Ask, Hits, Holder};
+use super::limit::{CountRefused, Limit};
 use super::timestamp::Timestamp;
 
+pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
+pub use leaky_bucket::LeakyBucket;
+pub use marks::{Mark, Marks};
+pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
+pub use sliding_window_segments::SlidingWindowSegments;
 pub use token_bucket::TokenBucket;
+pub use token_bucket_interval::TokenBucketInterval;
 
 /// Every algorithm there is. The first is the default.
-pub static ALGORITHMS: &[&dyn Algorithm] = &[&FixedWindow, &SlidingWindow, &TokenBucket];
+pub static ALGORITHMS: &[&dyn Algorithm] = &[
+    &FixedWindow,
+    &SlidingWindow,
+    &SlidingWindowSegments,
+    &SlidingLog,
+    &TokenBucket,
+    &TokenBucketInterval,
+    &LeakyBucket,
+    &Concurrency,
+];
 
 /// The largest number a register holds: what a double holds exactly, so that a script can keep the same registers.
 pub const REGISTER_MAX: u64 = Timestamp::MAX_US;
+
+/// How large a limit may be whose algorithm remembers every hit or holder on its own. At 24 bytes a mark, of which there may
+/// be room for twice as many as there are, a bucket then takes at most 480 kB (twice that where refused hits count).
+pub const MARKS_REQUESTS_MAX: u32 = 10_000;
+
+/// In how many parts a window may slide.
+pub const SEGMENTS_MAX: u16 = 1_000;
 
 /// One way to limit.
 pub trait Algorithm: Sync {
@@ -50,37 +81,80 @@ pub trait Algorithm: Sync {
     /// What it promises, in one sentence.
     fn promise(&self) -> &'static str;
 
-    /// Whether `burst:` means something to it.
-    fn has_burst(&self) -> bool {
+    /// What may stand beside it in a rules file.
+    fn choices(&self) -> &'static [Choice];
+
+    /// What it becomes when this stands beside it; none when it stays what it is.
+    fn with(&self, _choice: Choice) -> Option<&'static dyn Algorithm> {
+        None
+    }
+
+    /// How large a limit may be.
+    fn requests_max(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Whether its buckets keep marks.
+    fn has_marks(&self) -> bool {
         false
     }
 
-    /// Whether refused hits stay in the bucket.
-    fn counts_refused(&self) -> bool {
-        false
+    /// How long a window may be, in microseconds.
+    fn window_max_us(&self) -> u64 {
+        Timestamp::MAX_US
     }
 
-    /// Decides `hits` at `now` and updates `state`. `now` is never before `state.seen`, and the caller moves `seen`.
-    fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome;
+    /// The burst of a limit that does not say.
+    fn usual_burst(&self, requests_per_unit: u32) -> u32 {
+        requests_per_unit
+    }
+
+    /// What becomes of refused hits where the limit does not say.
+    fn usual_count_refused(&self) -> CountRefused {
+        CountRefused::None
+    }
+
+    /// Decides what is asked at `now` and updates `state`. `now` is never before `state.seen`, nor before the time that a
+    /// [`Hits::GiveBack`] names; the caller moves `seen`.
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome;
 
     /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
     fn life_us(&self, limit: &Limit) -> u64;
 }
 
-/// A bucket's memory: the newest time it has seen and two registers, each at most [`REGISTER_MAX`]. All zeros is a
-/// bucket never used.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// What may stand beside an algorithm in a rules file, and mean nothing to others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Choice {
+    /// How many may come at once.
+    Burst,
+    /// In how many parts a window slides.
+    Segments,
+    /// Whether a bucket is refilled by and by or in steps.
+    Refill,
+    /// Windows that begin when people think they do.
+    Calendar,
+    /// What becomes of refused hits.
+    CountRefused,
+    /// Who holds a slot, and for how long.
+    Slots,
+}
+
+/// A bucket's memory: the newest time it has seen, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is
+/// a bucket never used.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
     /// The newest time this bucket has seen.
     pub seen: Timestamp,
     /// What the algorithm makes of them.
     pub registers: [u64; 2],
+    /// Where two numbers are not enough.
+    pub marks: Marks,
 }
 
 /// The answer to one question. All counts are hits, saturating.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Outcome {
-    /// Whether the hits may pass. A refund always may.
+    /// Whether the hits may pass. What is given back always may.
     pub allowed: bool,
     /// What was used of the limit before this question, a begun hit counted whole.
     pub used_before: u64,
@@ -90,6 +164,8 @@ pub struct Outcome {
     pub reset_us: u64,
     /// Until the same hits would first pass, if nobody else asks: 0 when they did, none when they never will.
     pub retry_us: Option<u64>,
+    /// The bucket's own time: what [`Hits::GiveBack`] names.
+    pub at: Timestamp,
 }
 
 /// The algorithm of that name or alias.
@@ -100,6 +176,38 @@ pub fn named(name: &str) -> Option<&'static dyn Algorithm> {
         .find(|algorithm| algorithm.name() == name || algorithm.aliases().contains(&name))
 }
 
+/// What becomes of refused hits under this limit.
+pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
+    limit
+        .count_refused()
+        .unwrap_or_else(|| algorithm.usual_count_refused())
+}
+
+/// How many of `hits` that were refused stay in a bucket that has used so much: none where they do not count, and no more
+/// than debt has room for.
+fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
+    match count_refused(algorithm, limit) {
+        CountRefused::None => 0,
+        CountRefused::Blocking | CountRefused::All => {
+            hits.min(limit.burst().saturating_mul(2).saturating_sub(used))
+        }
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// Every choice.
+    pub const ALL: [Self; 6] = [
+        Self::Burst,
+        Self::Segments,
+        Self::Refill,
+        Self::Calendar,
+        Self::CountRefused,
+        Self::Slots,
+    ];
+}
+
 // === impl State ===
 
 impl State {
@@ -108,27 +216,42 @@ impl State {
         &mut self,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: impl Into<Ask>,
         now: Timestamp,
     ) -> Outcome {
+        let mut ask = ask.into();
         if self.seen.since_us(now) > limit.window().as_us() {
-            self.seen = now;
+            self.bring_back(now);
         }
         let asked_at = now;
         let now = now.max(self.seen);
-        let mut outcome = algorithm.decide(limit, self, hits, now);
+        if let Hits::GiveBack { taken_at, .. } = ask.hits
+            && taken_at > now
+        {
+            // The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
+            ask.hits = Hits::Refund(0);
+        }
+        let mut outcome = algorithm.decide(limit, self, ask, now);
         self.seen = now;
         // The caller counts from its own present, which law 1 may have moved.
         let behind_us = now.since_us(asked_at);
-        outcome.reset_us = match outcome.reset_us {
-            0 => 0,
-            reset_us => reset_us.saturating_add(behind_us),
-        };
-        outcome.retry_us = match outcome.retry_us {
-            Some(retry_us) if retry_us > 0 => Some(retry_us.saturating_add(behind_us)),
-            other => other,
-        };
+        for us in [Some(&mut outcome.reset_us), outcome.retry_us.as_mut()] {
+            if let Some(us) = us
+                && *us > 0
+            {
+                *us = us.saturating_add(behind_us);
+            }
+        }
         outcome
+    }
+}
+
+impl State {
+    /// The second clock law: what was seen in a future that did not come was seen now.
+    pub fn bring_back(&mut self, now: Timestamp) {
+        let ahead_us = self.seen.since_us(now);
+        self.marks.bring_back(ahead_us);
+        self.seen = self.seen.min(now);
     }
 }
 

@@ -7,13 +7,18 @@
 //! estimate of "any window whatever": it takes the previous window's hits as evenly spread.
 //!
 //! The arithmetic, exact in whole numbers: with W the window, e what has gone of the present one, hits pass when
-//! previous × (W − e) + (present + hits) × W ≤ N × W. Each product is below 2^118. Refused hits are not counted.
+//! previous × (W − e) + (present + hits) × W ≤ N × W. Each product is below 2^118. Refused hits are not counted, unless the
+//! limit says so.
 //!
 //! Registers: the present window's count, the previous one's. The present window is the one that holds `seen`.
 //!
-//! What it deliberately does not do: know when in a window a hit came (that is `sliding_log`).
+//! What it deliberately does not do: know when in a window a hit came (`sliding_window_segments` knows it roughly,
+//! `sliding_log` exactly).
 
-use super::{Algorithm, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp};
+use super::{
+    Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, SlidingWindowSegments, State,
+    Timestamp, debt,
+};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -73,6 +78,16 @@ impl Counts {
         self.previous = self.previous.saturating_sub(from_previous);
     }
 
+    /// Gives hits back to the window they were taken from, as long as it counts.
+    fn give_back(&mut self, hits: u64, taken_at: Timestamp, now: Timestamp) {
+        let ago_us = now.since_us(taken_at);
+        if ago_us <= self.elapsed_us {
+            self.present = self.present.saturating_sub(hits);
+        } else if ago_us <= self.elapsed_us.saturating_add(self.window_us) {
+            self.previous = self.previous.saturating_sub(hits);
+        }
+    }
+
     /// Until the bucket is as good as new: the last window that holds a hit must have slid out whole.
     fn reset_us(&self) -> u64 {
         let to_edge_us = self.window_us.saturating_sub(self.elapsed_us);
@@ -120,39 +135,63 @@ impl Algorithm for SlidingWindow {
         "the previous window's count, weighted by what is left of it, plus this one's, at most N"
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    fn choices(&self) -> &'static [Choice] {
+        &[Choice::Segments, Choice::CountRefused]
+    }
+
+    fn with(&self, choice: Choice) -> Option<&'static dyn Algorithm> {
+        match choice {
+            Choice::Segments => Some(&SlidingWindowSegments),
+            _ => None,
+        }
+    }
+
+    fn window_max_us(&self) -> u64 {
+        Timestamp::MAX_US / 2
+    }
+
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
         let mut counts = Counts::at(limit, state, now);
+        let window_us = u128::from(counts.window_us);
         let before = counts.used();
+        let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
         let most = counts.scaled(limit.requests());
-        let allowed = match hits {
+        let allowed = match ask.hits {
             Hits::Take(hits) => {
                 let allowed = before.saturating_add(counts.scaled(hits)) <= most;
-                if allowed {
-                    counts.present = counts.present.saturating_add(hits).min(REGISTER_MAX);
-                }
+                let counted = if allowed {
+                    hits
+                } else {
+                    debt(self, limit, used_before, hits)
+                };
+                counts.present = counts.present.saturating_add(counted).min(REGISTER_MAX);
                 allowed
             }
             Hits::Refund(hits) => {
                 counts.refund(hits);
                 true
             }
+            Hits::GiveBack { hits, taken_at } => {
+                counts.give_back(hits, taken_at, now);
+                true
+            }
         };
         state.registers = [counts.present, counts.previous];
 
-        let window_us = u128::from(counts.window_us);
         let remaining = most
             .saturating_sub(counts.used())
             .checked_div(window_us)
             .unwrap_or(0);
         Outcome {
+            at: now,
             allowed,
-            used_before: u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX),
+            used_before,
             remaining: u64::try_from(remaining).unwrap_or(u64::MAX),
             reset_us: counts.reset_us(),
             retry_us: if allowed {
                 Some(0)
             } else {
-                counts.retry_us(limit.requests(), hits.taken())
+                counts.retry_us(limit.requests(), ask.hits.taken())
             },
         }
     }

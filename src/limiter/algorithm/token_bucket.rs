@@ -4,7 +4,7 @@
 //! at a time. Also known as GCRA (the generic cell rate algorithm), which keeps the same fact as one instant; both
 //! admit the same requests, and `gcra` is accepted as a name.
 //!
-//! The promise: in any time t at most burst + N × t / window. Refused hits are not counted.
+//! The promise: in any time t at most burst + N × t / window. Refused hits are not counted, unless the limit says so.
 //!
 //! The arithmetic: what is kept is not the level but what is *missing* from a full bucket, so that a bucket never used
 //! is all zeros, a larger burst after a reload is there at once, and what was consumed stays consumed. With the rate
@@ -14,9 +14,12 @@
 //! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::reduced_by`]); both
 //! as of `seen`.
 //!
-//! What it deliberately does not do: refill in steps, or go into debt.
+//! What it deliberately does not do: refill in steps (`token_bucket_interval`).
 
-use super::{Algorithm, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp};
+use super::{
+    Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp,
+    TokenBucketInterval, debt,
+};
 
 #[cfg(doc)]
 use super::super::limit::Rate;
@@ -40,11 +43,18 @@ impl Algorithm for TokenBucket {
         "refills continuously at N per window, holds `burst` (default N)"
     }
 
-    fn has_burst(&self) -> bool {
-        true
+    fn choices(&self) -> &'static [Choice] {
+        &[Choice::Burst, Choice::Refill, Choice::CountRefused]
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+    fn with(&self, choice: Choice) -> Option<&'static dyn Algorithm> {
+        match choice {
+            Choice::Refill => Some(&TokenBucketInterval),
+            _ => None,
+        }
+    }
+
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
         let rate = limit.rate();
         let per_us = u128::from(rate.per_us);
         let scaled = |hits: u64| u128::from(hits).saturating_mul(per_us);
@@ -63,23 +73,33 @@ impl Algorithm for TokenBucket {
         let before = scaled(whole)
             .saturating_add(u128::from(part.div_ceil(rate.reduced_by)))
             .saturating_sub(filled);
-        let (after, allowed) = match hits {
+        let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+        let used_before = in_hits(before.div_ceil(per_us));
+        let (after, allowed) = match ask.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(scaled(hits));
                 if after <= full {
                     (after, true)
                 } else {
-                    (before, false)
+                    let owed = debt(self, limit, used_before, hits);
+                    (before.saturating_add(scaled(owed)), false)
                 }
             }
             Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
+            Hits::GiveBack { hits, taken_at } => {
+                // What has come since might have found the bucket full, had it not been taken.
+                let since_us = u128::from(now.since_us(taken_at));
+                let come = since_us.saturating_mul(u128::from(rate.hits));
+                let weighs = scaled(hits).saturating_sub(come);
+                (before.saturating_sub(weighs), true)
+            }
         };
         state.registers = registers(after, rate.per_us, rate.reduced_by);
 
-        let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         Outcome {
+            at: now,
             allowed,
-            used_before: in_hits(before.div_ceil(per_us)),
+            used_before,
             remaining: in_hits(
                 full.saturating_sub(after)
                     .checked_div(per_us)
@@ -88,22 +108,19 @@ impl Algorithm for TokenBucket {
             reset_us: fills_in_us(after).unwrap_or(limit.window().as_us()),
             retry_us: if allowed {
                 Some(0)
-            } else if hits.taken() <= limit.burst() {
-                fills_in_us(
-                    before
-                        .saturating_add(scaled(hits.taken()))
-                        .saturating_sub(full),
-                )
             } else {
-                None
+                full.checked_sub(scaled(ask.hits.taken()))
+                    .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
     }
 
     fn life_us(&self, limit: &Limit) -> u64 {
         let rate = limit.rate();
-        let full = u128::from(limit.burst()).saturating_mul(u128::from(rate.per_us));
-        let fills_in_us = full
+        let deepest = u128::from(limit.burst())
+            .saturating_mul(2)
+            .saturating_mul(u128::from(rate.per_us));
+        let fills_in_us = deepest
             .checked_div(u128::from(rate.hits))
             .map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX));
         fills_in_us.saturating_add(1).max(limit.window().as_us())

@@ -8,6 +8,9 @@
 //! for want of room there a request is shed whole, at once. Later a check may still go undecided (a full table, a
 //! deadline); the others of its request keep their outcomes.
 //!
+//! What was taken on trial (`Trial`) goes back as a message of its own, which no bound refuses: there is never more of it
+//! than was let in. It lies in wait wherever an answer may be lost: with the caller, in the reply's channel, in the worker.
+//!
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full mailbox.
 
 mod partition;
@@ -19,9 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 use self::partition::Partition;
-use self::worker::Message;
 pub use self::worker::PartitionWorker;
-use super::{Answer, Applying, Deadline, Store, StoreError};
+use self::worker::{Message, Question};
+use super::{Answer, Applied, Applying, Deadline, GiveBack, Store, StoreError, Terms, Trial};
 use crate::clock::Clock;
 use crate::limiter::{Check, Key};
 use crate::metrics::{Metrics, PartitionLevels};
@@ -35,17 +38,22 @@ pub struct Bounds {
     pub mailbox_checks_max: usize,
     /// How many buckets all partitions hold together.
     pub buckets_max: usize,
+    /// How many marks (logged hits, segments, slots) all buckets hold together.
+    pub marks_max: usize,
 }
 
 /// The store's handle: where each partition's mailbox is.
 #[derive(Debug)]
 pub struct MemoryStore {
-    /// One a partition; never empty, never changed.
-    mailboxes: Vec<Mailbox>,
+    mailboxes: Arc<Mailboxes>,
     /// How many checks may wait in each.
     waiting_max: usize,
     metrics: Arc<Metrics>,
 }
+
+/// One a partition; never empty, never changed.
+#[derive(Debug)]
+struct Mailboxes(Vec<Mailbox>);
 
 #[derive(Debug)]
 struct Mailbox {
@@ -79,6 +87,7 @@ impl MemoryStore {
     ) -> (Self, Vec<PartitionWorker>) {
         let partitions = bounds.partitions.max(1);
         let buckets_max = bounds.buckets_max.div_ceil(partitions).max(1);
+        let marks_max = bounds.marks_max.div_ceil(partitions);
         let (mailboxes, workers) = (0..partitions)
             .map(|number| {
                 let (sender, receiver) = mpsc::unbounded_channel();
@@ -88,7 +97,7 @@ impl MemoryStore {
                     levels: Arc::clone(&levels),
                 };
                 let worker = PartitionWorker::new(
-                    Partition::new(buckets_max),
+                    Partition::new(buckets_max, marks_max),
                     receiver,
                     levels,
                     Arc::clone(clock),
@@ -98,21 +107,116 @@ impl MemoryStore {
             })
             .unzip();
         let store = Self {
-            mailboxes,
+            mailboxes: Arc::new(Mailboxes(mailboxes)),
             waiting_max: bounds.mailbox_checks_max,
             metrics: Arc::clone(metrics),
         };
         (store, workers)
     }
 
+    fn overloaded(&self, checks: usize) -> StoreError {
+        self.metrics.shed_mailbox_full.inc_by(checks as u64);
+        StoreError::Overloaded {
+            waiting_max: self.waiting_max,
+        }
+    }
+
+    /// Sends every share or none.
+    fn send(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        terms: Terms,
+    ) -> Result<Vec<(Vec<usize>, Reply)>, StoreError> {
+        let count = checks.len();
+        let shares = self.mailboxes.shares(checks);
+        let rooms: Option<Vec<(&Mailbox, Room<'_>)>> = shares
+            .iter()
+            .map(|share| {
+                let mailbox = self.mailboxes.0.get(share.partition)?;
+                Some((
+                    mailbox,
+                    mailbox.reserve(share.checks.len(), self.waiting_max)?,
+                ))
+            })
+            .collect();
+        let rooms = rooms.ok_or_else(|| self.overloaded(count))?;
+        shares
+            .into_iter()
+            .zip(rooms)
+            .map(|(share, (mailbox, room))| {
+                let (reply, outcomes) = oneshot::channel();
+                let message = Message::Ask(Question {
+                    checks: share.checks,
+                    deadline,
+                    on_trial: match terms {
+                        Terms::Final => None,
+                        Terms::OnTrial => Some(Arc::clone(&self.mailboxes) as Arc<dyn GiveBack>),
+                    },
+                    reply,
+                });
+                mailbox
+                    .sender
+                    .send(message)
+                    .map_err(|_| StoreError::Stopped)?;
+                room.keep();
+                Ok((share.positions, outcomes))
+            })
+            .collect()
+    }
+}
+
+type Reply = oneshot::Receiver<Result<Applied, StoreError>>;
+
+impl Store for MemoryStore {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+        Box::pin(async move {
+            let count = checks.len();
+            let mut sent = self.send(checks, deadline, terms)?;
+            if sent.len() == 1
+                && let Some((_, reply)) = sent.pop()
+            {
+                return reply.await.map_err(|_| StoreError::Stopped)?;
+            }
+            // A share that was not decided leaves its checks without an outcome; the others keep theirs.
+            let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); count];
+            let mut trial: Option<Trial> = None;
+            for (positions, reply) in sent {
+                let share = match reply.await.unwrap_or(Err(StoreError::Stopped)) {
+                    Ok(share) => share,
+                    Err(error) => Applied {
+                        answers: vec![Err(error); positions.len()],
+                        trial: None,
+                    },
+                };
+                for (position, answer) in positions.into_iter().zip(share.answers) {
+                    if let Some(slot) = answers.get_mut(position) {
+                        *slot = answer;
+                    }
+                }
+                match (&mut trial, share.trial) {
+                    (Some(trial), Some(share)) => trial.join(share),
+                    (None, share) => trial = share,
+                    (Some(_), None) => {}
+                }
+            }
+            Ok(Applied { answers, trial })
+        })
+    }
+}
+
+// === impl Mailboxes ===
+
+impl Mailboxes {
     /// The partition that owns a key. The lower half of the key finds it in the partition's table, so the upper half
     /// chooses the partition.
     fn partition_of(&self, key: Key) -> usize {
         let upper = key.0.checked_shr(64).unwrap_or_default();
-        let count = self.mailboxes.len() as u128;
+        let count = self.0.len() as u128;
         usize::try_from(upper.checked_rem(count).unwrap_or_default()).unwrap_or_default()
     }
 
+    /// Which of `checks` go where.
     fn shares(&self, checks: Vec<Check>) -> Vec<Share> {
         let mut shares: Vec<Share> = Vec::with_capacity(1);
         for (position, check) in checks.into_iter().enumerate() {
@@ -131,83 +235,16 @@ impl MemoryStore {
         }
         shares
     }
-
-    fn overloaded(&self, checks: usize) -> StoreError {
-        self.metrics.shed_mailbox_full.inc_by(checks as u64);
-        StoreError::Overloaded {
-            waiting_max: self.waiting_max,
-        }
-    }
-
-    /// Sends every share or none.
-    fn send(
-        &self,
-        checks: Vec<Check>,
-        deadline: Deadline,
-    ) -> Result<Vec<(Vec<usize>, Reply)>, StoreError> {
-        let count = checks.len();
-        let shares = self.shares(checks);
-        let rooms: Option<Vec<(&Mailbox, Room<'_>)>> = shares
-            .iter()
-            .map(|share| {
-                let mailbox = self.mailboxes.get(share.partition)?;
-                Some((
-                    mailbox,
-                    mailbox.reserve(share.checks.len(), self.waiting_max)?,
-                ))
-            })
-            .collect();
-        let rooms = rooms.ok_or_else(|| self.overloaded(count))?;
-        shares
-            .into_iter()
-            .zip(rooms)
-            .map(|(share, (mailbox, room))| {
-                let (reply, outcomes) = oneshot::channel();
-                let message = Message {
-                    checks: share.checks,
-                    deadline,
-                    reply,
-                };
-                mailbox
-                    .sender
-                    .send(message)
-                    .map_err(|_| StoreError::Stopped)?;
-                room.keep();
-                Ok((share.positions, outcomes))
-            })
-            .collect()
-    }
 }
 
-type Reply = oneshot::Receiver<Result<Vec<Answer>, StoreError>>;
-
-impl Store for MemoryStore {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline) -> Applying<'_> {
-        Box::pin(async move {
-            let count = checks.len();
-            let mut sent = self.send(checks, deadline)?;
-            if sent.len() == 1
-                && let Some((_, reply)) = sent.pop()
-            {
-                return reply.await.map_err(|_| StoreError::Stopped)?;
+impl GiveBack for Mailboxes {
+    fn give_back(&self, checks: Vec<Check>) {
+        for share in self.shares(checks) {
+            if let Some(mailbox) = self.0.get(share.partition) {
+                // A worker that has gone has taken its buckets along.
+                drop(mailbox.sender.send(Message::GiveBack(share.checks)));
             }
-            // A share that was not decided leaves its checks without an outcome; the others keep theirs.
-            let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); count];
-            for (positions, reply) in sent {
-                let share = reply.await.unwrap_or(Err(StoreError::Stopped));
-                let mut share = share.map(Vec::into_iter);
-                for position in positions {
-                    let answer = match &mut share {
-                        Ok(answers) => answers.next().unwrap_or(Err(StoreError::Stopped)),
-                        Err(error) => Err(error.clone()),
-                    };
-                    if let Some(slot) = answers.get_mut(position) {
-                        *slot = answer;
-                    }
-                }
-            }
-            Ok(answers)
-        })
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! sweeps a bounded number of idle buckets. It also wakes when nothing comes, so that an idle partition empties too.
 //!
 //! Work nobody waits for is dropped before it is decided: the asker has gone, or its deadline has passed. What was
-//! dropped took nothing.
+//! dropped took nothing. What goes back is not work that anybody waits for, and is always done.
 //!
 //! What it deliberately does not do: bound its mailbox (the sender does, before it sends), or hold more than one batch.
 
@@ -19,7 +19,7 @@ use super::partition::Partition;
 use crate::clock::Clock;
 use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::{Answer, Deadline, StoreError};
+use crate::store::{Answer, Applied, Deadline, GiveBack, StoreError, Trial};
 
 /// How many messages are decided at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
@@ -34,12 +34,21 @@ const SWEEP_LOOKS_QUIET: usize = 65_536;
 /// How long a partition stays quiet before it sweeps all the same.
 const QUIET: Duration = Duration::from_millis(250);
 
+/// What one partition is told.
+pub(super) enum Message {
+    /// Decide these.
+    Ask(Question),
+    /// Undo what these name.
+    GiveBack(Vec<Check>),
+}
+
 /// Checks for one partition, and where the answer goes.
-#[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct Question {
     pub(super) checks: Vec<Check>,
     pub(super) deadline: Deadline,
-    pub(super) reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
+    /// Where what was taken goes back to when nobody says that the request passed.
+    pub(super) on_trial: Option<Arc<dyn GiveBack>>,
+    pub(super) reply: oneshot::Sender<Result<Applied, StoreError>>,
 }
 
 /// A partition and its mailbox, ready to run.
@@ -83,7 +92,7 @@ impl PartitionWorker {
                     if received == 0 {
                         return;
                     }
-                    let checks: usize = batch.iter().map(|message| message.checks.len()).sum();
+                    let checks: usize = batch.iter().map(Message::len).sum();
                     checks.saturating_mul(SWEEP_LOOKS_PER_CHECK)
                 }
                 _ = quiet.tick() => SWEEP_LOOKS_QUIET,
@@ -91,7 +100,10 @@ impl PartitionWorker {
             let now = self.clock.now();
             let uptime_us = self.clock.uptime_us();
             for message in batch.drain(..) {
-                self.answer(message, now, uptime_us);
+                match message {
+                    Message::Ask(question) => self.answer(question, now, uptime_us),
+                    Message::GiveBack(checks) => self.give_back(&checks, now),
+                }
             }
             let freed = self.partition.sweep(now, sweep_looks_max);
             if freed > 0 {
@@ -100,33 +112,61 @@ impl PartitionWorker {
             self.levels
                 .buckets
                 .store(self.partition.len(), Ordering::Relaxed);
+            self.levels
+                .marks
+                .store(self.partition.marks(), Ordering::Relaxed);
         }
     }
 
-    fn answer(&mut self, message: Message, now: Timestamp, uptime_us: u64) {
-        let count = message.checks.len();
+    fn answer(&mut self, question: Question, now: Timestamp, uptime_us: u64) {
+        let count = question.checks.len();
         self.levels.waiting.fetch_sub(count, Ordering::AcqRel);
-        if message.reply.is_closed() {
+        if question.reply.is_closed() {
             self.metrics.shed_caller_gone.inc_by(count as u64);
             return;
         }
-        let answer = if message.deadline.passed(uptime_us) {
+        let answer = if question.deadline.passed(uptime_us) {
             self.metrics.shed_deadline.inc_by(count as u64);
             Err(StoreError::DeadlineExceeded)
         } else {
-            let checks = message.checks.iter();
-            Ok(checks.map(|check| self.decide(check, now)).collect())
+            let checks = question.checks.iter();
+            let answers: Vec<Answer> = checks.map(|check| self.decide(check, now)).collect();
+            let trial = question
+                .on_trial
+                .map(|store| Trial::new(store, question.checks.iter().zip(&answers)));
+            Ok(Applied { answers, trial })
         };
-        // Whoever asked may have left meanwhile; what was taken stays taken.
-        drop(message.reply.send(answer));
+        // Whoever asked may have left meanwhile. What was taken then stays taken, or, on trial, goes back with the
+        // answer that nobody took.
+        drop(question.reply.send(answer));
     }
 
     fn decide(&mut self, check: &Check, now: Timestamp) -> Answer {
-        self.partition.apply(check, now).ok_or_else(|| {
-            self.metrics.shed_buckets_full.inc();
-            StoreError::Full {
-                buckets_max: self.partition.buckets_max(),
-            }
-        })
+        let answer = self.partition.apply(check, now);
+        match &answer {
+            Err(StoreError::Full { .. }) => self.metrics.shed_buckets_full.inc(),
+            Err(StoreError::NoRoomForMarks { .. }) => self.metrics.shed_marks_full.inc(),
+            _ => {}
+        }
+        answer
+    }
+
+    fn give_back(&mut self, checks: &[Check], now: Timestamp) {
+        for check in checks {
+            // Giving back needs no room, so nothing says no.
+            drop(self.partition.apply(check, now));
+        }
+        self.metrics.given_back.inc_by(checks.len() as u64);
+    }
+}
+
+// === impl Message ===
+
+impl Message {
+    fn len(&self) -> usize {
+        match self {
+            Self::Ask(question) => question.checks.len(),
+            Self::GiveBack(checks) => checks.len(),
+        }
     }
 }

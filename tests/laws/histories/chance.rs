@@ -6,15 +6,16 @@
 //! What it deliberately does not do: know any algorithm. A change here changes what the seeds in `regressions.txt`
 //! stand for: record them anew.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tollgate::limiter::{Timestamp, Unit};
+use tollgate::limiter::algorithm::SEGMENTS_MAX;
+use tollgate::limiter::{CountRefused, Timestamp, Unit};
 
-use super::{Ask, History, Pause, Size, Step};
+use super::{CALENDARS, History, Pause, Size, Step, Wish};
 
 /// Anything that can happen to a bucket.
 pub(crate) fn histories() -> impl Strategy<Value = History> {
@@ -29,20 +30,25 @@ pub(crate) fn histories() -> impl Strategy<Value = History> {
         6 => 1_700_000_000_000_000..=1_900_000_000_000_000_u64,
         1 => (Timestamp::MAX_US - 100_000_000)..=Timestamp::MAX_US,
     ];
+    let calendar = prop_oneof![2 => Just(None), 1 => (0..CALENDARS.len()).prop_map(Some)];
     (
         select(&Unit::ALL[..]),
         multiplier,
+        calendar,
         sizes(),
         start_us,
         vec(steps(), 1..=40),
     )
-        .prop_map(|(unit, multiplier, size, start_us, steps)| History {
-            unit,
-            multiplier: NonZeroU32::new(multiplier).unwrap_or(NonZeroU32::MIN),
-            size,
-            start_us,
-            steps,
-        })
+        .prop_map(
+            |(unit, multiplier, calendar, size, start_us, steps)| History {
+                unit,
+                multiplier: NonZeroU32::new(multiplier).unwrap_or(NonZeroU32::MIN),
+                calendar,
+                size,
+                start_us,
+                steps,
+            },
+        )
 }
 
 fn sizes() -> impl Strategy<Value = Size> {
@@ -54,7 +60,30 @@ fn sizes() -> impl Strategy<Value = Size> {
         1 => any::<u32>(),
     ];
     let burst = prop_oneof![3 => 1..=20_u32, 1 => 21..=u32::MAX];
-    (requests, option::of(burst)).prop_map(|(requests, burst)| Size { requests, burst })
+    let segments = prop_oneof![
+        6 => 1..=4_u16,
+        3 => 5..=12_u16,
+        1 => select(&[60, 997, SEGMENTS_MAX][..]),
+    ];
+    let slot_seconds = prop_oneof![4 => 1..=5_u32, 3 => 6..=3_600_u32, 1 => 1..=u32::MAX];
+    let count_refused =
+        prop_oneof![3 => Just(None), 4 => select(&CountRefused::ALL[..]).prop_map(Some)];
+    (
+        requests,
+        option::of(burst),
+        segments,
+        slot_seconds,
+        count_refused,
+    )
+        .prop_map(
+            |(requests, burst, segments, slot_seconds, count_refused)| Size {
+                requests,
+                burst,
+                segments: NonZeroU16::new(segments).unwrap_or(NonZeroU16::MIN),
+                slot_seconds: NonZeroU32::new(slot_seconds).unwrap_or(NonZeroU32::MIN),
+                count_refused,
+            },
+        )
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -72,20 +101,27 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (select(&[1_000_u64, 2_000, 10_000][..]), 0..=1_u64)
             .prop_map(|(share, us)| Pause::BackThousandths(share, us)),
     ];
-    let ask = prop_oneof![
-        5 => Just(Ask::Take(1)),
-        2 => Just(Ask::Take(0)),
-        4 => (2..=10_u64).prop_map(Ask::Take),
-        1 => any::<u32>().prop_map(|hits| Ask::Take(hits.into())),
+    let wish = prop_oneof![
+        5 => Just(Wish::Take(1)),
+        2 => Just(Wish::Take(0)),
+        4 => (2..=10_u64).prop_map(Wish::Take),
+        1 => any::<u32>().prop_map(|hits| Wish::Take(hits.into())),
         // Numbers that become small ones where somebody keeps only 32 bits.
-        1 => (0..=2_u64).prop_map(|more| Ask::Take((1 << 32) + more)),
-        3 => (-1..=1_i64).prop_map(Ask::TakeAll),
-        4 => (-1..=1_i64).prop_map(Ask::TakeRest),
-        1 => (0..=12_u64).prop_map(Ask::TakeHuge),
-        2 => (0..=5_u64).prop_map(Ask::Refund),
-        1 => (-1..=1_i64).prop_map(Ask::RefundAll),
-        1 => (0..=12_u64).prop_map(Ask::RefundHuge),
+        1 => (0..=2_u64).prop_map(|more| Wish::Take((1 << 32) + more)),
+        3 => (-1..=1_i64).prop_map(Wish::TakeAll),
+        4 => (-1..=1_i64).prop_map(Wish::TakeRest),
+        1 => (0..=12_u64).prop_map(Wish::TakeHuge),
+        2 => (0..=5_u64).prop_map(Wish::Refund),
+        1 => (-1..=1_i64).prop_map(Wish::RefundAll),
+        1 => (0..=12_u64).prop_map(Wish::RefundHuge),
+        3 => (0..=2_usize).prop_map(Wish::GiveBack),
     ];
+    let holder = prop_oneof![3 => Just(None), 5 => (1..=3_u64).prop_map(Some)];
     let reload = prop_oneof![30 => Just(None), 1 => sizes().prop_map(Some)];
-    (reload, pause, ask).prop_map(|(reload, pause, ask)| Step { reload, pause, ask })
+    (reload, pause, wish, holder).prop_map(|(reload, pause, wish, holder)| Step {
+        reload,
+        pause,
+        wish,
+        holder,
+    })
 }

@@ -1,19 +1,24 @@
 //! Random histories of one bucket: a limit, a beginning, and questions with pauses between them.
 //!
 //! Why pauses and questions are told in the bucket's own words ("to the edge", "to the retry time", "all that is
-//! left and one more"): uniformly random ones would hardly ever meet an edge, and the bugs live there. How: `chance`
-//! makes a [`History`], whose steps name what they want; [`Walk`] turns each into an instant and a number of hits,
-//! knowing the limit and the last answer.
+//! left and one more", "give back what was taken before that"): uniformly random ones would hardly ever meet an edge,
+//! and the bugs live there. How: `chance` makes a [`History`], whose steps name what they want; [`Walk`] turns each
+//! into an instant and a number of hits, knowing the limit and the answers so far. A history is the same for every
+//! algorithm: each takes from it what its limits have (a burst, segments, a calendar, slots), as a rules file would.
 //!
 //! What it deliberately does not do: decide anything, or look at a bucket's state.
 
+mod calendar;
 mod chance;
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::{Hits, Limit, Outcome, Timestamp, Unit};
+use tollgate::limiter::{
+    Algorithm, Ask, Choice, CountRefused, Hits, Holder, Limit, Outcome, Timestamp, Unit,
+};
 
+pub(crate) use calendar::CALENDARS;
 pub(crate) use chance::histories;
 
 /// One bucket's life.
@@ -21,6 +26,8 @@ pub(crate) use chance::histories;
 pub(crate) struct History {
     pub(crate) unit: Unit,
     pub(crate) multiplier: NonZeroU32,
+    /// Which of [`CALENDARS`], only for algorithms that have one.
+    pub(crate) calendar: Option<usize>,
     pub(crate) size: Size,
     pub(crate) start_us: u64,
     pub(crate) steps: Vec<Step>,
@@ -30,15 +37,20 @@ pub(crate) struct History {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) requests: u32,
-    /// Only for algorithms that have one.
+    /// This and what follows only for algorithms that have it.
     pub(crate) burst: Option<u32>,
+    pub(crate) segments: NonZeroU16,
+    pub(crate) slot_seconds: NonZeroU32,
+    pub(crate) count_refused: Option<CountRefused>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) reload: Option<Size>,
     pub(crate) pause: Pause,
-    pub(crate) ask: Ask,
+    pub(crate) wish: Wish,
+    /// On whose behalf; nobody's when none.
+    pub(crate) holder: Option<u64>,
 }
 
 /// How the caller's clock moves before a question.
@@ -48,7 +60,7 @@ pub(crate) enum Pause {
     Us(u64),
     /// This many thousandths of a window, and so many microseconds.
     Thousandths(u64, u64),
-    /// To the next edge but so many, less so many microseconds.
+    /// To the next edge (of a window or a segment) but so many, less so many microseconds.
     Edge(u64, u64),
     /// To when the last answer said the same hits would pass, less so many microseconds.
     Retry(u64),
@@ -59,9 +71,9 @@ pub(crate) enum Pause {
     BackThousandths(u64, u64),
 }
 
-/// What is asked.
+/// What somebody wants of the bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Wish {
     Take(u64),
     /// The most that could ever pass at once, and so many more.
     TakeAll(i64),
@@ -72,6 +84,8 @@ pub(crate) enum Ask {
     Refund(u64),
     RefundAll(i64),
     RefundHuge(u64),
+    /// Undo the latest take that passed and was not undone yet, or the one so many before it.
+    GiveBack(usize),
 }
 
 /// A limit in plain numbers, for models and promises.
@@ -79,51 +93,140 @@ pub(crate) enum Ask {
 pub(crate) struct Terms {
     pub(crate) requests: i128,
     pub(crate) burst: i128,
+    /// The length of a window, the longest where they differ; of a slot, where there are slots.
     pub(crate) window_us: i128,
+    pub(crate) segments: i128,
+    pub(crate) count_refused: Option<CountRefused>,
+    /// Where windows begin, if not every `window_us`.
+    pub(crate) edges: Option<&'static [i128]>,
 }
 
 /// A history under way.
 pub(crate) struct Walk<'h> {
     history: &'h History,
-    has_burst: bool,
+    algorithm: &'h dyn Algorithm,
     size: Size,
     now_us: u64,
     last: Outcome,
+    /// What may still be undone, oldest first.
+    taken: Vec<Taken>,
+}
+
+/// A take that passed.
+#[derive(Clone, Copy)]
+struct Taken {
+    hits: u64,
+    at: Timestamp,
+    holder: Option<Holder>,
 }
 
 /// One step, spelt out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Question {
     pub(crate) terms: Terms,
     pub(crate) limit: Limit,
-    pub(crate) hits: Hits,
+    pub(crate) ask: Ask,
     pub(crate) now: Timestamp,
 }
 
 // === impl History ===
 
 impl History {
-    /// The length of a window, from the words of the protocol rather than from `Limit`.
-    pub(crate) fn window_us(&self) -> u64 {
-        let seconds: u64 = match self.unit {
-            Unit::Second => 1,
-            Unit::Minute => 60,
-            Unit::Hour => 60 * 60,
-            Unit::Day => 24 * 60 * 60,
-            Unit::Week => 7 * 24 * 60 * 60,
-            Unit::Month => 30 * 24 * 60 * 60,
-            Unit::Year => 365 * 24 * 60 * 60,
+    /// What a limit of that size says, from the words of the protocol rather than from `Limit`.
+    pub(crate) fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
+        let has = |choice| algorithm.choices().contains(&choice);
+        let requests = size.requests.min(algorithm.requests_max());
+        let calendar = self.calendar(algorithm);
+        let burst = match (has(Choice::Burst), size.burst) {
+            _ if requests == 0 => 0,
+            (true, Some(burst)) => burst,
+            (true, None) if algorithm.name() == "leaky_bucket" => 1,
+            _ => requests,
         };
-        (seconds * u64::from(self.multiplier.get()))
-            .saturating_mul(1_000_000)
-            .min((1 << 53) - 1)
+        let window_us = match calendar {
+            Some(place) => CALENDARS[place]
+                .edges()
+                .windows(2)
+                .take(12)
+                .map(|pair| pair[1] - pair[0])
+                .max()
+                .unwrap(),
+            None if has(Choice::Slots) => i128::from(size.slot_seconds.get()) * 1_000_000,
+            None => {
+                let seconds = seconds(self.unit) * u64::from(self.multiplier(algorithm).get());
+                (i128::from(seconds) * 1_000_000).min((1 << 53) - 1)
+            }
+        };
+        Terms {
+            requests: requests.into(),
+            burst: burst.into(),
+            window_us,
+            segments: if has(Choice::Segments) && algorithm.has_marks() {
+                size.segments.get().into()
+            } else {
+                1
+            },
+            count_refused: size.count_refused.filter(|_| has(Choice::CountRefused)),
+            edges: calendar.map(|place| CALENDARS[place].edges()),
+        }
     }
 
-    pub(crate) fn limit(&self, size: Size, has_burst: bool) -> Limit {
+    /// The same as a rules file would build it.
+    pub(crate) fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
+        let has = |choice| algorithm.choices().contains(&choice);
+        let requests = size.requests.min(algorithm.requests_max());
+        if has(Choice::Slots) {
+            return Limit::in_flight(requests, size.slot_seconds);
+        }
         let burst = size
             .burst
-            .filter(|burst| has_burst && *burst > 0 && size.requests > 0);
-        Limit::new(size.requests, self.unit, self.multiplier, burst).unwrap()
+            .unwrap_or_else(|| algorithm.usual_burst(requests));
+        let burst = (has(Choice::Burst) && requests > 0).then_some(burst);
+        let multiplier = self.multiplier(algorithm);
+        let mut limit = match burst {
+            Some(_) => Limit::new(requests, self.unit, multiplier, burst).unwrap(),
+            None => Limit::per(requests, self.unit, multiplier),
+        };
+        if let Some(place) = self.calendar(algorithm) {
+            limit = limit.with_calendar(&CALENDARS[place]);
+        }
+        if has(Choice::Segments) {
+            limit = limit.with_segments(size.segments);
+        }
+        match size.count_refused {
+            Some(count_refused) if has(Choice::CountRefused) => {
+                limit.with_count_refused(count_refused)
+            }
+            _ => limit,
+        }
+    }
+
+    fn calendar(&self, algorithm: &dyn Algorithm) -> Option<usize> {
+        let has_calendar = algorithm.choices().contains(&Choice::Calendar);
+        self.calendar.filter(|_| has_calendar)
+    }
+
+    /// No more than makes the longest window that the algorithm may have. Of fixed windows there is none: what a
+    /// request brings along is never refused, and may be as long as time itself.
+    fn multiplier(&self, algorithm: &dyn Algorithm) -> NonZeroU32 {
+        if algorithm.name() == "fixed_window" {
+            return self.multiplier;
+        }
+        let most = algorithm.window_max_us() / 1_000_000 / seconds(self.unit);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        NonZeroU32::new(self.multiplier.get().min(most)).unwrap()
+    }
+}
+
+fn seconds(unit: Unit) -> u64 {
+    match unit {
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 60 * 60,
+        Unit::Day => 24 * 60 * 60,
+        Unit::Week => 7 * 24 * 60 * 60,
+        Unit::Month => 30 * 24 * 60 * 60,
+        Unit::Year => 365 * 24 * 60 * 60,
     }
 }
 
@@ -132,13 +235,55 @@ impl fmt::Debug for History {
         let Self {
             unit,
             multiplier,
+            calendar,
             size,
             start_us,
             steps,
         } = self;
         write!(
             f,
-            "{size:?} in {multiplier} × {unit:?} from {start_us} µs: {steps:?}"
+            "{size:?} in {multiplier} × {unit:?} or calendar {calendar:?} from {start_us} µs: {steps:?}"
+        )
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// Which window since 1970 holds `time`, the first being 0.
+    pub(crate) fn number_of(&self, time: i128) -> i128 {
+        match self.edges {
+            None => time.div_euclid(self.window_us),
+            Some(edges) => {
+                let begun = edges.partition_point(|edge| *edge <= time);
+                i128::try_from(begun).unwrap() - 1
+            }
+        }
+    }
+
+    /// When the window of that number begins.
+    pub(crate) fn edge(&self, number: i128) -> i128 {
+        match self.edges {
+            None => number * self.window_us,
+            Some(edges) => edges[usize::try_from(number).unwrap()],
+        }
+    }
+}
+
+// === impl Question ===
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let terms = Terms {
+            edges: None,
+            ..self.terms
+        };
+        let calendar = self.limit.calendar();
+        write!(
+            f,
+            "{:?} at {} of {terms:?} {calendar:?}",
+            self.ask,
+            self.now.as_us()
         )
     }
 }
@@ -146,66 +291,78 @@ impl fmt::Debug for History {
 // === impl Walk ===
 
 impl<'h> Walk<'h> {
-    pub(crate) fn new(history: &'h History, has_burst: bool) -> Self {
+    pub(crate) fn new(history: &'h History, algorithm: &'h dyn Algorithm) -> Self {
         Self {
             history,
-            has_burst,
+            algorithm,
             size: history.size,
             now_us: history.start_us,
             last: Outcome {
+                at: Timestamp::default(),
                 allowed: true,
                 used_before: 0,
                 remaining: 0,
                 reset_us: 0,
                 retry_us: None,
             },
+            taken: Vec::new(),
         }
     }
 
     /// What this step asks, and when.
     pub(crate) fn question(&mut self, step: &Step) -> Question {
         self.size = step.reload.unwrap_or(self.size);
-        self.now_us = self.moved(step.pause).min(Timestamp::MAX_US);
-        let limit = self.history.limit(self.size, self.has_burst);
+        let terms = self.history.terms(self.size, self.algorithm);
+        self.now_us = self.moved(&terms, step.pause).min(Timestamp::MAX_US);
+        let limit = self.history.limit(self.size, self.algorithm);
+        let holder = step.holder.map(Holder::from_hash);
         let all = limit.burst();
+        let hits = match step.wish {
+            Wish::Take(hits) => Hits::Take(hits),
+            Wish::TakeAll(more) => Hits::Take(all.saturating_add_signed(more)),
+            Wish::TakeRest(more) => Hits::Take(self.last.remaining.saturating_add_signed(more)),
+            Wish::TakeHuge(less) => Hits::Take(u64::MAX - less),
+            Wish::Refund(hits) => Hits::Refund(hits),
+            Wish::RefundAll(more) => Hits::Refund(all.saturating_add_signed(more)),
+            Wish::RefundHuge(less) => Hits::Refund(u64::MAX - less),
+            Wish::GiveBack(_) => Hits::LOOK, // unless there is something to give back
+        };
+        let mut ask = Ask { hits, holder };
+        if let Wish::GiveBack(before) = step.wish
+            && let Some(place) = self.taken.len().checked_sub(before + 1)
+        {
+            ask = self.taken.remove(place).given_back();
+        }
         Question {
-            terms: Terms {
-                requests: limit.requests().into(),
-                burst: limit.burst().into(),
-                window_us: self.history.window_us().into(),
-            },
+            terms,
             limit,
-            hits: match step.ask {
-                Ask::Take(hits) => Hits::Take(hits),
-                Ask::TakeAll(more) => Hits::Take(all.saturating_add_signed(more)),
-                Ask::TakeRest(more) => Hits::Take(self.last.remaining.saturating_add_signed(more)),
-                Ask::TakeHuge(less) => Hits::Take(u64::MAX - less),
-                Ask::Refund(hits) => Hits::Refund(hits),
-                Ask::RefundAll(more) => Hits::Refund(all.saturating_add_signed(more)),
-                Ask::RefundHuge(less) => Hits::Refund(u64::MAX - less),
-            },
+            ask,
             now: Timestamp::from_us(self.now_us),
         }
     }
 
     /// Takes note of the answer, which later steps refer to.
-    pub(crate) fn answered(&mut self, outcome: &Outcome) {
+    pub(crate) fn answered(&mut self, question: &Question, outcome: &Outcome) {
         self.last = *outcome;
+        if outcome.allowed && question.ask.hits.taken() > 0 {
+            self.taken.push(Taken {
+                hits: question.ask.hits.taken(),
+                at: outcome.at,
+                holder: question.ask.holder,
+            });
+        }
     }
 
-    fn moved(&self, pause: Pause) -> u64 {
-        let window_us = self.history.window_us();
+    fn moved(&self, terms: &Terms, pause: Pause) -> u64 {
         let share_us = |thousandths: u64| {
-            u64::try_from(u128::from(window_us) * u128::from(thousandths) / 1_000).unwrap()
+            u64::try_from(terms.window_us * i128::from(thousandths) / 1_000).unwrap()
         };
         let now = self.now_us;
         let forward_us = match pause {
             Pause::Still => 0,
             Pause::Us(us) => us,
             Pause::Thousandths(thousandths, us) => share_us(thousandths).saturating_add(us),
-            Pause::Edge(but, less) => (window_us - now % window_us)
-                .saturating_add(window_us.saturating_mul(but))
-                .saturating_sub(less),
+            Pause::Edge(but, less) => return self.edge(terms, but).saturating_sub(less),
             Pause::Retry(less) => self.last.retry_us.unwrap_or(0).saturating_sub(less),
             Pause::Reset(less) => self.last.reset_us.saturating_sub(less),
             Pause::BackUs(us) => return now.saturating_sub(us),
@@ -214,5 +371,34 @@ impl<'h> Walk<'h> {
             }
         };
         now.saturating_add(forward_us)
+    }
+
+    /// The next edge but so many.
+    fn edge(&self, terms: &Terms, but: u64) -> u64 {
+        let now = i128::from(self.now_us);
+        let further = i128::from(but) + 1;
+        let edge = if let Some(edges) = terms.edges {
+            let last = i128::try_from(edges.len()).unwrap() - 1;
+            terms.edge((terms.number_of(now) + further).min(last))
+        } else {
+            let number = (now * terms.segments).div_euclid(terms.window_us) + further;
+            let scaled = number * terms.window_us;
+            (scaled + terms.segments - 1).div_euclid(terms.segments)
+        };
+        u64::try_from(edge).unwrap()
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    fn given_back(self) -> Ask {
+        Ask {
+            hits: Hits::GiveBack {
+                hits: self.hits,
+                taken_at: self.at,
+            },
+            holder: self.holder,
+        }
     }
 }

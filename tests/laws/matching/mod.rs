@@ -6,10 +6,13 @@
 //!
 //! What it deliberately does not do: read a rules file, or count.
 
+mod every_kind;
+mod growth;
+mod kinds;
 mod obvious;
 
 use tollgate::limiter::Parent;
-use tollgate::limiter::{Entry, Match, RuleSet, Unit};
+use tollgate::limiter::{AddError, Entry, Level, Match, RuleSet, Unit};
 
 use crate::scenery::{Path, Tree, called, entries, limited};
 
@@ -30,7 +33,7 @@ fn found(tree: &Tree, path: Path<'_>) -> Option<usize> {
 
 fn found_by(rules: &RuleSet, entries: &[Entry<'_>]) -> Option<usize> {
     match rules.find(Tree::DOMAIN.as_bytes(), entries) {
-        Match::Rule(rule) => Some(rule.name.parse().unwrap()),
+        Match::Rules(matched) => Some(matched.rules[0].name.parse().unwrap()),
         Match::None => None,
         Match::UnknownDomain => panic!("the domain is known"),
     }
@@ -192,23 +195,24 @@ fn siblings_alike_and_unknown_parents_are_refused() {
     assert!(rules.add_domain("d"));
     assert!(!rules.add_domain("d"));
     let root = Parent::Domain("d");
-    let node = rules.add_node(root, "k", "v").unwrap();
-    assert_eq!(rules.add_node(root, "k", "v"), None);
-    assert!(rules.add_node(root, "k", "").is_some());
-    assert_eq!(rules.add_node(root, "k", ""), None);
-    assert!(rules.add_node(root, "k", "*").is_some());
-    assert_eq!(rules.add_node(root, "k", "*"), None);
+    let mut add = |parent, key, value| rules.add_node(parent, Level::new(key, value));
+    let node = add(root, "k", "v").unwrap();
+    assert_eq!(add(root, "k", "v"), Err(AddError::Alike));
+    assert!(add(root, "k", "").is_ok());
+    assert_eq!(add(root, "k", ""), Err(AddError::Alike));
+    assert!(add(root, "k", "*").is_ok());
+    assert_eq!(add(root, "k", "*"), Err(AddError::Alike));
     // Elsewhere the same pair is another node.
-    assert!(rules.add_node(Parent::Node(node), "k", "v").is_some());
-    assert_eq!(rules.add_node(Parent::Node(99), "k", "v"), None);
-    assert_eq!(rules.add_node(Parent::Domain("e"), "k", "v"), None);
+    assert!(add(Parent::Node(node), "k", "v").is_ok());
+    assert_eq!(add(Parent::Node(99), "k", "v"), Err(AddError::NoParent));
+    assert_eq!(add(Parent::Domain("e"), "k", "v"), Err(AddError::NoParent));
 }
 
 #[test]
 fn domains_are_apart_and_compared_byte_by_byte() {
     let tree = tree(&[&[("k", "")]]);
     let find = |domain: &[u8]| tree.rules.find(domain, &entries(&[("k", "v")]));
-    assert!(matches!(find(b"domain"), Match::Rule(_)));
+    assert!(matches!(find(b"domain"), Match::Rules(_)));
     for other in [&b"Domain"[..], b"domain ", b"", b"dom\xff"] {
         assert_eq!(find(other), Match::UnknownDomain);
     }

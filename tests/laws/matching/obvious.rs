@@ -10,8 +10,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use tollgate::config::patterns::Automata;
 use tollgate::limiter::Parent;
-use tollgate::limiter::{RuleSet, Unit};
+use tollgate::limiter::{Level, RuleSet, Unit};
 
 use super::found_by;
 use crate::scenery::{Tree, called, entries, limited};
@@ -40,7 +41,7 @@ struct Filling {
 // === the obvious ===
 
 /// Whether the pattern matches, by trying every length for every star.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
         Some((b'*', rest)) => (0..=text.len()).any(|skipped| glob(rest, &text[skipped..])),
@@ -82,10 +83,10 @@ fn configured(nodes: &[Node]) -> (RuleSet, Vec<Kept<'_>>) {
     let mut rules = RuleSet::default();
     rules.add_domain(Tree::DOMAIN);
     let mut add = |parent, key: &str, value: &str| {
-        let node = rules.add_node(parent, key, value)?;
+        let node = rules.add_node(parent, Level::new(key, value)).ok()?;
         let place = rules.rules().len();
         let rule = called(&place.to_string(), limited(1, Unit::Minute));
-        rules.set_rule(node, rule);
+        rules.set_rules(node, [rule]);
         Some((node, place))
     };
     let mut kept = Vec::new();
@@ -102,6 +103,7 @@ fn configured(nodes: &[Node]) -> (RuleSet, Vec<Kept<'_>>) {
             .collect();
         kept.push((key.as_str(), value.as_str(), place, children));
     }
+    rules.compile(&mut Automata::default()).unwrap();
     (rules, kept)
 }
 

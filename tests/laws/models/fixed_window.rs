@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Hits, Outcome};
+use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
 
-use super::{Model, Terms, told};
+use super::{Model, Terms, in_the_present, instant, owed, told};
 
 #[derive(Default)]
 pub(super) struct FixedWindow {
@@ -16,35 +16,61 @@ pub(super) struct FixedWindow {
 }
 
 impl Model for FixedWindow {
-    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome {
-        let number_of = |time: i128| time.div_euclid(terms.window_us);
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             // Law 2: the count comes along, the window does not.
-            let count = self.counts.remove(&number_of(self.newest)).unwrap_or(0);
-            self.counts = HashMap::from([(number_of(asked_at), count)]);
+            let count = self
+                .counts
+                .remove(&terms.number_of(self.newest))
+                .unwrap_or(0);
+            self.counts = HashMap::from([(terms.number_of(asked_at), count)]);
             self.newest = asked_at;
         }
         // Law 1.
         let now = asked_at.max(self.newest);
         self.newest = now;
 
-        let count = self.counts.entry(number_of(now)).or_default();
-        let before = *count;
+        let hits = in_the_present(ask, now).hits;
+        let before = *self.counts.entry(terms.number_of(now)).or_default();
+        let mut add = |time: i128, hits: i128| {
+            let count = self.counts.entry(terms.number_of(time)).or_default();
+            *count = (*count + hits).clamp(0, REGISTER_MAX.into());
+        };
         let allowed = match hits {
-            Hits::Take(hits) => {
-                *count = (before + i128::from(hits)).min(i128::from(REGISTER_MAX));
-                *count <= terms.requests
+            Hits::Take(taken) => {
+                let taken = i128::from(taken);
+                let allowed = before + taken <= terms.requests;
+                add(
+                    now,
+                    match terms.count_refused {
+                        _ if allowed => taken,
+                        None | Some(CountRefused::Blocking) => taken,
+                        Some(CountRefused::None | CountRefused::All) => owed(terms, before, taken),
+                    },
+                );
+                allowed
             }
-            Hits::Refund(hits) => {
-                *count = (before - i128::from(hits)).max(0);
+            Hits::Refund(refunded) => {
+                add(now, -i128::from(refunded));
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                // Into a window that has turned, where it makes no difference.
+                add(taken_at.as_us().into(), -i128::from(hits));
                 true
             }
         };
-        let edge = (number_of(now) + 1) * terms.window_us;
+        let after = self.counts[&terms.number_of(now)];
+        let mut edge = terms.edge(terms.number_of(now) + 1);
+        if terms.edges.is_some() {
+            // A calendar ends with time, but nothing is as good as new before the next microsecond.
+            edge = edge.min(Timestamp::MAX_US.into()).max(now + 1);
+        }
         Outcome {
+            at: instant(now),
             allowed,
             used_before: told(before),
-            remaining: told((terms.requests - *count).max(0)),
+            remaining: told((terms.requests - after).max(0)),
             reset_us: told(edge - asked_at),
             retry_us: match hits {
                 _ if allowed => Some(0),

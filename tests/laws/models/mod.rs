@@ -4,22 +4,28 @@
 //! solved for: windows are a map or a list, a level is a fraction, and "when would it pass?" is answered by trying
 //! instants until the first that does. Numbers are `i128`, which holds every product, and times before 1970.
 //!
-//! The two clock laws (see `src/limiter/algorithm/mod.rs`) are told by each model in its own terms.
+//! The two clock laws (see `src/limiter/algorithm/mod.rs`), debt, and what it means to undo a take are told by each
+//! model in its own terms. Only what is remembered one by one cannot have happened before 1970.
 //!
 //! What they deliberately do not do: forget anything, run fast, know `State`.
 
+mod concurrency;
 mod fixed_window;
+mod leaky_bucket;
+mod sliding_log;
 mod sliding_window;
+mod sliding_window_segments;
 mod token_bucket;
+mod token_bucket_interval;
 
-use tollgate::limiter::{Hits, Outcome};
+use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
 
 use crate::histories::Terms;
 
 /// A bucket that remembers everything.
 pub(crate) trait Model {
     /// One question, at `asked_at` by the caller's clock, in microseconds.
-    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome;
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome;
 }
 
 /// A bucket never used, of the algorithm of that name.
@@ -27,8 +33,36 @@ pub(crate) fn model_of(algorithm: &str) -> Box<dyn Model> {
     match algorithm {
         "fixed_window" => Box::new(fixed_window::FixedWindow::default()),
         "sliding_window" => Box::new(sliding_window::SlidingWindow::default()),
+        "sliding_window_segments" => {
+            Box::new(sliding_window_segments::SlidingWindowSegments::default())
+        }
+        "sliding_log" => Box::new(sliding_log::SlidingLog::default()),
         "token_bucket" => Box::new(token_bucket::TokenBucket::default()),
+        "token_bucket_interval" => Box::new(token_bucket_interval::TokenBucketInterval::default()),
+        "leaky_bucket" => Box::new(leaky_bucket::LeakyBucket::default()),
+        "concurrency" => Box::new(concurrency::Concurrency::default()),
         other => panic!("{other} has no model: write one, the naive way"),
+    }
+}
+
+/// What is asked in the bucket's present. What is said to have been taken later than that was taken before the clock
+/// was brought back, and cannot be undone any more: then nothing is given back.
+fn in_the_present(ask: Ask, now: i128) -> Ask {
+    match ask.hits {
+        Hits::GiveBack { taken_at, .. } if i128::from(taken_at.as_us()) > now => {
+            Hits::Refund(0).into()
+        }
+        _ => ask,
+    }
+}
+
+/// How many of refused `hits` stay where `used` are used already: no more than make two bursts.
+fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
+    match terms.count_refused {
+        None | Some(CountRefused::None) => 0,
+        Some(CountRefused::Blocking | CountRefused::All) => {
+            hits.min((2 * terms.burst - used).max(0))
+        }
     }
 }
 
@@ -52,7 +86,21 @@ fn told(number: i128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
+/// An instant as it is told.
+fn instant(time: i128) -> Timestamp {
+    Timestamp::from_us(told(time))
+}
+
 /// `dividend` over `divisor`, a begun one counted whole.
 fn rounded_up(dividend: i128, divisor: i128) -> i128 {
     (dividend + divisor - 1).div_euclid(divisor)
+}
+
+/// By Euclid's own words: take the smaller from the greater until they agree.
+fn greatest_divisor(a: i128, b: i128) -> i128 {
+    if a == 0 {
+        b
+    } else {
+        greatest_divisor(b.rem_euclid(a), a)
+    }
 }

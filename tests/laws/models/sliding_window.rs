@@ -1,27 +1,27 @@
-//! Sliding window, naively: a list of every hit admitted and when, counted anew at each question.
+//! Sliding window, naively: a list of every hit counted and when, added up anew at each question.
 //!
 //! How: what is used at an instant is told in 1/window of a hit, by walking the list. It only falls while nobody asks,
 //! so retry and reset are the first instants at which it has fallen far enough, found by looking.
 //!
 //! What it deliberately does not do: keep a count.
 
-use tollgate::limiter::{Hits, Outcome};
+use tollgate::limiter::{Ask, Hits, Outcome};
 
-use super::{Model, Terms, first_instant, rounded_up, told};
+use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_up, told};
 
 #[derive(Default)]
 pub(super) struct SlidingWindow {
     newest: i128,
     /// When, and how many, oldest first.
-    admitted: Vec<(i128, i128)>,
+    counted: Vec<(i128, i128)>,
 }
 
 // === impl SlidingWindow ===
 
 impl SlidingWindow {
-    /// What was admitted in the window of that number.
+    /// What was counted in the window of that number.
     fn count(&self, terms: &Terms, number: i128) -> i128 {
-        self.admitted
+        self.counted
             .iter()
             .filter(|(time, _)| time.div_euclid(terms.window_us) == number)
             .map(|(_, hits)| hits)
@@ -38,7 +38,7 @@ impl SlidingWindow {
     /// Law 2: this window's hits now happened at `present`, and the last one's a window before it.
     fn bring_back(&mut self, terms: &Terms, present: i128) {
         let number = self.newest.div_euclid(terms.window_us);
-        for (time, hits) in &mut self.admitted {
+        for (time, hits) in &mut self.counted {
             let ago = number - time.div_euclid(terms.window_us);
             *time = present - ago * terms.window_us;
             if ago > 1 {
@@ -48,23 +48,27 @@ impl SlidingWindow {
         self.newest = present;
     }
 
-    fn give_back(&mut self, mut refunded: i128) {
-        for (_, hits) in self.admitted.iter_mut().rev() {
-            let back = refunded.min(*hits);
-            *hits -= back;
-            refunded -= back;
+    /// Gives back, newest first, what was taken in any of the windows meant.
+    fn give_back(&mut self, terms: &Terms, mut hits: i128, meant: impl Fn(i128) -> bool) {
+        for (time, counted) in self.counted.iter_mut().rev() {
+            if meant(time.div_euclid(terms.window_us)) {
+                let back = hits.min(*counted);
+                *counted -= back;
+                hits -= back;
+            }
         }
     }
 }
 
 impl Model for SlidingWindow {
-    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             self.bring_back(terms, asked_at);
         }
         let now = asked_at.max(self.newest);
         self.newest = now;
 
+        let hits = in_the_present(ask, now).hits;
         let most = terms.requests * terms.window_us;
         let before = self.used(terms, now);
         let fits = |model: &Self, time: i128, hits: u64| {
@@ -73,13 +77,21 @@ impl Model for SlidingWindow {
         let allowed = match hits {
             Hits::Take(taken) => {
                 let allowed = fits(self, now, taken);
-                if allowed {
-                    self.admitted.push((now, i128::from(taken)));
-                }
+                let counted = if allowed {
+                    taken.into()
+                } else {
+                    owed(terms, rounded_up(before, terms.window_us), taken.into())
+                };
+                self.counted.push((now, counted));
                 allowed
             }
             Hits::Refund(refunded) => {
-                self.give_back(i128::from(refunded));
+                self.give_back(terms, refunded.into(), |_| true);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let number = i128::from(taken_at.as_us()).div_euclid(terms.window_us);
+                self.give_back(terms, hits.into(), |other| other == number);
                 true
             }
         };
@@ -88,6 +100,7 @@ impl Model for SlidingWindow {
         let gone = now + 2 * terms.window_us;
         let from_asked = |instant: i128| told(instant - asked_at);
         Outcome {
+            at: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),
             remaining: told((most - after).max(0).div_euclid(terms.window_us)),

@@ -6,9 +6,11 @@
 //!
 //! What it deliberately does not do: reduce the fraction, or solve for an instant.
 
-use tollgate::limiter::{Hits, Outcome};
+use tollgate::limiter::{Ask, Hits, Outcome};
 
-use super::{Model, Terms, first_instant, rounded_up, told};
+use super::{
+    Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
+};
 
 #[derive(Default)]
 pub(super) struct TokenBucket {
@@ -26,7 +28,7 @@ impl TokenBucket {
 }
 
 impl Model for TokenBucket {
-    fn ask(&mut self, terms: &Terms, hits: Hits, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             self.newest = asked_at; // law 2: what is missing stays missing
         }
@@ -38,6 +40,7 @@ impl Model for TokenBucket {
         self.missing = self.missing_after(terms, now - self.newest);
         self.newest = now;
 
+        let hits = in_the_present(ask, now).hits;
         let full = terms.burst * terms.window_us;
         let before = self.missing;
         let mut asked = 0;
@@ -45,13 +48,23 @@ impl Model for TokenBucket {
             Hits::Take(taken) => {
                 asked = i128::from(taken) * terms.window_us;
                 let allowed = before + asked <= full;
-                if allowed {
-                    self.missing += asked;
-                }
+                self.missing += if allowed {
+                    asked
+                } else {
+                    let used = rounded_up(before, terms.window_us);
+                    owed(terms, used, taken.into()) * terms.window_us
+                };
                 allowed
             }
             Hits::Refund(refunded) => {
                 self.missing = (before - i128::from(refunded) * terms.window_us).max(0);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                // What has come since, it would have missed: a bucket holds no more than it holds.
+                let come = terms.requests * (now - i128::from(taken_at.as_us()));
+                let still = (i128::from(hits) * terms.window_us - come).max(0);
+                self.missing = (before - still).max(0);
                 true
             }
         };
@@ -67,6 +80,7 @@ impl Model for TokenBucket {
             })
         };
         Outcome {
+            at: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),
             remaining: told((full - self.missing).max(0).div_euclid(terms.window_us)),
@@ -83,14 +97,5 @@ impl Model for TokenBucket {
                 None
             },
         }
-    }
-}
-
-/// By Euclid's own words: take the smaller from the greater until they agree.
-fn greatest_divisor(a: i128, b: i128) -> i128 {
-    if a == 0 {
-        b
-    } else {
-        greatest_divisor(b.rem_euclid(a), a)
     }
 }

@@ -5,12 +5,16 @@
 //!
 //! What it deliberately does not do: get an algorithm wrong.
 
-use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
 
 use crate::properties::{Candidate, Property, StepFn};
 
 fn must_be_found(step: StepFn, by: &[Property]) {
-    for algorithm in ALGORITHMS {
+    must_be_found_in(ALGORITHMS, step, by);
+}
+
+fn must_be_found_in(algorithms: &[&'static dyn Algorithm], step: StepFn, by: &[Property]) {
+    for algorithm in algorithms {
         let candidate = Candidate {
             algorithm: *algorithm,
             step,
@@ -25,14 +29,15 @@ fn looking_costs_a_hit() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
-        let hits = match hits {
+        let hits = match ask.hits {
             Hits::Take(hits) => Hits::Take(hits.max(1)),
-            refund @ Hits::Refund(_) => refund,
+            back => back,
         };
-        state.step(algorithm, limit, hits, now)
+        let ask = Ask { hits, ..ask };
+        state.step(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Laws]);
 }
@@ -43,15 +48,17 @@ fn keeps_the_low_32_bits_of_the_hits() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
         let low = |hits: u64| hits & u64::from(u32::MAX);
-        let hits = match hits {
+        let hits = match ask.hits {
             Hits::Take(hits) => Hits::Take(low(hits)),
             Hits::Refund(hits) => Hits::Refund(low(hits)),
+            given_back @ Hits::GiveBack { .. } => given_back,
         };
-        state.step(algorithm, limit, hits, now)
+        let ask = Ask { hits, ..ask };
+        state.step(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Promise]);
 }
@@ -62,13 +69,13 @@ fn forgets_the_bucket_when_the_clock_steps_back() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
         if now < state.seen {
             *state = State::default();
         }
-        state.step(algorithm, limit, hits, now)
+        state.step(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Promise]);
 }
@@ -79,10 +86,10 @@ fn takes_an_older_time_as_it_is() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
-        let outcome = algorithm.decide(limit, state, hits, now);
+        let outcome = algorithm.decide(limit, state, ask, now);
         state.seen = now;
         outcome
     }
@@ -95,12 +102,12 @@ fn waits_for_the_clock_to_return() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         asked_at: Timestamp,
     ) -> Outcome {
         let behind_us = state.seen.since_us(asked_at);
         let later = |us: u64| us.saturating_add(us.min(1) * behind_us);
-        let outcome = state.step(algorithm, limit, hits, asked_at.max(state.seen));
+        let outcome = state.step(algorithm, limit, ask, asked_at.max(state.seen));
         Outcome {
             reset_us: later(outcome.reset_us),
             retry_us: outcome.retry_us.map(later),
@@ -116,13 +123,13 @@ fn brings_back_at_exactly_one_window() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
         if state.seen.since_us(now) == limit.window().as_us() {
             state.seen = now;
         }
-        state.step(algorithm, limit, hits, now)
+        state.step(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement]);
 }
@@ -133,12 +140,75 @@ fn counts_from_the_buckets_time() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        hits: Hits,
+        ask: Ask,
         now: Timestamp,
     ) -> Outcome {
         let is_back = state.seen.since_us(now) > limit.window().as_us();
         let now = if is_back { now } else { now.max(state.seen) };
-        state.step(algorithm, limit, hits, now)
+        state.step(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Laws]);
+}
+
+#[test]
+fn leaves_what_is_remembered_in_the_future() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        ask: Ask,
+        now: Timestamp,
+    ) -> Outcome {
+        if state.seen.since_us(now) > limit.window().as_us() {
+            state.seen = now;
+        }
+        state.step(algorithm, limit, ask, now)
+    }
+    let with_marks: Vec<_> = ALGORITHMS
+        .iter()
+        .copied()
+        .filter(|algorithm| algorithm.has_marks())
+        .collect();
+    assert_eq!(with_marks.len(), 3);
+    let by = [Property::Agreement, Property::Laws];
+    must_be_found_in(&with_marks, step, &by);
+}
+
+#[test]
+fn undoes_what_was_taken_in_a_lost_future() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        ask: Ask,
+        now: Timestamp,
+    ) -> Outcome {
+        let is_back = state.seen.since_us(now) > limit.window().as_us();
+        let bucket_now = if is_back { now } else { now.max(state.seen) };
+        let lost = matches!(ask.hits, Hits::GiveBack { taken_at, .. } if taken_at > bucket_now);
+        let hits = match ask.hits {
+            Hits::GiveBack { hits, .. } if lost => Hits::Refund(hits),
+            hits => hits,
+        };
+        state.step(algorithm, limit, Ask { hits, ..ask }, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Undoing]);
+}
+
+#[test]
+fn does_not_undo() {
+    fn step(
+        state: &mut State,
+        algorithm: &dyn Algorithm,
+        limit: &Limit,
+        ask: Ask,
+        now: Timestamp,
+    ) -> Outcome {
+        let hits = match ask.hits {
+            Hits::GiveBack { .. } => Hits::Refund(0),
+            hits => hits,
+        };
+        state.step(algorithm, limit, Ask { hits, ..ask }, now)
+    }
+    must_be_found(step, &[Property::Agreement, Property::Undoing]);
 }

@@ -3,33 +3,33 @@
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
 use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
 
-use super::Planted;
+use super::{Planted, undoing_as_refund};
 
 fn refuses_at_exactly_the_limit(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
-    let mut said = FixedWindow.decide(limit, state, hits, now);
-    if hits.taken() > 0 && state.registers[0] == limit.requests() {
+    let mut said = FixedWindow.decide(limit, state, ask, now);
+    if ask.hits.taken() > 0 && state.registers[0] == limit.requests() {
         said.allowed = false;
         said.retry_us = Some(said.reset_us);
     }
     said
 }
 
-fn never_starts_again(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
+fn never_starts_again(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
     state.seen = now;
-    FixedWindow.decide(limit, state, hits, now)
+    FixedWindow.decide(limit, state, ask, now)
 }
 
 fn windows_begin_at_the_first_hit(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
     let [count, begun_us] = state.registers;
@@ -38,7 +38,7 @@ fn windows_begin_at_the_first_hit(
     let begun_us = if same_window { begun_us } else { now.as_us() };
     state.seen = now;
     state.registers = [if same_window { count } else { 0 }, 0];
-    let said = FixedWindow.decide(limit, state, hits, now);
+    let said = FixedWindow.decide(limit, state, ask, now);
     state.registers[1] = begun_us;
     let reset_us = begun_us + window_us - now.as_us();
     Outcome {
@@ -51,10 +51,10 @@ fn windows_begin_at_the_first_hit(
 fn lets_straddling_hits_pass(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
-    let mut said = FixedWindow.decide(limit, state, hits, now);
+    let mut said = FixedWindow.decide(limit, state, ask, now);
     if !said.allowed && said.used_before < limit.requests() {
         said.allowed = true;
         said.retry_us = Some(0);
@@ -62,8 +62,8 @@ fn lets_straddling_hits_pass(
     said
 }
 
-fn clips_straddling_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
+fn clips_straddling_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
     if !said.allowed && said.used_before < limit.requests() {
         state.registers[0] = limit.requests();
     }
@@ -73,19 +73,21 @@ fn clips_straddling_hits(limit: &Limit, state: &mut State, hits: Hits, now: Time
 fn does_not_count_refused_hits(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
+    let said = FixedWindow.decide(limit, state, ask, now);
     if !said.allowed {
         state.registers[0] = said.used_before;
     }
     said
 }
 
-fn count_wraps(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
-    let Hits::Take(hits) = hits else { return said };
+fn count_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
+    let Hits::Take(hits) = ask.hits else {
+        return said;
+    };
     let after = said.used_before.wrapping_add(hits);
     if after > limit.requests() {
         return said;
@@ -99,39 +101,93 @@ fn count_wraps(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> 
     }
 }
 
-fn refund_wraps(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
-    if let Hits::Refund(hits) = hits {
+fn refund_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
+    if let Hits::Refund(hits) = ask.hits {
         state.registers[0] = said.used_before.wrapping_sub(hits);
     }
     said
 }
 
-fn reset_is_early(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
+fn reset_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         reset_us: said.reset_us - 1,
         ..said
     }
 }
 
-fn reset_is_late(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
+fn reset_is_late(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         reset_us: said.reset_us + 1,
         ..said
     }
 }
 
-fn hopeless_hits_may_retry(
-    limit: &Limit,
-    state: &mut State,
-    hits: Hits,
-    now: Timestamp,
-) -> Outcome {
-    let said = FixedWindow.decide(limit, state, hits, now);
+fn hopeless_hits_may_retry(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         retry_us: said.retry_us.or(Some(said.reset_us)),
+        ..said
+    }
+}
+
+fn undoes_into_a_turned_window(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    FixedWindow.decide(limit, state, undoing_as_refund(ask), now)
+}
+
+fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let limit = match limit.count_refused() {
+        Some(CountRefused::All) => &limit.with_count_refused(CountRefused::Blocking),
+        _ => limit,
+    };
+    FixedWindow.decide(limit, state, ask, now)
+}
+
+fn refused_hits_are_in_debt_by_default(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let limit = match limit.count_refused() {
+        None => &limit.with_count_refused(CountRefused::All),
+        _ => limit,
+    };
+    FixedWindow.decide(limit, state, ask, now)
+}
+
+fn knows_no_calendar(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let plain = Limit::per(
+        limit.requests_per_unit(),
+        limit.unit().unwrap(),
+        limit.unit_multiplier(),
+    );
+    let limit = match limit.count_refused() {
+        Some(count_refused) => plain.with_count_refused(count_refused),
+        None => plain,
+    };
+    FixedWindow.decide(&limit, state, ask, now)
+}
+
+fn all_windows_are_as_long_as_the_longest(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let said = FixedWindow.decide(limit, state, ask, now);
+    let start = limit.window_at(now).start;
+    let reset_us = limit.window().as_us() - now.since_us(start);
+    Outcome {
+        reset_us,
+        retry_us: said.retry_us.map(|us| us.min(1) * reset_us),
         ..said
     }
 }
@@ -152,5 +208,10 @@ mod found {
         reset_is_early by Agreement Laws;
         reset_is_late by Agreement Laws;
         hopeless_hits_may_retry by Agreement Laws;
+        undoes_into_a_turned_window by Agreement Undoing;
+        debt_has_no_bound by Agreement Laws;
+        refused_hits_are_in_debt_by_default by Agreement Laws;
+        knows_no_calendar by Agreement Promise;
+        all_windows_are_as_long_as_the_longest by Agreement Laws;
     }
 }

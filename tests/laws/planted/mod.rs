@@ -2,8 +2,8 @@
 //!
 //! Why: a green property test says that no failing history was found, not that one would have been. How: each bug is
 //! an algorithm, or a clock law, got wrong in one way that somebody might; it stands where the real one does and the
-//! named properties are run on the same histories at every run. "laws" and "promise" next to "agreement" show that
-//! the bug would be found without a model, too.
+//! named properties are run on the same histories at every run. What stands next to "agreement" would find the bug
+//! without a model, too.
 //!
 //! | bug | found by |
 //! | --- | --- |
@@ -18,6 +18,11 @@
 //! | refund wraps below zero | agreement, laws |
 //! | reset a microsecond early; a microsecond late | agreement, laws |
 //! | gives hopeless hits a retry time | agreement, laws |
+//! | undoes a take of a window that has turned | agreement, undoing |
+//! | `count_refused: all` without a bound on the debt | agreement, laws |
+//! | bounds the debt where nobody asked for it | agreement, laws |
+//! | counts windows from 1970 whatever its calendar | agreement, promise |
+//! | takes every window of a calendar to be as long as the longest | agreement, laws |
 //! | **sliding window** | |
 //! | weighs by what has gone instead of what is left | agreement, promise |
 //! | rounds the weight down to whole hits | agreement, promise |
@@ -27,6 +32,28 @@
 //! | gives back to the previous window first | agreement |
 //! | reset at the next edge, whatever is in the present window | agreement, laws |
 //! | retry a microsecond early | agreement, laws |
+//! | undoes in the present window what was taken before it | agreement, undoing |
+//! | debt without a bound | agreement, laws |
+//! | **sliding window in segments** | |
+//! | segments as long as the window over n, rounded down | agreement, laws |
+//! | segments begin half-way between their edges | agreement, promise |
+//! | the oldest segment leaves one too late | agreement |
+//! | the oldest segment leaves one too early | agreement, promise |
+//! | the oldest segment leaves by and by (interpolated) | agreement, promise |
+//! | only the present segment counts | agreement, promise |
+//! | slides smoothly | agreement, laws |
+//! | undoes what was to leave first | agreement, undoing |
+//! | waits for each hit to be a window old, with a mark each | agreement, laws |
+//! | **sliding log** | |
+//! | a hit still counts at exactly t + window | agreement, laws |
+//! | forgets a hit a microsecond early | agreement, promise |
+//! | refunds the newest first | agreement |
+//! | counts time in whole milliseconds | agreement, promise |
+//! | counts what it refused | agreement, laws |
+//! | undoes the oldest hits, not those taken | agreement, undoing, promise |
+//! | never throws away what has run out | laws |
+//! | retry when the oldest hit leaves, however many are needed | agreement, laws |
+//! | reset when the oldest hit leaves | agreement, laws |
 //! | **token bucket** | |
 //! | refills whole hits only and forgets the rest (drift) | agreement, laws |
 //! | rounds a part of a hit away in the caller's favour (drift) | agreement, laws, promise |
@@ -36,6 +63,36 @@
 //! | retry a microsecond early | agreement, laws |
 //! | reset a microsecond late | agreement, laws |
 //! | is forgotten after a window, though the burst takes longer to fill | laws |
+//! | undoes what has come back already | agreement, undoing |
+//! | debt without a bound | agreement, laws |
+//! | debt of nothing: refused hits empty the bucket and no more | agreement, laws |
+//! | takes `count_refused: blocking` for `none` | agreement, laws |
+//! | **token bucket refilled in steps** | |
+//! | counts windows gone since it was seen, not edges crossed | agreement, laws |
+//! | fills between the edges | agreement, promise |
+//! | counts edges from the first hit, not from 1970 | agreement, promise |
+//! | is full at every edge, however much was missing | agreement, laws, promise |
+//! | one edge fills, however many were crossed | agreement, laws |
+//! | retry at the next edge, however many are needed | agreement, laws |
+//! | undoes what has come back already | agreement, undoing |
+//! | **leaky bucket** | |
+//! | holds N unless told otherwise | agreement, promise |
+//! | leaks whole hits only and forgets the rest | agreement, laws |
+//! | leaks at the edges of windows | agreement, promise |
+//! | undoes what has leaked already | agreement, undoing |
+//! | **concurrency** | |
+//! | a refund frees the oldest slot, whosever it is | agreement, promise |
+//! | a second refund of an id, or one of what was refused, frees another's slot | agreement, promise |
+//! | a refund without an id frees a slot that has one | agreement, promise |
+//! | a refund with an id frees only slots without | agreement |
+//! | an id that is sent twice holds one slot | agreement |
+//! | a look renews everybody's slots | agreement, laws |
+//! | a look renews nobody's | agreement, laws, promise |
+//! | a take renews what its id holds already | agreement, laws |
+//! | a slot still counts at exactly t + its time | agreement, laws |
+//! | slots never run out | agreement, laws |
+//! | undoes the oldest take of an id, not the one meant | agreement, undoing, promise |
+//! | refused hits take a slot | agreement, laws |
 //! | **any algorithm** | |
 //! | looking costs a hit | agreement, laws |
 //! | keeps the low 32 bits of the hits | agreement, promise |
@@ -44,16 +101,26 @@
 //! | waits for the clock to return from a jump (law 2 missing) | agreement |
 //! | brings back at exactly one window ahead, not only beyond | agreement |
 //! | counts retry and reset from the bucket's time, not the caller's | agreement, laws |
+//! | leaves marks in a future that did not come (law 2 forgets them) | agreement, laws |
+//! | undoes a take of a future that did not come | agreement, undoing |
+//! | does not undo at all | agreement, undoing |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs that change no answer.
 
 mod clock;
+mod concurrency;
 mod fixed_window;
+mod leaky_bucket;
+mod sliding_log;
 mod sliding_window;
+mod sliding_window_segments;
 mod token_bucket;
+mod token_bucket_interval;
 
 use proptest::test_runner::TestError;
-use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{
+    ALGORITHMS, Algorithm, Ask, Choice, CountRefused, Hits, Limit, Outcome, State, Timestamp,
+};
 
 use crate::properties::{BROKEN, Candidate, Property, repeatable};
 
@@ -61,8 +128,42 @@ use crate::properties::{BROKEN, Candidate, Property, repeatable};
 struct Planted {
     /// Where everything but the bug comes from.
     base: &'static dyn Algorithm,
-    decide: fn(&Limit, &mut State, Hits, Timestamp) -> Outcome,
+    decide: fn(&Limit, &mut State, Ask, Timestamp) -> Outcome,
     life_us: Option<fn(&Limit) -> u64>,
+    usual_burst: Option<fn(u32) -> u32>,
+}
+
+/// Decides at another time than the bucket's, and tells it by the bucket's.
+fn decide_at(
+    then: Timestamp,
+    algorithm: &dyn Algorithm,
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let said = algorithm.decide(limit, state, ask, then);
+    let later = |us: u64| us.saturating_sub(now.since_us(then));
+    Outcome {
+        at: now,
+        reset_us: later(said.reset_us),
+        retry_us: said.retry_us.map(later),
+        ..said
+    }
+}
+
+/// The same question, but that an undoing is taken for a refund.
+fn undoing_as_refund(ask: Ask) -> Ask {
+    let hits = match ask.hits {
+        Hits::GiveBack { hits, .. } => Hits::Refund(hits),
+        hits => hits,
+    };
+    Ask { hits, ..ask }
+}
+
+/// Whether refused hits count.
+fn counts_refused(limit: &Limit) -> bool {
+    !matches!(limit.count_refused(), None | Some(CountRefused::None))
 }
 
 // === impl Planted ===
@@ -76,12 +177,35 @@ impl Algorithm for Planted {
         self.base.promise()
     }
 
-    fn has_burst(&self) -> bool {
-        self.base.has_burst()
+    fn choices(&self) -> &'static [Choice] {
+        self.base.choices()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-        (self.decide)(limit, state, hits, now)
+    fn requests_max(&self) -> u32 {
+        self.base.requests_max()
+    }
+
+    fn has_marks(&self) -> bool {
+        self.base.has_marks()
+    }
+
+    fn window_max_us(&self) -> u64 {
+        self.base.window_max_us()
+    }
+
+    fn usual_burst(&self, requests_per_unit: u32) -> u32 {
+        self.usual_burst.map_or_else(
+            || self.base.usual_burst(requests_per_unit),
+            |usual_burst| usual_burst(requests_per_unit),
+        )
+    }
+
+    fn usual_count_refused(&self) -> CountRefused {
+        self.base.usual_count_refused()
+    }
+
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+        (self.decide)(limit, state, ask, now)
     }
 
     fn life_us(&self, limit: &Limit) -> u64 {
@@ -110,6 +234,7 @@ macro_rules! planted_in {
                 base: &$base,
                 decide: super::$bug,
                 life_us: None,
+                usual_burst: None,
             };
             crate::planted::must_be_found(
                 &crate::properties::Candidate::honest(&PLANTED),

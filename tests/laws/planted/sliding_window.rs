@@ -3,24 +3,24 @@
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
 use tollgate::limiter::algorithm::{REGISTER_MAX, SlidingWindow};
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
 
-use super::Planted;
+use super::{Planted, counts_refused, undoing_as_refund};
 
 /// Hits as the real one has them, but for how the previous window's count is weighed, in 1/window of a hit.
 fn admit_by_weight(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
     weight: fn(previous: u128, left_us: u128, window_us: u128) -> u128,
 ) -> Outcome {
-    let Hits::Take(taken) = hits else {
-        return SlidingWindow.decide(limit, state, hits, now);
+    let Hits::Take(taken) = ask.hits else {
+        return SlidingWindow.decide(limit, state, ask, now);
     };
-    let before = SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    let before = SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
     state.seen = now;
-    let refused = SlidingWindow.decide(limit, &mut state.clone(), hits, now);
+    let refused = SlidingWindow.decide(limit, &mut state.clone(), ask, now);
 
     let window_us = u128::from(limit.window().as_us());
     let left_us = window_us - u128::from(limit.window().elapsed_us(now));
@@ -30,7 +30,7 @@ fn admit_by_weight(
     if allowed {
         state.registers[0] += taken;
     }
-    let after = SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    let after = SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
     Outcome {
         allowed,
         used_before: before.used_before,
@@ -39,19 +39,14 @@ fn admit_by_weight(
     }
 }
 
-fn weighs_by_what_has_gone(
-    limit: &Limit,
-    state: &mut State,
-    hits: Hits,
-    now: Timestamp,
-) -> Outcome {
-    admit_by_weight(limit, state, hits, now, |previous, left_us, window_us| {
+fn weighs_by_what_has_gone(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    admit_by_weight(limit, state, ask, now, |previous, left_us, window_us| {
         previous * (window_us - left_us)
     })
 }
 
-fn rounds_the_weight_down(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    admit_by_weight(limit, state, hits, now, |previous, left_us, window_us| {
+fn rounds_the_weight_down(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    admit_by_weight(limit, state, ask, now, |previous, left_us, window_us| {
         previous * left_us / window_us * window_us
     })
 }
@@ -59,32 +54,27 @@ fn rounds_the_weight_down(limit: &Limit, state: &mut State, hits: Hits, now: Tim
 fn forgets_the_previous_window(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
     if state.seen < limit.window().start_of(now) {
         state.registers = [0, 0];
     }
-    SlidingWindow.decide(limit, state, hits, now)
+    SlidingWindow.decide(limit, state, ask, now)
 }
 
-fn keeps_a_window_too_long(
-    limit: &Limit,
-    state: &mut State,
-    hits: Hits,
-    now: Timestamp,
-) -> Outcome {
+fn keeps_a_window_too_long(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
     let start = limit.window().start_of(now);
     if state.seen < start {
         state.seen = start.minus_us(1);
     }
-    SlidingWindow.decide(limit, state, hits, now)
+    SlidingWindow.decide(limit, state, ask, now)
 }
 
-fn counts_refused_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, hits, now);
+fn counts_refused_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, ask, now);
     if !said.allowed {
-        let count = state.registers[0].saturating_add(hits.taken());
+        let count = state.registers[0].saturating_add(ask.hits.taken());
         state.registers[0] = count.min(REGISTER_MAX);
     }
     said
@@ -93,21 +83,21 @@ fn counts_refused_hits(limit: &Limit, state: &mut State, hits: Hits, now: Timest
 fn gives_back_to_the_previous_window_first(
     limit: &Limit,
     state: &mut State,
-    hits: Hits,
+    ask: Ask,
     now: Timestamp,
 ) -> Outcome {
-    let Hits::Refund(refunded) = hits else {
-        return SlidingWindow.decide(limit, state, hits, now);
+    let Hits::Refund(refunded) = ask.hits else {
+        return SlidingWindow.decide(limit, state, ask, now);
     };
-    SlidingWindow.decide(limit, state, Hits::LOOK, now);
+    SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
     let from_present = refunded.saturating_sub(state.registers[1]);
     state.registers[1] = state.registers[1].saturating_sub(refunded);
     state.seen = now;
-    SlidingWindow.decide(limit, state, Hits::Refund(from_present), now)
+    SlidingWindow.decide(limit, state, Hits::Refund(from_present).into(), now)
 }
 
-fn reset_is_the_next_edge(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, hits, now);
+fn reset_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, ask, now);
     let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
     Outcome {
         reset_us: said.reset_us.min(to_edge_us),
@@ -115,11 +105,33 @@ fn reset_is_the_next_edge(limit: &Limit, state: &mut State, hits: Hits, now: Tim
     }
 }
 
-fn retry_is_early(limit: &Limit, state: &mut State, hits: Hits, now: Timestamp) -> Outcome {
-    let said = SlidingWindow.decide(limit, state, hits, now);
+fn retry_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = SlidingWindow.decide(limit, state, ask, now);
     Outcome {
         retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
         ..said
+    }
+}
+
+fn undoes_in_the_present_window(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    SlidingWindow.decide(limit, state, undoing_as_refund(ask), now)
+}
+
+fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    if counts_refused(limit) {
+        counts_refused_hits(
+            &limit.with_count_refused(CountRefused::None),
+            state,
+            ask,
+            now,
+        )
+    } else {
+        SlidingWindow.decide(limit, state, ask, now)
     }
 }
 
@@ -136,5 +148,7 @@ mod found {
         gives_back_to_the_previous_window_first by Agreement;
         reset_is_the_next_edge by Agreement Laws;
         retry_is_early by Agreement Laws;
+        undoes_in_the_present_window by Agreement Undoing;
+        debt_has_no_bound by Agreement Laws;
     }
 }

@@ -10,16 +10,16 @@ use tollgate::limiter::State;
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     let mut model = model_of(candidate.algorithm.name());
     let mut state = State::default();
-    let mut walk = Walk::new(history, candidate.algorithm.has_burst());
+    let mut walk = Walk::new(history, candidate.algorithm);
     for (number, step) in history.steps.iter().enumerate() {
         let question = walk.question(step);
         let said = candidate.step(&mut state, &question);
         let asked_at = question.now.as_us().into();
-        let expected = model.ask(&question.terms, question.hits, asked_at);
+        let expected = model.ask(&question.terms, question.ask, asked_at);
         ensure(said == expected, || {
             format!("step {number}, {question:?}: said {said:?}, expected {expected:?}")
         })?;
-        walk.answered(&said);
+        walk.answered(&question, &said);
     }
     Ok(())
 }

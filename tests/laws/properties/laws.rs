@@ -1,15 +1,17 @@
 //! The laws: what the answers mean, whatever the algorithm.
 //!
 //! How: after each step the bucket is copied and the copies are asked what a caller might ask next. A copy costs
-//! three words, so every law is tried at every step.
+//! a few words, so every law is tried at every step.
 //!
 //! What it deliberately does not do: know how much should be left, or when. That is the model's.
 
+use std::num::NonZeroU16;
+
 use proptest::test_runner::TestCaseError;
 use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{Ask, CountRefused, Hits, Holder, Limit, Outcome, State, Timestamp};
 
-use super::{Candidate, Verdict, ensure};
+use super::{Candidate, Verdict, ensure, reachable};
 use crate::histories::{History, Question, Size, Walk};
 
 /// A bucket that was just asked, and what it said.
@@ -22,30 +24,31 @@ struct Asked<'a> {
 }
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
-    let has_burst = candidate.algorithm.has_burst();
-    let mut walk = Walk::new(history, has_burst);
+    let mut walk = Walk::new(history, candidate.algorithm);
     let mut state = State::default();
     let mut looked_at = State::default();
-    let mut reloaded = false;
+    let mut past = Past::default();
     for (number, step) in history.steps.iter().enumerate() {
         let question = walk.question(step);
-        reloaded |= step.reload.is_some();
-        let before = state;
+        past.saw(&question, &state, step.reload.is_some());
+        let before = state.clone();
+        let said = candidate.step(&mut state, &question);
         let asked = Asked {
             candidate,
             question,
             before,
-            said: candidate.step(&mut state, &question),
-            after: state,
+            said,
+            after: state.clone(),
         };
         let judged = asked
-            .registers_fit()
+            .memory_is_bounded(&past)
             .and_then(|()| asked.allowed_means_now())
             .and_then(|()| asked.looking_changes_nothing(&mut looked_at))
-            .and_then(|()| asked.refusals_change_nothing())
+            .and_then(|()| asked.a_look_renews_its_own_slots())
+            .and_then(|()| asked.refusals_leave_what_is_said())
             .and_then(|()| asked.retry_is_the_first_instant())
             .and_then(|()| asked.reset_is_the_first_instant())
-            .and_then(|()| asked.unseen_for_its_life_is_new(reloaded))
+            .and_then(|()| asked.unseen_for_its_life_is_new(past.reloads > 0))
             .and_then(|()| asked.a_reload_keeps_what_was_used(history));
         let Asked { question, said, .. } = &asked;
         judged.map_err(|broken| {
@@ -53,21 +56,88 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
                 "{broken}; at step {number}, {question:?} said {said:?}"
             ))
         })?;
-        walk.answered(said);
+        walk.answered(question, said);
     }
     Ok(())
+}
+
+/// What a bucket has been through that its memory may show.
+#[derive(Default)]
+struct Past {
+    /// The largest limit so far.
+    requests: u64,
+    /// The most segments so far.
+    segments: u64,
+    /// Whether refused hits were ever counted.
+    counted_refused: bool,
+    reloads: u64,
+    /// How often the clock came back from far ahead.
+    returns: u64,
+}
+
+// === impl Past ===
+
+impl Past {
+    fn saw(&mut self, question: &Question, state: &State, reloaded: bool) {
+        let limit = &question.limit;
+        self.requests = self.requests.max(limit.requests());
+        let segments = limit.segments().map_or(0, |segments| segments.get().into());
+        self.segments = self.segments.max(segments);
+        self.counted_refused |= !matches!(limit.count_refused(), None | Some(CountRefused::None));
+        self.reloads += u64::from(reloaded);
+        let returned = state.seen.since_us(question.now) > limit.window().as_us();
+        self.returns += u64::from(returned);
+    }
+
+    /// How often segments came to begin elsewhere than those before.
+    fn eras(&self) -> u64 {
+        self.reloads + self.returns
+    }
 }
 
 // === impl Asked ===
 
 impl Asked<'_> {
-    /// A script keeps the same registers in doubles.
-    fn registers_fit(&self) -> Verdict {
-        let registers = self.after.registers;
+    /// A script keeps the same registers in doubles; what is remembered one by one is no more than it must be.
+    fn memory_is_bounded(&self, past: &Past) -> Verdict {
+        let State {
+            registers,
+            marks,
+            seen,
+        } = &self.after;
         ensure(
             registers.iter().all(|register| *register <= REGISTER_MAX),
             || format!("registers {registers:?}"),
-        )
+        )?;
+        let algorithm = self.candidate.algorithm;
+        let most = match algorithm.name() {
+            _ if !algorithm.has_marks() => 0,
+            "sliding_window_segments" => (past.segments + past.eras() + 1).min(2 * past.requests),
+            "concurrency" => past.requests,
+            _ if past.counted_refused => 2 * past.requests,
+            _ => past.requests,
+        };
+        let len = marks.len();
+        ensure(len as u64 <= most, || {
+            format!("{len} marks where {most} are enough")
+        })?;
+        // Room is doubled when it is used up and given back when a quarter is enough.
+        let room_max = match len {
+            0 if most == 0 => 0,
+            len => (4 * len + 4).max(64),
+        };
+        ensure(marks.room() <= room_max, || {
+            format!("room for {} marks, and {len} are there", marks.room())
+        })?;
+        if most > 0 {
+            let sum: u64 = marks.iter().map(|mark| mark.hits).sum();
+            ensure(sum == registers[0], || format!("{sum} in {registers:?}"))?;
+        }
+        let mut times: Vec<Timestamp> = marks.iter().map(|mark| mark.at).collect();
+        times.push(*seen);
+        ensure(times.is_sorted(), || "marks are not in order".to_owned())?;
+        let empty = marks.iter().any(|mark| mark.hits == 0);
+        ensure(!empty, || "a mark of nothing".to_owned())
     }
 
     /// A refund always passes, and what passes may pass now.
@@ -76,7 +146,7 @@ impl Asked<'_> {
             allowed, retry_us, ..
         } = self.said;
         ensure(
-            allowed || matches!(self.question.hits, Hits::Take(_)),
+            allowed || matches!(self.question.ask.hits, Hits::Take(_)),
             || "a refund was refused".to_owned(),
         )?;
         ensure(allowed == (retry_us == Some(0)), || {
@@ -98,27 +168,81 @@ impl Asked<'_> {
         })
     }
 
-    /// Where refused hits do not count, a refusal leaves what a look would have left.
-    fn refusals_change_nothing(&self) -> Verdict {
-        if self.said.allowed || self.candidate.algorithm.name() == "fixed_window" {
+    /// A look on somebody's behalf starts the time of that holder's slots anew, and changes nothing else.
+    fn a_look_renews_its_own_slots(&self) -> Verdict {
+        let mut looked_at = self.after.clone();
+        self.look(&mut looked_at, self.question.now);
+        let has_slots = self.candidate.algorithm.name() == "concurrency";
+        // Of these nobody calls himself 4.
+        for holder in [1, 2, 3, 4].map(Holder::from_hash) {
+            let mut expected: Vec<_> = looked_at.marks.iter().copied().collect();
+            let is_its = |holds: Option<Holder>| has_slots && holds == Some(holder);
+            let renewed = expected.iter().filter(|mark| is_its(mark.holder));
+            let renewed: u64 = renewed.map(|mark| mark.hits).sum();
+            expected.retain(|mark| !is_its(mark.holder));
+
+            let mut state = self.after.clone();
+            let ask = Ask {
+                hits: Hits::LOOK,
+                holder: Some(holder),
+            };
+            let Question { limit, now, .. } = self.question;
+            self.candidate.ask(&mut state, &limit, ask, now);
+            let mut marks: Vec<_> = state.marks.iter().copied().collect();
+            let its = marks.iter().filter(|mark| is_its(mark.holder));
+            let its: Vec<_> = its.map(|mark| (mark.at, mark.hits)).collect();
+            let its_expected = if renewed > 0 {
+                vec![(state.seen, renewed)]
+            } else {
+                Vec::new()
+            };
+            marks.retain(|mark| !is_its(mark.holder));
+            ensure(
+                its == its_expected && marks == expected && state.registers == looked_at.registers,
+                || format!("{holder:?} looked: {state:?}, nobody did: {looked_at:?}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A refusal leaves what `count_refused` says: nothing, or as many as make no more than two bursts. Fixed windows,
+    /// by their own way, all of it.
+    fn refusals_leave_what_is_said(&self) -> Verdict {
+        if self.said.allowed {
             return Ok(());
         }
-        let mut only_looked = self.before;
-        self.look(&mut only_looked, self.question.now);
-        let after = self.after;
-        ensure(after == only_looked, || {
-            format!("left {after:?}, a look {only_looked:?}")
+        let Question {
+            limit, ask, now, ..
+        } = self.question;
+        let used = self.said.used_before;
+        let room = limit.burst().saturating_mul(2).saturating_sub(used);
+        let left = match (self.candidate.algorithm.name(), limit.count_refused()) {
+            ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.taken(),
+            (_, None | Some(CountRefused::None)) => 0,
+            (_, Some(CountRefused::Blocking | CountRefused::All)) => ask.hits.taken().min(room),
+        };
+        let expected = used.saturating_add(left).min(REGISTER_MAX);
+        let found = self.used(&limit, now);
+        ensure(found == expected, || {
+            format!("{found} used after a refusal, and {expected} expected")
+        })?;
+        let mut only_looked = self.before.clone();
+        self.look(&mut only_looked, now);
+        // A look that is refused still renews slots.
+        let is_look = ask.hits == Hits::LOOK;
+        ensure(left > 0 || is_look || self.after == only_looked, || {
+            format!("left {:?}, a look {only_looked:?}", self.after)
         })
     }
 
     /// The same hits pass at the retry time and not a microsecond sooner; without one, never.
     fn retry_is_the_first_instant(&self) -> Verdict {
         let Question {
-            limit, hits, now, ..
+            limit, ask, now, ..
         } = self.question;
         let passes = |at: Timestamp| {
-            let mut later = self.after;
-            self.candidate.ask(&mut later, &limit, hits, at).allowed
+            let mut later = self.after.clone();
+            self.candidate.ask(&mut later, &limit, ask, at).allowed
         };
         match self.said.retry_us {
             Some(0) => Ok(()),
@@ -168,7 +292,7 @@ impl Asked<'_> {
         })?;
         // A reload to a smaller burst leaves a bucket in debt, which outlives the new limit's life.
         match reachable(self.after.seen, life_us) {
-            Some(at) if !(reloaded && self.candidate.algorithm.has_burst()) => {
+            Some(at) if !(reloaded && self.candidate.has_burst()) => {
                 self.is_new(at, "when unseen for its life")
             }
             _ => Ok(()),
@@ -180,14 +304,21 @@ impl Asked<'_> {
         let Question { limit, now, .. } = self.question;
         let used = self.used(&limit, now);
         for requests in [0, 1, 7, 1_000_000, u32::MAX] {
-            let other = history.limit(
-                Size {
-                    requests,
-                    burst: Some(3),
-                },
-                self.candidate.algorithm.has_burst(),
-            );
-            let mut reloaded = self.after;
+            let other = Size {
+                requests,
+                burst: Some(3),
+                segments: NonZeroU16::new(7).unwrap(),
+                ..history.size
+            };
+            let other = history.limit(other, self.candidate.algorithm);
+            // How long slots are held may change as well, and then what is held does.
+            let other = if limit.unit().is_none() {
+                let seconds = limit.unit_multiplier();
+                Limit::in_flight(other.requests_per_unit(), seconds)
+            } else {
+                other
+            };
+            let mut reloaded = self.after.clone();
             let there = self.look(&mut reloaded, now);
             let there = if other == limit {
                 there
@@ -212,7 +343,7 @@ impl Asked<'_> {
 
     /// What a look finds used then.
     fn used(&self, limit: &Limit, at: Timestamp) -> u64 {
-        let mut copy = self.after;
+        let mut copy = self.after.clone();
         self.candidate
             .ask(&mut copy, limit, Hits::LOOK, at)
             .used_before
@@ -222,7 +353,7 @@ impl Asked<'_> {
     fn is_new(&self, at: Timestamp, when: &str) -> Verdict {
         let limit = &self.question.limit;
         for first in [0, 1, limit.burst(), limit.burst().saturating_add(1)] {
-            let mut old = self.after;
+            let mut old = self.after.clone();
             let mut new = State::default();
             for hits in [first, 1] {
                 let hits = Hits::Take(hits);
@@ -237,13 +368,7 @@ impl Asked<'_> {
     }
 }
 
-/// That long after `now`, unless time ends before.
-fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
-    let at = now.as_us().checked_add(us)?;
-    (at <= Timestamp::MAX_US).then(|| Timestamp::from_us(at))
-}
-
 /// A bucket that refills, with a limit of 0: what a larger limit left missing before a reload stays missing.
 fn never_fills(limit: &Limit, candidate: &Candidate) -> bool {
-    limit.requests() == 0 && candidate.algorithm.has_burst()
+    limit.requests() == 0 && candidate.has_burst()
 }

@@ -3,10 +3,11 @@
 //! | property | says |
 //! | --- | --- |
 //! | `agreement` | every answer is the naive model's |
-//! | `laws` | retry, reset, look-only, refusals and reloads mean what they say, without a model |
+//! | `laws` | retry, reset, look-only, refusals and reloads mean what they say, without a model; memory is bounded |
+//! | `undoing` | what is given back was as good as never taken, and never better |
 //! | `promise` | what was admitted never exceeds what the algorithm promises |
 //!
-//! Why three where one might do: a model can share a mistake with the thing it models; a law has no model, and a
+//! Why four where one might do: a model can share a mistake with the thing it models; a law has no model, and a
 //! promise not even an idea of how the algorithm works. How: each is a function of a [`Candidate`] and a history, so
 //! that a bug planted on purpose can stand where the algorithm does.
 //!
@@ -15,11 +16,12 @@
 mod agreement;
 mod laws;
 mod promise;
+mod undoing;
 
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
-use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp};
 
 use crate::histories::{History, Question, histories};
 
@@ -31,12 +33,13 @@ pub(crate) struct Candidate {
 }
 
 /// [`State::step`], or what a bug makes of it.
-pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Hits, Timestamp) -> Outcome;
+pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Ask, Timestamp) -> Outcome;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Property {
     Agreement,
     Laws,
+    Undoing,
     Promise,
 }
 
@@ -49,28 +52,40 @@ impl Candidate {
     pub(crate) fn honest(algorithm: &'static dyn Algorithm) -> Self {
         Self {
             algorithm,
-            step: State::step,
+            step: |state, algorithm, limit, ask, now| state.step(algorithm, limit, ask, now),
         }
     }
 
     fn step(&self, state: &mut State, question: &Question) -> Outcome {
-        self.ask(state, &question.limit, question.hits, question.now)
+        self.ask(state, &question.limit, question.ask, question.now)
     }
 
-    fn ask(&self, state: &mut State, limit: &Limit, hits: Hits, now: Timestamp) -> Outcome {
-        (self.step)(state, self.algorithm, limit, hits, now)
+    fn ask(
+        &self,
+        state: &mut State,
+        limit: &Limit,
+        ask: impl Into<Ask>,
+        now: Timestamp,
+    ) -> Outcome {
+        (self.step)(state, self.algorithm, limit, ask.into(), now)
+    }
+
+    /// Whether it refills, up to a burst.
+    fn has_burst(&self) -> bool {
+        self.algorithm.choices().contains(&Choice::Burst)
     }
 }
 
 // === impl Property ===
 
 impl Property {
-    pub(crate) const ALL: [Self; 3] = [Self::Agreement, Self::Laws, Self::Promise];
+    pub(crate) const ALL: [Self; 4] = [Self::Agreement, Self::Laws, Self::Undoing, Self::Promise];
 
     fn hold(self, candidate: &Candidate, history: &History) -> Verdict {
         match self {
             Self::Agreement => agreement::hold(candidate, history),
             Self::Laws => laws::hold(candidate, history),
+            Self::Undoing => undoing::hold(candidate, history),
             Self::Promise => promise::hold(candidate, history),
         }
     }
@@ -97,10 +112,16 @@ fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
     }
 }
 
+/// That long after `now`, unless time ends before: its last instant is all that would come later.
+fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
+    let at = now.as_us().checked_add(us)?;
+    (at < Timestamp::MAX_US).then(|| Timestamp::from_us(at))
+}
+
 /// New histories at every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
-        cases: Config::default().cases.max(1_500),
+        cases: Config::default().cases.max(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/laws/regressions.txt",
         ))),
@@ -141,4 +162,9 @@ fn every_algorithm_keeps_the_laws() {
 #[test]
 fn every_algorithm_keeps_its_promise() {
     every_algorithm(Property::Promise);
+}
+
+#[test]
+fn every_algorithm_undoes_what_it_took_and_no_more() {
+    every_algorithm(Property::Undoing);
 }

@@ -1,12 +1,12 @@
 //! The promise: what was admitted, added up by what the algorithm says of it, and nothing else.
 //!
-//! Why refunds, reloads and clocks that come back from more than a window ahead are left out: each of them rightly
-//! lets more pass than the sentence says. A clock that steps back less stays in, because law 1 answers it; time is
-//! the newest the bucket has seen.
+//! Why reloads and clocks that come back from more than a window ahead are left out: each of them rightly lets more
+//! pass than the sentence says, and so do refunds, except of slots. A clock that steps back less stays in, because law
+//! 1 answers it; time is the newest the bucket has seen. What was undone was not admitted.
 //!
 //! What it deliberately does not do: mind what was refused.
 
-use tollgate::limiter::{Hits, State};
+use tollgate::limiter::{Ask, Hits, Holder, State};
 
 use super::{Candidate, Verdict, ensure};
 use crate::histories::{History, Step, Terms, Walk};
@@ -15,37 +15,62 @@ use crate::histories::{History, Step, Terms, Walk};
 struct Admitted {
     time: i128,
     hits: i128,
+    holder: Option<Holder>,
 }
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     let mut state = State::default();
     let mut newest_us = 0;
     let mut admitted = Vec::new();
-    let mut walk = Walk::new(history, candidate.algorithm.has_burst());
+    let mut walk = Walk::new(history, candidate.algorithm);
+    let name = candidate.algorithm.name();
+    let has_slots = name == "concurrency";
     for step in &history.steps {
         let question = walk.question(&Step {
             reload: None,
             ..*step
         });
+        let terms = &question.terms;
         let asked_us = i128::from(question.now.as_us());
-        let Hits::Take(hits) = question.hits else {
-            continue;
-        };
-        if newest_us - asked_us > question.terms.window_us {
+        let Ask { hits, holder } = question.ask;
+        let is_refund = matches!(hits, Hits::Refund(_));
+        if is_refund && !has_slots || newest_us - asked_us > terms.window_us {
             continue;
         }
         newest_us = newest_us.max(asked_us);
+        if has_slots {
+            admitted.retain(|one: &Admitted| newest_us < one.time + terms.window_us);
+        }
         let said = candidate.step(&mut state, &question);
-        walk.answered(&said);
-        if said.allowed {
-            admitted.push(Admitted {
-                time: newest_us,
-                hits: hits.into(),
-            });
-            let kept = match candidate.algorithm.name() {
-                "fixed_window" => fixed_window(&question.terms, &admitted),
-                "sliding_window" => sliding_window(&question.terms, &admitted),
-                "token_bucket" => token_bucket(&question.terms, &admitted),
+        walk.answered(&question, &said);
+        match hits {
+            Hits::Take(0) if has_slots && holder.is_some() => {
+                let its = admitted.iter_mut().filter(|one| one.holder == holder);
+                its.for_each(|one| one.time = newest_us);
+            }
+            Hits::Take(hits) => {
+                if said.allowed {
+                    admitted.push(Admitted {
+                        time: newest_us,
+                        hits: hits.into(),
+                        holder,
+                    });
+                }
+            }
+            Hits::Refund(hits) => take_out(&mut admitted, hits, |one| one.holder == holder),
+            Hits::GiveBack { hits, taken_at } => take_out(&mut admitted, hits, |one| {
+                one.holder == holder && one.time == i128::from(taken_at.as_us())
+            }),
+        }
+        if said.allowed && hits.taken() > 0 {
+            let kept = match name {
+                "fixed_window" => fixed_window(terms, &admitted),
+                "sliding_window" => sliding_window(terms, &admitted),
+                "sliding_window_segments" => segments(terms, &admitted),
+                "sliding_log" => sliding_log(terms, &admitted),
+                "token_bucket" | "leaky_bucket" => token_bucket(terms, &admitted),
+                "token_bucket_interval" => interval(terms, &admitted),
+                "concurrency" => concurrency(terms, &admitted),
                 other => {
                     panic!("{other} has no promise here: write down what it must never exceed")
                 }
@@ -56,42 +81,89 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     Ok(())
 }
 
-/// What was admitted in the aligned window of that number.
-fn in_window(terms: &Terms, admitted: &[Admitted], number: i128) -> i128 {
-    admitted
-        .iter()
-        .filter(|one| one.time.div_euclid(terms.window_us) == number)
-        .map(|one| one.hits)
-        .sum()
+/// Takes up to so many hits out again, oldest first.
+fn take_out(admitted: &mut [Admitted], hits: u64, meant: impl Fn(&Admitted) -> bool) {
+    let mut left = i128::from(hits);
+    let mut meant: Vec<_> = admitted.iter_mut().filter(|one| meant(one)).collect();
+    meant.sort_by_key(|one| one.time);
+    for one in meant {
+        let out = left.min(one.hits);
+        one.hits -= out;
+        left -= out;
+    }
+}
+
+/// What was admitted at times of that kind.
+fn sum(admitted: &[Admitted], counts: impl Fn(i128) -> bool) -> i128 {
+    let counting = admitted.iter().filter(|one| counts(one.time));
+    counting.map(|one| one.hits).sum()
 }
 
 /// At most N in each aligned window. Only the last one can have changed.
 fn fixed_window(terms: &Terms, admitted: &[Admitted]) -> bool {
     admitted.last().is_none_or(|last| {
-        in_window(terms, admitted, last.time.div_euclid(terms.window_us)) <= terms.requests
+        let number = terms.number_of(last.time);
+        sum(admitted, |time| terms.number_of(time) == number) <= terms.requests
     })
 }
 
 /// The previous window's count, weighted by what is left of it, plus this one's, at most N.
 fn sliding_window(terms: &Terms, admitted: &[Admitted]) -> bool {
     admitted.last().is_none_or(|last| {
-        let number = last.time.div_euclid(terms.window_us);
+        let number = terms.number_of(last.time);
         let left_us = terms.window_us - last.time.rem_euclid(terms.window_us);
-        let previous = in_window(terms, admitted, number - 1);
-        let present = in_window(terms, admitted, number);
+        let previous = sum(admitted, |time| terms.number_of(time) == number - 1);
+        let present = sum(admitted, |time| terms.number_of(time) == number);
         previous * left_us <= (terms.requests - present) * terms.window_us
     })
 }
 
-/// In any time t at most burst + N × t / window: in every stretch that ends now, whichever hit it begins with.
-fn token_bucket(terms: &Terms, admitted: &[Admitted]) -> bool {
-    let Some(last) = admitted.last() else {
-        return true;
-    };
+/// At most N in any n consecutive segments: in those that end with the present one, the last that can have changed.
+fn segments(terms: &Terms, admitted: &[Admitted]) -> bool {
+    admitted.last().is_none_or(|last| {
+        let number = |time: i128| (time * terms.segments).div_euclid(terms.window_us);
+        let first = number(last.time) - terms.segments + 1;
+        sum(admitted, |time| number(time) >= first) <= terms.requests
+    })
+}
+
+/// At most N in any window whatever: in the one that ends now, the last that can have changed.
+fn sliding_log(terms: &Terms, admitted: &[Admitted]) -> bool {
+    admitted.last().is_none_or(|last| {
+        let begin = last.time - terms.window_us;
+        sum(admitted, |time| time > begin) <= terms.requests
+    })
+}
+
+/// In every stretch that ends now, whichever hit it begins with, no more than `most` of the times it lies between.
+fn every_stretch(admitted: &[Admitted], most: impl Fn(i128, i128) -> bool) -> bool {
     let mut sum = 0;
     admitted.iter().rev().all(|first| {
         sum += first.hits;
-        let us = last.time - first.time;
-        (sum - terms.burst) * terms.window_us <= terms.requests * us
+        most(first.time, sum)
     })
+}
+
+/// In any time t at most burst + N × t / window.
+fn token_bucket(terms: &Terms, admitted: &[Admitted]) -> bool {
+    admitted.last().is_none_or(|last| {
+        every_stretch(admitted, |first, sum| {
+            (sum - terms.burst) * terms.window_us <= terms.requests * (last.time - first)
+        })
+    })
+}
+
+/// At most burst + N × k in any time that crosses k edges.
+fn interval(terms: &Terms, admitted: &[Admitted]) -> bool {
+    admitted.last().is_none_or(|last| {
+        every_stretch(admitted, |first, sum| {
+            let edges = terms.number_of(last.time) - terms.number_of(first);
+            sum <= terms.burst + terms.requests * edges
+        })
+    })
+}
+
+/// At most N in flight: of what was admitted, all that was not freed, is not over, and was renewed or not.
+fn concurrency(terms: &Terms, admitted: &[Admitted]) -> bool {
+    sum(admitted, |_| true) <= terms.requests
 }

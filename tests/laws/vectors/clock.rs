@@ -5,14 +5,22 @@
 //!
 //! What it deliberately does not do: go through all combinations (`histories` do).
 
-use tollgate::limiter::algorithm::{FixedWindow, SlidingWindow, TokenBucket};
-use tollgate::limiter::{Algorithm, Hits, Outcome, State, Unit};
+use std::num::{NonZeroU16, NonZeroU32};
+
+use tollgate::limiter::algorithm::{
+    Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SlidingWindowSegments,
+    TokenBucket, TokenBucketInterval,
+};
+use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 
 /// All ten taken at 1234, and then one more by a clock that says `clock`.
 fn one_more_at(algorithm: &dyn Algorithm, clock: u64) -> Outcome {
-    let limit = per(10, Unit::Minute);
+    let limit = match algorithm.name() {
+        "concurrency" => Limit::in_flight(10, NonZeroU32::new(60).unwrap()),
+        _ => per(10, Unit::Minute).with_segments(NonZeroU16::new(6).unwrap()),
+    };
     let mut state = State::default();
     assert!(
         state
@@ -79,17 +87,74 @@ fn sliding_windows() {
 
 #[test]
 fn token_buckets() {
+    for algorithm in [&TokenBucket as &dyn Algorithm, &LeakyBucket] {
+        check(
+            algorithm,
+            &[
+                // One comes every six seconds, so at 1240.
+                (1_234, false, 6),
+                (1_230, false, 10),
+                (1_174, false, 66),
+                // Brought back: empty as of 1173.
+                (1_173, false, 6),
+                (1_239, false, 1),
+                (1_240, true, 0),
+            ],
+        );
+    }
+}
+
+#[test]
+fn token_buckets_refilled_in_steps() {
     check(
-        &TokenBucket,
+        &TokenBucketInterval,
         &[
-            // One comes every six seconds, so at 1240.
-            (1_234, false, 6),
-            (1_230, false, 10),
-            (1_174, false, 66),
-            // Brought back: empty as of 1173.
-            (1_173, false, 6),
-            (1_239, false, 1),
-            (1_240, true, 0),
+            // Ten come at 1260.
+            (1_234, false, 26),
+            (1_230, false, 30),
+            (1_174, false, 86),
+            // Brought back: empty as of 1173, and 1200 is the next edge.
+            (1_173, false, 27),
+            (1_259, false, 1),
+            (1_260, true, 0),
+        ],
+    );
+}
+
+#[test]
+fn what_is_remembered_one_by_one() {
+    for algorithm in [&SlidingLog as &dyn Algorithm, &Concurrency] {
+        check(
+            algorithm,
+            &[
+                // A minute after 1234, at 1294.
+                (1_234, false, 60),
+                (1_230, false, 64),
+                (1_174, false, 120),
+                // Brought back: taken at 1173.
+                (1_173, false, 60),
+                (1_293, false, 1),
+                (1_294, true, 0),
+                // In the first minute there is: taken at 30.
+                (30, false, 60),
+            ],
+        );
+    }
+}
+
+#[test]
+fn segments() {
+    check(
+        &SlidingWindowSegments,
+        &[
+            // In the ten seconds from 1230 on: a minute after that, at 1290.
+            (1_234, false, 56),
+            (1_230, false, 60),
+            (1_174, false, 116),
+            // Brought back by 61 seconds: from 1169 on, until 1229.
+            (1_173, false, 56),
+            (1_289, false, 1),
+            (1_290, true, 0),
         ],
     );
 }

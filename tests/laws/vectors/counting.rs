@@ -209,7 +209,17 @@ fn every_algorithm_refuses_everything_at_a_limit_of_zero() {
 #[test]
 fn the_table_knows_its_names() {
     let table: Vec<&str> = ALGORITHMS.iter().map(|one| one.name()).collect();
-    assert_eq!(table, ["fixed_window", "sliding_window", "token_bucket"]);
+    let every = [
+        "fixed_window",
+        "sliding_window",
+        "sliding_window_segments",
+        "sliding_log",
+        "token_bucket",
+        "token_bucket_interval",
+        "leaky_bucket",
+        "concurrency",
+    ];
+    assert_eq!(table, every);
     let named = |name| tollgate::limiter::algorithm::named(name).map(Algorithm::name);
     assert_eq!(named("gcra"), Some("token_bucket"));
     assert_eq!(named("sliding_window"), Some("sliding_window"));

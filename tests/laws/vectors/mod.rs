@@ -5,13 +5,18 @@
 //!
 //! What they deliberately do not do: random inputs, or anything that one pencil stroke does not decide.
 
+mod calendars;
 mod clock;
 mod counting;
+mod grouped;
 mod keys;
 mod limits;
 mod modes;
+mod one_by_one;
+mod refused;
 mod shared;
 mod smooth;
 mod statuses;
 mod tally;
+mod undone;
 mod who_is_asked;

@@ -17,10 +17,8 @@ fn tree(levels: &[(&str, &str, bool)]) -> Tree {
     let path: Vec<(&str, &str)> = levels.iter().map(|one| (one.0, one.1)).collect();
     let levels = levels.iter().map(|&(key, value, share_threshold)| {
         Arc::new(Level {
-            key: key.to_owned(),
-            value: value.to_owned(),
             share_threshold,
-            value_to_metric: false,
+            ..Level::new(key, value)
         })
     });
     let rule = Rule {

@@ -1,17 +1,17 @@
-//! Sliding windows and token buckets, with a pencil: weights, refills, and the first instant that passes.
+//! Sliding windows, token buckets and leaky ones, with a pencil: weights, refills, and the first instant that passes.
 //!
 //! What it deliberately does not do: step the clock back (`clock` does).
 
-use tollgate::limiter::algorithm::{SlidingWindow, TokenBucket};
+use tollgate::limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
 use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Microseconds, hits, and then: allowed, remaining, retry, reset.
-type Row = (u64, Hits, bool, u64, Option<u64>, u64);
+pub(super) type Row = (u64, Hits, bool, u64, Option<u64>, u64);
 
-fn ask(algorithm: &dyn Algorithm, limit: &Limit, rows: &[Row]) {
+pub(super) fn ask(algorithm: &dyn Algorithm, limit: &Limit, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(us, hits, allowed, remaining, retry_us, reset_us)) in rows.iter().enumerate() {
         let said = state.step(algorithm, limit, hits, at(0).plus_us(us));
@@ -156,6 +156,60 @@ fn a_burst_is_what_may_come_at_once() {
         &[
             (0, Take(20), true, 0, Some(0), 120 * S),
             (60 * S, Take(11), false, 10, Some(6 * S), 60 * S),
+        ],
+    );
+}
+
+#[test]
+fn a_bucket_refilled_in_steps_gets_all_of_it_at_the_edge() {
+    // Ten at 60, 120, 180 and so on, up to 25.
+    ask(
+        &TokenBucketInterval,
+        &with_burst(10, Unit::Minute, 25),
+        &[
+            // 25 are missing: 10 + 10 + 5, at 60, 120 and 180.
+            (50 * S, Take(25), true, 0, Some(0), 130 * S),
+            (60 * S - 1, Take(1), false, 0, Some(1), 120 * S + 1),
+            (60 * S, Take(10), true, 0, Some(0), 180 * S),
+            // Eleven take two edges, 120 and 180.
+            (60 * S, Take(11), false, 0, Some(120 * S), 180 * S),
+            (60 * S, Take(26), false, 0, None, 180 * S),
+            // 19 are missing: 120 and 180.
+            (60 * S, Refund(6), true, 6, Some(0), 120 * S),
+            (179 * S, Take(0), true, 16, Some(0), S),
+            (180 * S, Take(25), true, 0, Some(0), 180 * S),
+            // Only 25 are held, however long nobody asks.
+            (3_600 * S, Take(26), false, 25, None, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_leaky_bucket_lets_one_through_at_a_time() {
+    assert_eq!(LeakyBucket.usual_burst(10), 1);
+    assert_eq!(LeakyBucket.usual_burst(0), 0);
+    assert_eq!(TokenBucket.usual_burst(10), 10);
+    ask(
+        &LeakyBucket,
+        &with_burst(10, Unit::Minute, 1),
+        &[
+            // One leaks out in 60 / 10 = 6 seconds.
+            (0, Take(1), true, 0, Some(0), 6 * S),
+            (0, Take(1), false, 0, Some(6 * S), 6 * S),
+            (6 * S - 1, Take(1), false, 0, Some(1), 1),
+            (6 * S, Take(1), true, 0, Some(0), 6 * S),
+            (6 * S, Take(2), false, 0, None, 6 * S),
+            (3_600 * S, Take(2), false, 1, None, 0),
+        ],
+    );
+    // With room for three, they may come at once, and then one at a time.
+    ask(
+        &LeakyBucket,
+        &with_burst(10, Unit::Minute, 3),
+        &[
+            (0, Take(3), true, 0, Some(0), 18 * S),
+            (9 * S, Take(2), false, 1, Some(3 * S), 9 * S),
+            (9 * S, Take(1), true, 0, Some(0), 15 * S),
         ],
     );
 }

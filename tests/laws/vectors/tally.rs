@@ -10,7 +10,7 @@
 use tollgate::limiter::algorithm::{FixedWindow, TokenBucket};
 use tollgate::limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
 
-use crate::scenery::{per, with_burst};
+use crate::scenery::{at, per, with_burst};
 
 fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shadow: bool) -> Tally {
     let algorithm: &'static dyn Algorithm = if limit.burst() == limit.requests() {
@@ -22,9 +22,10 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         key: Key(0),
         limit,
         algorithm,
-        hits,
+        ask: hits.into(),
     };
     let outcome = Outcome {
+        at: at(1_234),
         allowed,
         used_before: before,
         remaining: 0,

@@ -14,20 +14,19 @@ use crate::scenery::{
 /// One letter a descriptor: `p`ass, `u`nlimited, a rule's `c`heck, an `o`verride's check.
 fn letters(tree: &Tree, asked: &[Asked<'_>]) -> String {
     let request = request(asked);
-    Plan::new(&tree.rules, &request, &TwoHashes)
-        .lines
+    let plan = Plan::new(&tree.rules, &request, &TwoHashes);
+    plan.lines
         .iter()
         .map(|line| match line {
             Line::Pass => 'p',
             Line::Unlimited => 'u',
-            Line::Check {
-                subject: Subject::Rule(_),
-                ..
-            } => 'c',
-            Line::Check {
-                subject: Subject::Override { .. },
-                ..
-            } => 'o',
+            Line::Checks(range) => {
+                assert_eq!(range.len(), 1);
+                match plan.asked[range.start].subject {
+                    Subject::Rule(_) => 'c',
+                    Subject::Override => 'o',
+                }
+            }
         })
         .collect()
 }
@@ -157,7 +156,7 @@ fn an_override_skips_the_tree() {
     };
     assert_eq!(check.algorithm.name(), "fixed_window");
     assert_eq!(check.limit, per(5, Unit::Hour));
-    assert_eq!(check.hits, Hits::Take(1));
+    assert_eq!(check.ask, Hits::Take(1).into());
 }
 
 #[test]
@@ -202,15 +201,9 @@ fn an_override_without_a_usable_unit_is_not_obeyed_and_counted() {
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     assert_eq!(plan.overrides_not_obeyed, 2);
-    let Line::Check {
-        subject: Subject::Override,
-        descriptor,
-        ..
-    } = plan.lines[2]
-    else {
-        panic!("the third brought a limit of its own")
-    };
-    assert_eq!(descriptor, 2);
+    // The third brought a limit of its own.
+    assert_eq!(plan.lines[2], Line::Checks(1..2));
+    assert!(matches!(plan.asked[1].subject, Subject::Override));
     assert_eq!(letters(&tree, &asked), "cpo"); // the rule, no rule, the override
 }
 
@@ -246,12 +239,17 @@ fn a_check_asks_for_the_hits_of_its_descriptor() {
             hits,
             limit: None,
         };
-        assert_eq!(checks(&tree, &[asked])[0].hits, hits);
+        assert_eq!(checks(&tree, &[asked])[0].ask, hits.into());
     }
     assert_eq!(Hits::LOOK, Hits::Take(0));
     let numbers = |hits: Hits| (hits.count(), hits.taken());
     assert_eq!(numbers(Hits::Take(7)), (7, 7));
     assert_eq!(numbers(Hits::Refund(7)), (7, 0));
+    let given_back = Hits::GiveBack {
+        hits: 7,
+        taken_at: at(1_234),
+    };
+    assert_eq!(numbers(given_back), (7, 0));
 }
 
 #[test]

@@ -60,9 +60,25 @@ const PIECES: &[&str] = &[
     "key: k\n",
     "rate_limit: {unit: day}\n",
     "unlimited: true\n",
+    "rate_limits: [{unit: day}]\n",
+    "rate_limits:\n",
+    "over_limit: {body: '{limit}'}\n",
+    "algorithm: concurrency\n",
+    "segments: 6\n",
+    "calendar: true\n",
+    "time_zone: Asia/Tokyo\n",
+    "unit_multiplier: 999\n",
     "metadata: {a: b}\n",
     "share_threshold: yes\n",
     "replaces: [{name: n}]\n",
+    "values: [a, b]\n",
+    "cidr: [10.0.0.0/8, '::/0']\n",
+    "regex: '(a|b)*c?'\n",
+    "ipv6_prefix: 64\n",
+    "value: a*\n",
+    "{1000}",
+    "(?u)",
+    "/33",
     "\u{feff}",
     "\u{2028}",
     "\u{85}",
@@ -243,5 +259,19 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
             large.bytes_max / large_bytes < 400,
             "{name}: {large:?} for {large_bytes} bytes"
         );
+    }
+}
+
+#[test]
+fn what_patterns_cost_is_bounded_whatever_they_are() {
+    for (name, shape) in shapes::PATTERNS {
+        for bytes in [24 << 10, 96 << 10] {
+            let files = [source("hostile.yaml", &shape(bytes))];
+            let cost = measure(|| read_whatever(&files));
+            // What automata take and what is tried in vain has a bound of its own, however large the file.
+            assert!(cost.bytes_max < 100 << 20, "{name}, {bytes}: {cost:?}");
+            assert!(cost.bytes_total < 1 << 30, "{name}, {bytes}: {cost:?}");
+            assert!(cost.count_total < 6_000_000, "{name}, {bytes}: {cost:?}");
+        }
     }
 }

@@ -52,6 +52,25 @@ pub(crate) const SHAPES: &[Shape] = &[
         let line = |n| format!("- {{key: c{n}, rate_limit: *r}}\n");
         grown(&head, bytes.max(20_000) * 2, line, "")
     }),
+    ("one list of limits used again and again", |bytes| {
+        let limits = (0..16).map(|n| format!("{{unit: day, name: n{n}}}"));
+        let limits = limits.collect::<Vec<_>>().join(", ");
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, over_limit: &o {{body: {}}}, rate_limits: &r [{limits}]}}\n",
+            "b".repeat(100)
+        );
+        let line = |n| format!("- {{key: c{n}, over_limit: *o, rate_limits: *r}}\n");
+        grown(&head, bytes, line, "")
+    }),
+    ("limits that replace one another", |bytes| {
+        let names = (0..500).map(|n| format!("{{name: m{n}}}"));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let limits = (0..16).map(|n| format!("{{unit: day, name: n{n}, replaces: *n}}"));
+        let limits = limits.collect::<Vec<_>>().join(", ");
+        let head = format!("domain: d\nmetadata: &n [{names}]\ndescriptors:\n");
+        let line = |n| format!("- {{key: c{n}, rate_limits: [{limits}]}}\n");
+        grown(&head, bytes, line, "")
+    }),
     ("one long text in metadata used again and again", |bytes| {
         let head = format!(
             "domain: d\ndescriptors:\n- {{key: k, metadata: &m {{a: {}}}}}\n",
@@ -201,6 +220,89 @@ pub(crate) const SHAPES: &[Shape] = &[
     }),
     ("stars in patterns", |bytes| {
         let line = |n| format!("- {{key: k, value: \"*{n}*\", rate_limit: {{unit: day}}}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("a key with a star of its own in each", |bytes| {
+        let line = |n| format!("- {{key: \"k{n}*\", rate_limit: {{unit: day}}}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("long lists of values", |bytes| {
+        let line = |n| {
+            let values: Vec<_> = (0..20).map(|m| format!("v{n}-{m}")).collect();
+            format!("- {{key: k, values: [{}]}}\n", values.join(","))
+        };
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("one value in list after list", |bytes| {
+        let line = |_| "- {key: k, values: [a, a, a, a, a, a]}\n".to_owned();
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("prefixes of every length", |bytes| {
+        let line = |n: usize| format!("- {{key: k{}, cidr: ['::/{}']}}\n", n / 129, n % 129);
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("one long list used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, values: &v [{}]}}\n",
+            "x,".repeat(bytes / 4)
+        );
+        grown(
+            &head,
+            bytes,
+            |n| format!("- {{key: c{n}, values: *v}}\n"),
+            "",
+        )
+    }),
+    ("one long regex used again and again", |bytes| {
+        let head = format!(
+            "domain: d\ndescriptors:\n- {{key: k, regex: &r {}}}\n",
+            "x".repeat((bytes / 2).min(16_000))
+        );
+        let line = |n| format!("- {{key: c{n}, regex: *r}}\n");
+        grown(&head, bytes.max(20_000) * 2, line, "")
+    }),
+];
+
+/// What may cost more than its size, up to a bound.
+pub(crate) const PATTERNS: &[Shape] = &[
+    ("repeats within repeats", |bytes| {
+        let line = |n| format!("- {{key: k{n}, regex: '((a{{1000}}){{1000}}){{1000}}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("as many states as there are subsets", |bytes| {
+        let line = |n| format!("- {{key: k{n}, regex: '(a|b)*a(a|b){{18}}c{{{n}}}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("the same below one key", |bytes| {
+        let line = |n| format!("- {{key: k, regex: '(a|b)*a(a|b){{18}}c{{{n}}}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("stars half done in every way", |bytes| {
+        let line = |n| format!("- {{key: k, value: '/v1/*/item{n}/*/sub{n}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("words between stars", |bytes| {
+        let line = |n| format!("- {{key: k, value: '*word{n}*'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("keys between stars", |bytes| {
+        let line = |n| format!("- {{key: '*key{n}*x*', value: '*{n}*'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("many stars in one", |bytes| {
+        let line = |n| format!("- {{key: k, value: '{}{n}'}}\n", "*a".repeat(400));
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("long classes", |bytes| {
+        let line = |n| format!("- {{key: k{n}, regex: '[[:alpha:]&&[^x]--[a-f]]{{9}}.*{n}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("brackets never shut", |bytes| {
+        let line = |n| format!("- {{key: k{n}, regex: '{}'}}\n", "(".repeat(8_000));
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("an automaton for every level", |bytes| {
+        let line = |n| format!("- {{key: k{n}, value: 'a{n}*b'}}\n");
         grown("domain: d\ndescriptors:\n", bytes, line, "")
     }),
 ];

@@ -1,0 +1,12 @@
+//! `tollgate schema`: the JSON Schema of a rules file, for editors.
+//!
+//! What it deliberately does not do: check a file (`check` does, and sees more).
+
+use super::Exit;
+use crate::config::rules_file;
+
+/// Prints it.
+pub(super) fn run() -> anyhow::Result<Exit> {
+    say!("{}", serde_json::to_string_pretty(&rules_file::schema())?);
+    Ok(Exit::Success)
+}

@@ -1,0 +1,199 @@
+//! What compiled patterns are matched by: a table of states, several where one needs too many, and states made when
+//! needed.
+//!
+//! What it deliberately does not do: choose among them (`super`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use regex_automata::dfa::{Automaton as _, dense};
+use regex_automata::util::alphabet::Unit;
+use regex_automata::util::primitives::StateID;
+use regex_automata::{Anchored, Input, meta};
+
+use crate::limiter::Patterns;
+
+/// All states there are, and where each byte leads from each of them.
+pub(super) struct Dense {
+    dfa: dense::DFA<Vec<u32>>,
+    /// Of each state by its number the first pattern that has matched there, or [`NO_PATTERN`].
+    firsts: Vec<u32>,
+}
+
+const NO_PATTERN: u32 = u32::MAX;
+
+/// While `firsts` are gathered.
+const NOT_SEEN: u32 = u32::MAX - 1;
+
+/// Patterns that do not fit into one automaton.
+#[derive(Debug)]
+pub(super) struct Parts(pub(super) Vec<Part>);
+
+/// Some of them, which do.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Which, in their order.
+    pub(super) numbers: Vec<usize>,
+    pub(super) matcher: Arc<dyn Patterns>,
+}
+
+/// One expression, whose states are made as they are needed.
+pub(super) struct Slow(pub(super) meta::Regex);
+
+// === impl Dense ===
+
+impl Dense {
+    /// None when there are more patterns than a number holds.
+    pub(super) fn new(dfa: dense::DFA<Vec<u32>>) -> Option<Self> {
+        let mut dense = Self {
+            dfa,
+            firsts: Vec::new(),
+        };
+        let mut seen: Vec<StateID> = vec![dense.start()?];
+        let mut next = 0;
+        let classes: Vec<u8> = {
+            let representatives = dense.dfa.byte_classes().representatives(0..=255);
+            representatives.filter_map(Unit::as_u8).collect()
+        };
+        while let Some(state) = seen.get(next).copied() {
+            next = next.saturating_add(1);
+            let bytes = classes
+                .iter()
+                .map(|byte| dense.dfa.next_state(state, *byte));
+            for to in bytes
+                .chain([dense.dfa.next_eoi_state(state)])
+                .collect::<Vec<_>>()
+            {
+                if dense.look_at(to)? {
+                    seen.push(to);
+                }
+            }
+        }
+        dense.firsts.shrink_to_fit();
+        Some(dense)
+    }
+
+    /// Notes what has matched in a state, if it is new.
+    fn look_at(&mut self, state: StateID) -> Option<bool> {
+        let number = self.number(state);
+        if number >= self.firsts.len() {
+            self.firsts.resize(number.checked_add(1)?, NOT_SEEN);
+        }
+        let first = self.firsts.get_mut(number)?;
+        if *first != NOT_SEEN {
+            return Some(false);
+        }
+        *first = if self.dfa.is_match_state(state) {
+            let places = 0..self.dfa.match_len(state);
+            let patterns = places.map(|place| self.dfa.match_pattern(state, place).as_u32());
+            patterns.min()?
+        } else {
+            NO_PATTERN
+        };
+        Some(true)
+    }
+
+    fn number(&self, state: StateID) -> usize {
+        state.as_usize() >> self.dfa.stride2()
+    }
+
+    fn start(&self) -> Option<StateID> {
+        let input = Input::new(b"").anchored(Anchored::Yes);
+        self.dfa.start_state_forward(&input).ok()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let firsts = self.firsts.len().saturating_mul(size_of::<u32>());
+        let own = size_of::<Self>().saturating_add(firsts);
+        self.dfa.memory_usage().saturating_add(own)
+    }
+
+    /// Goes from state to state and hands over those in which a pattern has matched; stops when nothing can match any
+    /// more.
+    fn walk(&self, text: &[u8], mut matched: impl FnMut(StateID)) {
+        let dfa = &self.dfa;
+        let Some(mut state) = self.start() else {
+            return;
+        };
+        for &byte in text {
+            state = dfa.next_state(state, byte);
+            if dfa.is_special_state(state) {
+                if dfa.is_match_state(state) {
+                    matched(state);
+                } else if dfa.is_dead_state(state) {
+                    return;
+                }
+            }
+        }
+        let end = dfa.next_eoi_state(state);
+        if dfa.is_match_state(end) {
+            matched(end);
+        }
+    }
+}
+
+impl Patterns for Dense {
+    fn first(&self, text: &[u8]) -> Option<usize> {
+        let mut first = NO_PATTERN;
+        self.walk(text, |state| {
+            let here = self.firsts.get(self.number(state));
+            first = first.min(here.copied().unwrap_or(NO_PATTERN));
+        });
+        (first != NO_PATTERN).then_some(first as usize)
+    }
+
+    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
+        self.walk(text, |state| {
+            for place in 0..self.dfa.match_len(state) {
+                found(self.dfa.match_pattern(state, place).as_usize());
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Dense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (patterns, bytes) = (self.dfa.pattern_len(), self.bytes());
+        write!(f, "Dense({patterns} patterns, {bytes} bytes)")
+    }
+}
+
+// === impl Parts ===
+
+impl Patterns for Parts {
+    fn first(&self, text: &[u8]) -> Option<usize> {
+        let first = |part: &Part| part.numbers.get(part.matcher.first(text)?).copied();
+        self.0.iter().filter_map(first).min()
+    }
+
+    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
+        for part in &self.0 {
+            part.matcher.each(text, &mut |place| {
+                if let Some(number) = part.numbers.get(place) {
+                    found(*number);
+                }
+            });
+        }
+    }
+}
+
+// === impl Slow ===
+
+impl Patterns for Slow {
+    fn first(&self, text: &[u8]) -> Option<usize> {
+        let input = Input::new(text).anchored(Anchored::Yes);
+        self.0.is_match(input).then_some(0)
+    }
+
+    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
+        if let Some(only) = self.first(text) {
+            found(only);
+        }
+    }
+}
+
+impl fmt::Debug for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Slow")
+    }
+}

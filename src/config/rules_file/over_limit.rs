@@ -1,0 +1,113 @@
+//! What stands under `over_limit`: what the caller's caller sees on a refusal.
+//!
+//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name or a value that cannot
+//! be sent. Those that frame a message are the proxy's to say.
+//!
+//! What it deliberately does not do: read the body. Only the three gaps mean something in it.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+
+use super::super::yaml::Content;
+use super::Loader;
+use super::fields::{Fields, both};
+use super::grammar;
+use super::problem::{Place, Position, shown};
+use crate::limiter::{OverLimit, Template};
+
+/// How many headers a refusal may have.
+const HEADERS_MAX: usize = 32;
+
+/// Headers that say where a message ends, or whose connection it is on.
+const FRAMING: [&str; 6] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    pub(super) fn over_limit(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+    ) -> Option<Arc<OverLimit>> {
+        let node = fields.given("over_limit")?;
+        let place = place.field("over_limit");
+        let fields = self.fields(node, &place, &grammar::OVER_LIMIT)?;
+        let body = self.text(&fields, &place, "body");
+        self.short(body, fields.place_of("body"), &place);
+        let headers = self.headers(&fields, &place);
+        Some(Arc::new(OverLimit {
+            body: Template::new(body),
+            headers,
+        }))
+    }
+
+    fn headers(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Vec<(String, Template)> {
+        let Some(node) = fields.given("headers") else {
+            return Vec::new();
+        };
+        let place = place.field("headers");
+        let Content::Mapping(pairs) = &node.content else {
+            let message = "headers is not a mapping".to_owned();
+            let advice = "write `name: value` pairs, such as `content-type: application/json`";
+            self.problem(node.at, &place, message, advice);
+            return Vec::new();
+        };
+        if !self.spend(both(pairs), node.at, &place) {
+            return Vec::new();
+        }
+        if pairs.len() > HEADERS_MAX {
+            let message = format!("more than {HEADERS_MAX} headers");
+            self.problem(node.at, &place, message, "use fewer");
+            return Vec::new();
+        }
+        let mut headers: Vec<(String, Template)> = Vec::with_capacity(pairs.len());
+        for (name, value) in pairs {
+            let (Some(name_text), Some(text)) = (name.text(), value.text()) else {
+                let message = "a header is not a name and a text".to_owned();
+                self.problem(name.at, &place, message, "write `name: value`");
+                continue;
+            };
+            let text = if value.is_null() { "" } else { text };
+            if let Some(name) = self.header_name(name_text, name.at, &place)
+                && self.header_value(text, value.at, &place)
+            {
+                if headers.iter().any(|(other, _)| *other == name) {
+                    let message = format!("header '{}' stands twice", shown(&name));
+                    self.problem(value.at, &place, message, "remove one");
+                }
+                headers.push((name, Template::new(text)));
+            }
+        }
+        headers
+    }
+
+    fn header_name(&mut self, text: &str, at: Position, place: &Place<'_>) -> Option<String> {
+        let name = text.parse::<HeaderName>().ok();
+        let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
+        if name.is_none() {
+            let message = format!("'{}' is no header that an answer may have", shown(text));
+            let advice =
+                "use a name of letters, digits and dashes; how long the answer is, the proxy says";
+            self.problem(at, place, message, advice);
+        }
+        name.map(|name| name.as_str().to_owned())
+    }
+
+    fn header_value(&mut self, text: &str, at: Position, place: &Place<'_>) -> bool {
+        let sendable = text.parse::<HeaderValue>().is_ok() && text.is_ascii();
+        if !sendable {
+            let message = format!("'{}' cannot be sent as a header's value", shown(text));
+            let advice = "use printable ASCII, on one line";
+            self.problem(at, place, message, advice);
+        }
+        sendable && self.short(text, at, place)
+    }
+}

@@ -1,0 +1,157 @@
+//! Marks: what a bucket remembers one by one, oldest first.
+//!
+//! Why one shape for all: a logged hit, a segment of a window and a held slot are each "so many hits, since then,
+//! by whom", so the clock laws, a store's accounts and a script in Redis need to know only this. Why behind a pointer: most
+//! buckets have none, and pay eight bytes for it.
+//!
+//! Adding and taking the oldest off cost the same however many there are; room is given back when three quarters of it
+//! are not used any more.
+//!
+//! What it deliberately does not do: bound itself. A limit bounds it (`MARKS_REQUESTS_MAX`, `SEGMENTS_MAX`).
+
+use std::collections::VecDeque;
+
+use super::{Holder, Timestamp};
+
+/// So many hits, since then, by whom.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Mark {
+    /// Since when.
+    pub at: Timestamp,
+    /// How many; never 0.
+    pub hits: u64,
+    /// By whom, where that matters; none is anonymous.
+    pub holder: Option<Holder>,
+}
+
+/// Marks, oldest first. None takes no memory but a pointer.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::box_collection)] // a deque is three words and a bucket would carry them for nothing
+pub struct Marks(Option<Box<VecDeque<Mark>>>);
+
+/// Below so many marks no room is given back: it would only be asked for again.
+const KEPT: usize = 32;
+
+// === impl Mark ===
+
+impl Mark {
+    /// How long until it has reached the age of `age_us`. Told as a length, since the instant may lie after all time.
+    pub(super) fn ages_in_us(&self, age_us: u64, now: Timestamp) -> u64 {
+        age_us.saturating_sub(now.since_us(self.at))
+    }
+}
+
+// === impl Marks ===
+
+impl Marks {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |marks| marks.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For how many there is room.
+    pub fn room(&self) -> usize {
+        self.0.as_ref().map_or(0, |marks| marks.capacity())
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> {
+        self.0.iter().flat_map(|marks| marks.iter())
+    }
+
+    /// The newest.
+    pub(super) fn newest(&self) -> Option<&Mark> {
+        self.0.as_ref()?.back()
+    }
+
+    /// Adds a mark in its place; what the same holder did at the same time becomes one.
+    pub(super) fn add(&mut self, mark: Mark) {
+        let marks = self.0.get_or_insert_default();
+        // From the newest: only a clock that was brought back puts a mark anywhere but at the end.
+        let newer = marks.iter().rev().take_while(|other| other.at > mark.at);
+        let place = marks.len().saturating_sub(newer.count());
+        let same = marks
+            .range_mut(..place)
+            .rev()
+            .take_while(|other| other.at == mark.at)
+            .find(|other| other.holder == mark.holder);
+        match same {
+            Some(same) => same.hits = same.hits.saturating_add(mark.hits),
+            None => marks.insert(place, mark),
+        }
+    }
+
+    /// Drops those that are as old as `until` or older. Gives how many hits they held.
+    pub(super) fn drop_until(&mut self, until: Timestamp) -> u64 {
+        let Some(marks) = &mut self.0 else {
+            return 0;
+        };
+        let mut dropped = 0_u64;
+        while let Some(oldest) = marks.front()
+            && oldest.at <= until
+        {
+            dropped = dropped.saturating_add(oldest.hits);
+            marks.pop_front();
+        }
+        self.give_room_back();
+        dropped
+    }
+
+    /// Takes up to `hits` off marks that are `meant`, oldest first. Gives how many.
+    pub(super) fn take_off(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) -> u64 {
+        let Some(marks) = &mut self.0 else {
+            return 0;
+        };
+        let mut left = hits;
+        marks.retain_mut(|mark| {
+            if left > 0 && meant(mark) {
+                let off = left.min(mark.hits);
+                left = left.saturating_sub(off);
+                mark.hits = mark.hits.saturating_sub(off);
+            }
+            mark.hits > 0
+        });
+        self.give_room_back();
+        hits.saturating_sub(left)
+    }
+
+    /// How long until so many hits, oldest first, will have reached the age of `age_us`; none when there are fewer.
+    pub(super) fn aged_in_us(&self, hits: u64, age_us: u64, now: Timestamp) -> Option<u64> {
+        let mut sum = 0_u64;
+        let last = self.iter().find(|mark| {
+            sum = sum.saturating_add(mark.hits);
+            sum >= hits
+        });
+        last.map(|mark| mark.ages_in_us(age_us, now))
+    }
+
+    /// The second clock law: every mark comes along.
+    pub(super) fn bring_back(&mut self, by_us: u64) {
+        for mark in self.0.iter_mut().flat_map(|marks| marks.iter_mut()) {
+            mark.at = mark.at.minus_us(by_us);
+        }
+    }
+
+    fn give_room_back(&mut self) {
+        if let Some(marks) = &mut self.0
+            && marks.capacity() > KEPT
+            && marks.len() < marks.capacity() / 4
+        {
+            marks.shrink_to(marks.len().saturating_mul(2).max(KEPT));
+        }
+    }
+}
+
+/// By what is marked, whatever the room for it.
+impl PartialEq for Marks {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Marks {}

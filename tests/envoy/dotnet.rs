@@ -1,0 +1,188 @@
+//! Envoy's side of `docs/dotnet.md`: what its snippets do in a real Envoy, each put into the example bootstrap where the page
+//! says it belongs.
+//!
+//! Windows of a minute become a year, since nothing here can choose the time.
+//!
+//! What it deliberately does not do: limits themselves (`tests/service/dotnet.rs`).
+
+use crate::caller::Caller;
+use crate::pages::{Page, arguments};
+use crate::proxy::Envoy;
+use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
+
+const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
+
+/// What the virtual host of the example has, up to what follows it.
+const ROUTES: (&str, &str) = (
+    "                      routes:\n                        - match: { prefix: / }\n                          route:\n",
+    "                http_filters:\n",
+);
+
+fn snippet(name: &str) -> String {
+    Page::read("docs/dotnet.md").snippet(name)
+}
+
+/// A snippet so far to the right.
+fn indented(name: &str, spaces: usize) -> String {
+    let snippet = snippet(name);
+    let lines = snippet
+        .lines()
+        .map(|line| format!("{:spaces$}{line}\n", ""));
+    lines.collect()
+}
+
+/// Replaces what must be there, once.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from} is not in the example");
+    text.replacen(from, to, 1)
+}
+
+/// A tollgate with rules of that name, and an Envoy that asks it, its bootstrap as `changed`.
+fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
+    let rules = snippet(rules).replace("unit: minute", "unit: year");
+    let tollgate = Tollgate::start(&rules, &arguments(&rules));
+    let port = |port: u16| format!("port_value: {port}");
+    let mut bootstrap = BOOTSTRAP.to_owned();
+    for (shown, used) in [
+        (port(10000), port(0)),
+        (port(9901), port(0)),
+        (port(8081), port(tollgate.grpc.port())),
+        // A crowded test machine may be slower than a user's, and after it the request would pass.
+        ("timeout: 0.1s".to_owned(), "timeout: 2s".to_owned()),
+        ("domain: edge".to_owned(), "domain: api".to_owned()),
+    ] {
+        bootstrap = replaced(&bootstrap, &shown, &used);
+    }
+    bootstrap = bootstrap.replace(&port(10001), &port(free_port()));
+    let envoy = Envoy::start(&changed(bootstrap));
+    (tollgate, envoy)
+}
+
+/// The bootstrap with the snippet of that name as the edge's virtual host.
+fn with_host(bootstrap: &str, name: &str) -> String {
+    let (before, rest) = bootstrap.split_once(ROUTES.0).expect("the routes");
+    let (_, after) = rest.split_once(ROUTES.1).expect("what follows them");
+    format!("{before}{}{}{after}", indented(name, 22), ROUTES.1)
+}
+
+fn statuses(caller: &mut Caller, path: &str, headers: &[(&str, &[u8])], times: usize) -> Vec<u16> {
+    let answers = (0..times).map(|_| caller.get_with(path, headers).status);
+    answers.collect()
+}
+
+#[test]
+fn the_client_is_who_its_header_says_or_anon() {
+    let (_tollgate, envoy) = pair("client-policies", |bootstrap| {
+        with_host(&bootstrap, "envoy-client-id")
+    });
+    let mut caller = Caller::of(envoy.edge);
+    let five = [200, 200, 200, 200, 200, 429];
+    // Header names have no case.
+    assert_eq!(statuses(&mut caller, "/", &[("X-ClientId", b"a")], 6), five);
+    assert_eq!(statuses(&mut caller, "/", &[], 6), five);
+    // Whoever says that its name is anon is in that bucket, too.
+    assert_eq!(
+        statuses(&mut caller, "/", &[("x-clientid", b"anon")], 1),
+        [429]
+    );
+    assert_eq!(
+        statuses(&mut caller, "/", &[("x-clientid", b"b")], 1),
+        [200]
+    );
+    assert_eq!(envoy.counts().error, 0);
+}
+
+#[test]
+fn the_address_is_what_the_trusted_proxy_saw() {
+    let (_tollgate, envoy) = pair("ip-policies", |bootstrap| {
+        let line = bootstrap
+            .lines()
+            .find(|line| line.trim_start().starts_with("use_remote_address: true"))
+            .expect("the example has it")
+            .to_owned();
+        replaced(
+            &bootstrap,
+            &format!("{line}\n"),
+            &indented("envoy-real-ip", 16),
+        )
+    });
+    let mut caller = Caller::of(envoy.edge);
+    let mut from = |forwarded: &str, times| {
+        statuses(
+            &mut caller,
+            "/",
+            &[("x-forwarded-for", forwarded.as_bytes())],
+            times,
+        )
+    };
+    // The trusted proxy saw 192.0.2.1; what stands before it a client may have written.
+    assert_eq!(from("192.0.2.1", 1), [200]);
+    assert_eq!(from("198.51.100.7, 192.0.2.1", 1), [200]);
+    assert_eq!(from("198.51.100.8, 192.0.2.1", 1), [429]);
+    assert_eq!(
+        from("192.0.2.1, 84.247.85.224", 5),
+        [200, 200, 200, 200, 429]
+    );
+    assert_eq!(envoy.counts().error, 0);
+}
+
+#[test]
+fn the_status_is_what_envoy_is_told_and_the_body_what_the_rule_says() {
+    let (_tollgate, envoy) = pair("over-limit", |bootstrap| {
+        let bootstrap = with_host(&bootstrap, "envoy-client-id");
+        let line = "                      failure_mode_deny: false\n";
+        let with = format!("{line}{}", indented("envoy-status", 22));
+        replaced(&bootstrap, line, &with)
+    });
+    let mut caller = Caller::of(envoy.edge);
+    let client: &[(&str, &[u8])] = &[("x-clientid", b"a")];
+    assert_eq!(statuses(&mut caller, "/", client, 1), [200]);
+    let refused = caller.get_with("/", client);
+    assert_eq!(refused.status, 503);
+    assert_eq!(
+        String::from_utf8_lossy(&refused.body),
+        "API calls quota exceeded! maximum admitted 1 per 1 year."
+    );
+    assert_eq!(envoy.counts().error, 0);
+}
+
+#[test]
+fn the_global_limiter_and_the_policy_of_the_route_both_count() {
+    let (_tollgate, envoy) = pair("global-and-policy", |bootstrap| {
+        with_host(&bootstrap, "envoy-policies")
+    });
+    let mut caller = Caller::of(envoy.edge);
+    // Two uploads; the third is refused by the policy and takes nothing from the global four.
+    assert_eq!(statuses(&mut caller, "/uploads/1", &[], 3), [200, 200, 429]);
+    assert_eq!(statuses(&mut caller, "/other", &[], 3), [200, 200, 429]);
+    assert_eq!(envoy.counts().error, 0);
+}
+
+#[test]
+fn a_route_may_have_no_limit_at_all() {
+    let (_tollgate, envoy) = pair("global-and-policy", |bootstrap| {
+        with_host(&bootstrap, "envoy-policies")
+    });
+    let mut caller = Caller::of(envoy.edge);
+    assert_eq!(statuses(&mut caller, "/health", &[], 6), [200; 6]);
+    let counts = envoy.counts();
+    assert_eq!((counts.ok, counts.error), (0, 0), "nobody was asked");
+    assert_eq!(statuses(&mut caller, "/", &[], 1), [200]);
+    assert_eq!(envoy.counts().ok, 1);
+}
+
+#[test]
+fn a_lease_ends_when_the_request_is_done() {
+    let (_tollgate, envoy) = pair("concurrency", |bootstrap| {
+        with_host(&bootstrap, "envoy-lease")
+    });
+    let mut caller = Caller::of(envoy.edge);
+    // Two slots, and more requests than that. A slot is given back after the answer, so the next may come too early once.
+    for _ in 0..8 {
+        let passed = wait_for(PATIENCE, || {
+            (caller.get_with("/", &[]).status == 200).then_some(())
+        });
+        assert!(passed.is_some(), "a slot did not come back");
+    }
+    assert_eq!(envoy.counts().error, 0);
+}

@@ -1,0 +1,111 @@
+//! What stands between Envoy and tollgate and can hold back what either says.
+//!
+//! Why: a check takes microseconds, and a caller cannot leave, nor Envoy's patience end, within them. Held back here, a check
+//! is in flight for as long as a test wants. How: bytes are copied from one socket to the other, and wait at a gate.
+//!
+//! What it deliberately does not do: change, drop or reorder anything.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    ToTollgate,
+    ToEnvoy,
+}
+
+/// A running relay.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    held: Option<Way>,
+    ended: bool,
+}
+
+// === impl Relay ===
+
+impl Relay {
+    /// Starts one that leads to this address.
+    pub(crate) fn to(service: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let gate = Arc::<Gate>::default();
+        let accepting = Arc::clone(&gate);
+        thread::spawn(move || {
+            for envoy in listener.incoming().map_while(Result::ok) {
+                if accepting.state.lock().expect("the gate").ended {
+                    break;
+                }
+                let Ok(tollgate) = TcpStream::connect(service) else {
+                    continue;
+                };
+                let both = [&envoy, &tollgate].map(|stream| {
+                    stream.set_nodelay(true).expect("no delay");
+                    stream.try_clone().expect("a handle")
+                });
+                let [to_envoy, to_tollgate] = both;
+                let gates = [(); 2].map(|()| Arc::clone(&accepting));
+                let [one, other] = gates;
+                thread::spawn(move || one.copy(Way::ToTollgate, envoy, to_tollgate));
+                thread::spawn(move || other.copy(Way::ToEnvoy, tollgate, to_envoy));
+            }
+        });
+        Self { address, gate }
+    }
+
+    /// Holds back what goes this way from now on.
+    pub(crate) fn hold(&self, way: Way) {
+        self.gate.change(|state| state.held = Some(way));
+    }
+
+    /// Lets everything go on, in its order.
+    pub(crate) fn release(&self) {
+        self.gate.change(|state| state.held = None);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.gate.change(|state| state.ended = true);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+// === impl Gate ===
+
+impl Gate {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().expect("the gate"));
+        self.changed.notify_all();
+    }
+
+    /// Until one of the two closes.
+    fn copy(&self, way: Way, mut from: TcpStream, mut to: TcpStream) {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            let state = self.state.lock().expect("the gate");
+            let held = |state: &mut State| state.held == Some(way) && !state.ended;
+            drop(self.changed.wait_while(state, held).expect("the gate"));
+            if to.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
+        // They may be closed already.
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}

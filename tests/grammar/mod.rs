@@ -1,0 +1,62 @@
+//! Which names may stand where in a rules file, as hints list them.
+//!
+//! Why in one place: several binaries hold hints word by word, and a new name is one line here.
+//!
+//! What it deliberately does not do: ask the loader. It would then agree with itself.
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+/// At the top of a file.
+const AT_THE_ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing"];
+
+/// In a descriptor.
+const IN_A_DESCRIPTOR: &[&str] = &[
+    "key",
+    "value",
+    "values",
+    "cidr",
+    "ipv6_prefix",
+    "regex",
+    "rate_limit",
+    "rate_limits",
+    "over_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+
+/// In a limit.
+const IN_A_LIMIT: &[&str] = &[
+    "unit",
+    "unit_multiplier",
+    "requests_per_unit",
+    "unlimited",
+    "name",
+    "replaces",
+    "algorithm",
+    "burst",
+    "segments",
+    "refill",
+    "calendar",
+    "time_zone",
+    "week_start",
+    "count_refused",
+    "holder_key",
+    "slot_seconds",
+];
+
+/// A text in which `AT_THE_ROOT`, `IN_A_DESCRIPTOR` and `IN_A_LIMIT` stand for these lists.
+pub fn with_names(text: &str) -> String {
+    [
+        ("AT_THE_ROOT", AT_THE_ROOT),
+        ("IN_A_DESCRIPTOR", IN_A_DESCRIPTOR),
+        ("IN_A_LIMIT", IN_A_LIMIT),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (place, names)| {
+        text.replace(place, &names.join(", "))
+    })
+}

@@ -1,0 +1,169 @@
+//! What finding a node costs: the same among ten siblings and among thousands, and never an allocation.
+//!
+//! How: by counting, not by the clock. Allocations are counted as they are. Automata are counted by a compiler that
+//! wraps the real one and notes each time one is asked; a table of states reads its text once, a step a byte, so one
+//! question is one pass. Values, lists and prefixes are hash tables (`limiter/siblings`), prefixes one look-up a
+//! length, of which there are no more than there are bits.
+//!
+//! What it deliberately does not do: measure time (`make bench` does).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use allocation_counter::measure;
+use tollgate::config::patterns::Automata;
+use tollgate::limiter::{
+    Entry, How, Level, Match, Parent, Pattern, PatternCompiler, PatternError, Patterns, Prefix,
+    RuleSet, Unit, Values,
+};
+
+use crate::scenery::limited;
+
+/// Counts how often an automaton is asked.
+#[derive(Default)]
+struct Counting {
+    automata: Automata,
+    made: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+struct Counted(Arc<dyn Patterns>, Arc<AtomicUsize>);
+
+impl PatternCompiler for Counting {
+    fn compile(&mut self, patterns: &[Pattern<'_>]) -> Result<Arc<dyn Patterns>, PatternError> {
+        let made = self.automata.compile(patterns)?;
+        assert!(
+            format!("{made:?}").starts_with("Dense("),
+            "one table of states: {made:?}"
+        );
+        self.made += 1;
+        Ok(Arc::new(Counted(made, Arc::clone(&self.asked))))
+    }
+}
+
+impl Patterns for Counted {
+    fn first(&self, text: &[u8]) -> Option<usize> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.first(text)
+    }
+
+    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.each(text, found);
+    }
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// So many siblings of each kind below one key.
+fn crowd(count: usize) -> (RuleSet, Counting) {
+    let mut rules = RuleSet::default();
+    rules.add_domain("d");
+    let mut add = |values| {
+        let level = Level {
+            values,
+            ..Level::new("k", "")
+        };
+        let node = rules.add_node(Parent::Domain("d"), level).unwrap();
+        rules.set_rules(node, [limited(1, Unit::Minute)]);
+    };
+    for n in 0..count {
+        add(Values::of(&format!("exact-{n}")));
+        add(Values::List(vec![format!("list-{n}"), format!("more-{n}")]));
+        let (high, low) = (n / 256, n % 256);
+        let v4 = Prefix::parse(&format!("10.{high}.{low}.0/24")).unwrap();
+        let v6 = Prefix::parse(&format!("fd00:{n:x}::/32")).unwrap();
+        add(Values::Prefixes(vec![v4, v6]));
+        add(Values::of(&format!("wild-{n}-*")));
+        add(Values::of(&format!("*-end-{n}")));
+        add(Values::Regex(format!("regex-{n}-[a-z]+")));
+    }
+    add(Values::Any);
+    let mut compiler = Counting::default();
+    rules.compile(&mut compiler).unwrap();
+    assert_eq!(
+        compiler.made, 1,
+        "all patterns of a level are one automaton"
+    );
+    (rules, compiler)
+}
+
+#[test]
+fn finding_costs_the_same_among_ten_siblings_and_among_two_thousand() {
+    for count in [10, 2_000] {
+        let (rules, compiler) = crowd(count);
+        let last = count - 1;
+        for (value, how, asked) in [
+            (format!("exact-{last}"), "Exact", 0),
+            (format!("list-{last}"), "Listed", 0),
+            (format!("10.{}.{}.77", last / 256, last % 256), "Prefix", 0),
+            (format!("fd00:{last:x}:1::9"), "Prefix", 0),
+            (format!("wild-{last}-x"), "Wildcard", 1),
+            (format!("x-end-{last}"), "Wildcard", 1),
+            (format!("regex-{last}-x"), "Regex", 1),
+            ("anything".to_owned(), "Default", 1),
+        ] {
+            let entry = [Entry {
+                key: b"k",
+                value: value.as_bytes(),
+            }];
+            compiler.asked.store(0, Ordering::Relaxed);
+            let cost = measure(|| {
+                assert!(
+                    matches!(rules.find(b"d", &entry), Match::Rules(_)),
+                    "{value}"
+                );
+            });
+            assert_eq!(cost.count_total, 0, "{value} among {count}");
+            assert_eq!(
+                compiler.asked.load(Ordering::Relaxed),
+                asked,
+                "{value} among {count}"
+            );
+            let steps = rules.trace(b"d", &entry);
+            let found = steps[0].found.map(|(found, _)| found).unwrap();
+            assert!(format!("{found:?}").starts_with(how), "{value}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_with_stars_cost_two_automata_and_no_allocation() {
+    for count in [3, 1_000] {
+        let mut rules = RuleSet::default();
+        rules.add_domain("d");
+        for n in 0..count {
+            for value in ["on-*", "off-*", ""] {
+                let level = Level::new(&format!("x-{n}-*"), value);
+                let node = rules.add_node(Parent::Domain("d"), level).unwrap();
+                rules.set_rules(node, [limited(1, Unit::Minute)]);
+            }
+        }
+        let mut compiler = Counting::default();
+        rules.compile(&mut compiler).unwrap();
+        let key = format!("x-{}-key", count - 1);
+        let entry = [Entry {
+            key: key.as_bytes(),
+            value: b"off-1",
+        }];
+        let cost = measure(|| {
+            assert!(matches!(rules.find(b"d", &entry), Match::Rules(_)));
+        });
+        assert_eq!(cost.count_total, 0);
+        assert_eq!(
+            compiler.asked.load(Ordering::Relaxed),
+            2,
+            "the keys', and the one that fits"
+        );
+        let found = rules.trace(b"d", &entry)[0].found;
+        assert_eq!(
+            found.map(|(how, level)| (how, level.label())),
+            Some((How::Wildcard, format!("x-{}-*_off-*", count - 1)))
+        );
+    }
+}

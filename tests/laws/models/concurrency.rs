@@ -1,0 +1,126 @@
+//! Concurrency, naively: a list of who holds how many slots since when.
+//!
+//! How: a slot counts until its time is over; a look with an id sets the clock of all slots of that id to now. Slots of
+//! one id are freed oldest first. Law 2 moves every time in the list.
+//!
+//! What it deliberately does not do: keep a sum, or keep the list in any order.
+
+use tollgate::limiter::{Ask, Hits, Holder, Outcome};
+
+use super::{Model, Terms, first_instant, in_the_present, instant, told};
+
+#[derive(Default)]
+pub(super) struct Concurrency {
+    newest: i128,
+    held: Vec<Held>,
+}
+
+struct Held {
+    by: Option<Holder>,
+    since: i128,
+    slots: i128,
+}
+
+// === impl Concurrency ===
+
+impl Concurrency {
+    fn in_flight(&self, terms: &Terms, time: i128) -> i128 {
+        let live = self
+            .held
+            .iter()
+            .filter(|held| time < held.since + terms.window_us);
+        live.map(|held| held.slots).sum()
+    }
+
+    fn free(&mut self, mut slots: i128, meant: impl Fn(&Held) -> bool) {
+        while slots > 0 {
+            let meant = self
+                .held
+                .iter_mut()
+                .filter(|held| held.slots > 0 && meant(held));
+            let Some(oldest) = meant.min_by_key(|held| held.since) else {
+                break;
+            };
+            let freed = slots.min(oldest.slots);
+            oldest.slots -= freed;
+            slots -= freed;
+        }
+    }
+}
+
+impl Model for Concurrency {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+        let ahead = self.newest - asked_at;
+        if ahead > terms.window_us {
+            for held in &mut self.held {
+                held.since = (held.since - ahead).max(0);
+            }
+            self.newest = asked_at;
+        }
+        let now = asked_at.max(self.newest);
+        self.newest = now;
+        // A slot whose time was over stays free, also when a reload makes slots last longer.
+        self.held.retain(|held| now < held.since + terms.window_us);
+
+        let Ask { hits, holder } = in_the_present(ask, now);
+        let before = self.in_flight(terms, now);
+        let fits = |model: &Self, time: i128, taken: u64| {
+            model.in_flight(terms, time) + i128::from(taken) <= terms.requests
+        };
+        let allowed = match hits {
+            Hits::Take(0) => {
+                for held in &mut self.held {
+                    if held.by == holder && holder.is_some() {
+                        held.since = now;
+                    }
+                }
+                fits(self, now, 0)
+            }
+            Hits::Take(taken) => {
+                let allowed = fits(self, now, taken);
+                if allowed {
+                    self.held.push(Held {
+                        by: holder,
+                        since: now,
+                        slots: taken.into(),
+                    });
+                }
+                allowed
+            }
+            Hits::Refund(freed) => {
+                self.free(freed.into(), |held| held.by == holder);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let taken_at = i128::from(taken_at.as_us());
+                self.free(hits.into(), |held| {
+                    held.by == holder && held.since == taken_at
+                });
+                true
+            }
+        };
+
+        let after = self.in_flight(terms, now);
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            told(first_instant(now, now + terms.window_us, passes) - asked_at)
+        };
+        Outcome {
+            at: instant(now),
+            allowed,
+            used_before: told(before),
+            remaining: told((terms.requests - after).max(0)),
+            reset_us: if after == 0 {
+                0
+            } else {
+                first(&|time| self.in_flight(terms, time) == 0)
+            },
+            retry_us: match hits {
+                _ if allowed => Some(0),
+                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
+                    Some(first(&|time| fits(self, time, taken)))
+                }
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Leaky bucket, naively: the list of all that was poured in or taken out and when, poured anew at each question.
+//!
+//! How: water is counted in 1/window of a hit; a microsecond lets `requests` of them run out, down to an empty bucket.
+//! Each entry of the list says how fast water ran out up to it, since a reload may have changed that. Law 2 moves every
+//! time in the list, so that nothing runs out by it.
+//!
+//! What it deliberately does not do: keep a level.
+
+use tollgate::limiter::{Ask, Hits, Outcome};
+
+use super::{
+    Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
+};
+
+#[derive(Default)]
+pub(super) struct LeakyBucket {
+    /// Oldest first; one a question.
+    poured: Vec<Poured>,
+}
+
+struct Poured {
+    at: i128,
+    /// What runs out each microsecond before it.
+    requests: i128,
+    /// A rate counts in steps of the greatest number that divides both its sides. After a reload the water may stand
+    /// between two steps, and is rounded so as never to give anything away.
+    step: i128,
+    /// How much came in; less than none when it was taken out.
+    water: i128,
+}
+
+// === impl LeakyBucket ===
+
+impl LeakyBucket {
+    /// How much there is after the last entry.
+    fn level(&self) -> i128 {
+        let mut level = 0;
+        let mut since = self.poured.first().map_or(0, |poured| poured.at);
+        for poured in &self.poured {
+            level = rounded_up(level, poured.step) * poured.step;
+            level = (level - poured.requests * (poured.at - since)).max(0);
+            level = (level + poured.water).max(0);
+            since = poured.at;
+        }
+        level
+    }
+}
+
+impl Model for LeakyBucket {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+        let newest = self.poured.last().map_or(0, |poured| poured.at);
+        let ahead = newest - asked_at;
+        if ahead > terms.window_us {
+            for poured in &mut self.poured {
+                poured.at -= ahead;
+            }
+        }
+        let newest = self.poured.last().map_or(0, |poured| poured.at);
+        let now = asked_at.max(newest);
+        self.poured.push(Poured {
+            at: now,
+            requests: terms.requests,
+            step: greatest_divisor(terms.requests, terms.window_us),
+            water: 0,
+        });
+
+        let hits = in_the_present(ask, now).hits;
+        let brim = terms.burst * terms.window_us;
+        let before = self.level();
+        let used = rounded_up(before, terms.window_us);
+        let asked = i128::from(hits.taken()) * terms.window_us;
+        let mut allowed = true;
+        let water = match hits {
+            Hits::Take(_) if before + asked <= brim => asked,
+            Hits::Take(taken) => {
+                allowed = false;
+                owed(terms, used, taken.into()) * terms.window_us
+            }
+            Hits::Refund(refunded) => -i128::from(refunded) * terms.window_us,
+            Hits::GiveBack { hits, taken_at } => {
+                // What could have run out of it since is taken as gone.
+                let gone = terms.requests * (now - i128::from(taken_at.as_us()));
+                -(i128::from(hits) * terms.window_us - gone).max(0)
+            }
+        };
+        self.poured.last_mut().unwrap().water = water;
+
+        let after = self.level();
+        let behind_us = now - asked_at;
+        // A rate of at least 1 lets one step run out a microsecond.
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            let level = |us: i128| (after - terms.requests * us).max(0);
+            match first_instant(0, after, |us| passes(level(us))) {
+                0 => 0,
+                us => told(us + behind_us),
+            }
+        };
+        Outcome {
+            at: instant(now),
+            allowed,
+            used_before: told(used),
+            remaining: told((brim - after).max(0).div_euclid(terms.window_us)),
+            reset_us: if terms.requests == 0 {
+                told(terms.window_us + behind_us) // it never empties, and says a window
+            } else {
+                first(&|level| level == 0)
+            },
+            retry_us: if allowed {
+                Some(0)
+            } else if asked <= brim && terms.requests > 0 {
+                Some(first(&|level| level + asked <= brim))
+            } else {
+                None
+            },
+        }
+    }
+}

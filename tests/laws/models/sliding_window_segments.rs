@@ -1,0 +1,118 @@
+//! Sliding window in segments, naively: a list of every hit counted and when the segment began in which it came.
+//!
+//! How: segments are numbered from 1970; that of an instant is the instant times n over the window, rounded down, and
+//! it begins with the first instant that has its number, found by trying. What came in a segment counts as long as
+//! fewer than a window has gone since that.
+//!
+//! Why the beginning is kept and not the number: a reload to another n numbers segments anew, and what came before it
+//! still leaves with the segment it came in.
+//!
+//! What it deliberately does not do: keep a count a segment.
+
+use tollgate::limiter::{Ask, Hits, Outcome};
+
+use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
+
+#[derive(Default)]
+pub(super) struct SlidingWindowSegments {
+    newest: i128,
+    /// When the segment began, and how many came; oldest first.
+    counted: Vec<(i128, i128)>,
+}
+
+fn begin_of_segment(terms: &Terms, time: i128) -> i128 {
+    let number = |time: i128| (time * terms.segments).div_euclid(terms.window_us);
+    first_instant(time - terms.window_us, time, |earlier| {
+        number(earlier) == number(time)
+    })
+}
+
+// === impl SlidingWindowSegments ===
+
+impl SlidingWindowSegments {
+    fn used(&self, terms: &Terms, time: i128) -> i128 {
+        let inside = |begin: i128| time < begin + terms.window_us;
+        let counted = self.counted.iter().filter(|(begin, _)| inside(*begin));
+        counted.map(|(_, hits)| hits).sum()
+    }
+
+    fn give_back(&mut self, mut hits: i128, meant: impl Fn(i128) -> bool) {
+        for (begin, counted) in &mut self.counted {
+            if meant(*begin) {
+                let back = hits.min(*counted);
+                *counted -= back;
+                hits -= back;
+            }
+        }
+    }
+}
+
+impl Model for SlidingWindowSegments {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+        let ahead = self.newest - asked_at;
+        if ahead > terms.window_us {
+            for (begin, _) in &mut self.counted {
+                *begin = (*begin - ahead).max(0);
+            }
+            self.newest = asked_at;
+        }
+        let now = asked_at.max(self.newest);
+        self.newest = now;
+        self.counted
+            .retain(|(begin, _)| now < begin + terms.window_us);
+
+        let hits = in_the_present(ask, now).hits;
+        let before = self.used(terms, now);
+        let fits = |model: &Self, time: i128, taken: u64| {
+            model.used(terms, time) + i128::from(taken) <= terms.requests
+        };
+        let allowed = match hits {
+            Hits::Take(taken) => {
+                let allowed = fits(self, now, taken);
+                let counted = if allowed {
+                    taken.into()
+                } else {
+                    owed(terms, before, taken.into())
+                };
+                // After law 2 what is remembered may lie within the present segment, and is younger than its beginning.
+                let begin = begin_of_segment(terms, now);
+                let older = self.counted.iter().filter(|(other, _)| *other <= begin);
+                let place = older.count();
+                self.counted.insert(place, (begin, counted));
+                allowed
+            }
+            Hits::Refund(refunded) => {
+                self.give_back(refunded.into(), |_| true);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let meant = begin_of_segment(terms, taken_at.as_us().into());
+                self.give_back(hits.into(), |begin| begin == meant);
+                true
+            }
+        };
+
+        let after = self.used(terms, now);
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            told(first_instant(now, now + terms.window_us, passes) - asked_at)
+        };
+        Outcome {
+            at: instant(now),
+            allowed,
+            used_before: told(before),
+            remaining: told((terms.requests - after).max(0)),
+            reset_us: if after == 0 {
+                0
+            } else {
+                first(&|time| self.used(terms, time) == 0)
+            },
+            retry_us: match hits {
+                _ if allowed => Some(0),
+                Hits::Take(taken) if i128::from(taken) <= terms.requests => {
+                    Some(first(&|time| fits(self, time, taken)))
+                }
+                _ => None,
+            },
+        }
+    }
+}

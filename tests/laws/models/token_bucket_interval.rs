@@ -1,0 +1,84 @@
+//! Token bucket refilled in steps, naively: what is missing, and the edges that lie between two questions.
+//!
+//! How: an edge is a multiple of the window; N come at each. Retry and reset are found by trying instants.
+//!
+//! What it deliberately does not do: solve for the number of edges that it takes.
+
+use tollgate::limiter::{Ask, Hits, Outcome};
+
+use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
+
+#[derive(Default)]
+pub(super) struct TokenBucketInterval {
+    newest: i128,
+    /// From a full bucket, in hits.
+    missing: i128,
+}
+
+/// What has come after `from`, up to and with `until`.
+fn come(terms: &Terms, from: i128, until: i128) -> i128 {
+    terms.requests * (terms.number_of(until) - terms.number_of(from))
+}
+
+impl Model for TokenBucketInterval {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+        if self.newest - asked_at > terms.window_us {
+            self.newest = asked_at; // law 2: what is missing stays missing
+        }
+        let now = asked_at.max(self.newest);
+        self.missing = (self.missing - come(terms, self.newest, now)).max(0);
+        self.newest = now;
+
+        let hits = in_the_present(ask, now).hits;
+        let before = self.missing;
+        let allowed = match hits {
+            Hits::Take(taken) => {
+                let taken = i128::from(taken);
+                let allowed = before + taken <= terms.burst;
+                self.missing += if allowed {
+                    taken
+                } else {
+                    owed(terms, before, taken)
+                };
+                allowed
+            }
+            Hits::Refund(refunded) => {
+                self.missing = (before - i128::from(refunded)).max(0);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                // What has come since, it would have missed: a bucket holds no more than it holds.
+                let still = i128::from(hits) - come(terms, taken_at.as_us().into(), now);
+                self.missing = (before - still.max(0)).max(0);
+                true
+            }
+        };
+
+        let missing_at = |time: i128| (self.missing - come(terms, now, time)).max(0);
+        let first = |passes: &dyn Fn(i128) -> bool| {
+            let surely = now + (self.missing + 1) * terms.window_us;
+            told(first_instant(now, surely, passes) - asked_at)
+        };
+        let asked = i128::from(hits.taken());
+        Outcome {
+            at: instant(now),
+            allowed,
+            used_before: told(before),
+            remaining: told((terms.burst - self.missing).max(0)),
+            reset_us: if self.missing == 0 {
+                0
+            } else if terms.requests == 0 {
+                told(terms.window_us + now - asked_at) // it never fills, and says a window
+            } else {
+                first(&|time| missing_at(time) == 0)
+            },
+            retry_us: if allowed {
+                Some(0)
+            } else if asked <= terms.burst && terms.requests > 0 {
+                Some(first(&|time| missing_at(time) + asked <= terms.burst))
+            } else {
+                None
+            },
+        }
+    }
+}

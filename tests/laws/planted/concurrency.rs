@@ -1,0 +1,193 @@
+//! Concurrency got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+
+use tollgate::limiter::algorithm::Concurrency;
+use tollgate::limiter::{Algorithm, Ask, Hits, Holder, Limit, Outcome, State, Timestamp};
+
+use super::{Planted, decide_at, undoing_as_refund};
+
+/// Who holds the oldest slot; who asks, if there is none.
+fn oldest_holder(state: &State, ask: Ask) -> Option<Holder> {
+    let oldest = state.marks.iter().next();
+    oldest.map_or(ask.holder, |mark| mark.holder)
+}
+
+fn holds_any(state: &State, holder: Option<Holder>) -> bool {
+    state.marks.iter().any(|mark| mark.holder == holder)
+}
+
+fn is_refund(ask: Ask) -> bool {
+    matches!(ask.hits, Hits::Refund(_))
+}
+
+/// What is over is no more in the state.
+fn at_present(limit: &Limit, state: &mut State, now: Timestamp) -> Outcome {
+    Concurrency.decide(limit, state, Hits::LOOK.into(), now)
+}
+
+fn refund_frees_the_oldest_slot(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    at_present(limit, state, now);
+    let holder = if is_refund(ask) {
+        oldest_holder(state, ask)
+    } else {
+        ask.holder
+    };
+    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+}
+
+/// The second refund of one id, or that of a check which was refused.
+fn refund_of_nothing_frees_anothers(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    at_present(limit, state, now);
+    let holder = if is_refund(ask) && !holds_any(state, ask.holder) {
+        oldest_holder(state, ask)
+    } else {
+        ask.holder
+    };
+    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+}
+
+fn anonymous_refund_frees_a_named_slot(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    at_present(limit, state, now);
+    let named = state.marks.iter().find_map(|mark| mark.holder);
+    let holder = if is_refund(ask) && !holds_any(state, None) {
+        ask.holder.or(named)
+    } else {
+        ask.holder
+    };
+    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+}
+
+fn refund_frees_nothing_of_a_named_slot(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let holder = ask.holder.filter(|_| !is_refund(ask));
+    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+}
+
+fn an_id_holds_one_slot(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let before = at_present(limit, state, now);
+    let holds = ask.holder.is_some() && holds_any(state, ask.holder);
+    if holds && ask.hits.taken() > 0 && before.allowed {
+        return before;
+    }
+    Concurrency.decide(limit, state, ask, now)
+}
+
+fn a_look_renews_everybody(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    if ask.hits == Hits::LOOK {
+        at_present(limit, state, now);
+        let holders: Vec<_> = state.marks.iter().map(|mark| mark.holder).collect();
+        for holder in holders {
+            let hits = Hits::LOOK;
+            Concurrency.decide(limit, state, Ask { hits, holder }, now);
+        }
+    }
+    Concurrency.decide(limit, state, ask, now)
+}
+
+fn a_look_renews_nobody(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let holder = ask.holder.filter(|_| ask.hits != Hits::LOOK);
+    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+}
+
+fn a_take_renews_what_is_held(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    if ask.hits.taken() > 0 {
+        let holder = ask.holder;
+        let hits = Hits::LOOK;
+        Concurrency.decide(limit, state, Ask { hits, holder }, now);
+    }
+    Concurrency.decide(limit, state, ask, now)
+}
+
+fn a_slot_counts_a_microsecond_longer(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let slot_us = limit.window().as_us();
+    let just_over = |since: Timestamp| now.since_us(since) == slot_us;
+    let then = if state.marks.iter().any(|mark| just_over(mark.at)) {
+        now.minus_us(1)
+    } else {
+        now
+    };
+    decide_at(then, &Concurrency, limit, state, ask, now)
+}
+
+/// As a counter does that knows no slots.
+fn slots_never_run_out(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let hits = match ask.hits {
+        Hits::GiveBack { hits, .. } => Hits::GiveBack {
+            hits,
+            taken_at: Timestamp::default(),
+        },
+        hits => hits,
+    };
+    let then = Timestamp::default();
+    let said = Concurrency.decide(limit, state, Ask { hits, ..ask }, then);
+    Outcome { at: now, ..said }
+}
+
+fn undoes_the_oldest_of_the_id(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    Concurrency.decide(limit, state, undoing_as_refund(ask), now)
+}
+
+fn refused_hits_take_a_slot(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = Concurrency.decide(limit, state, ask, now);
+    if !said.allowed && ask.hits.taken() > 0 {
+        let larger = Limit::in_flight(u32::MAX, limit.unit_multiplier());
+        let hits = Hits::Take(1);
+        Concurrency.decide(&larger, state, Ask { hits, ..ask }, now);
+    }
+    said
+}
+
+mod found {
+    use super::Concurrency;
+
+    crate::planted::planted_in! {
+        Concurrency;
+        refund_frees_the_oldest_slot by Agreement Promise;
+        refund_of_nothing_frees_anothers by Agreement Promise;
+        anonymous_refund_frees_a_named_slot by Agreement Promise;
+        refund_frees_nothing_of_a_named_slot by Agreement;
+        an_id_holds_one_slot by Agreement;
+        a_look_renews_everybody by Agreement Laws;
+        a_look_renews_nobody by Agreement Laws Promise;
+        a_take_renews_what_is_held by Agreement Laws;
+        a_slot_counts_a_microsecond_longer by Agreement Laws;
+        slots_never_run_out by Agreement Laws;
+        undoes_the_oldest_of_the_id by Agreement Undoing Promise;
+        refused_hits_take_a_slot by Agreement Laws;
+    }
+}

@@ -1,0 +1,56 @@
+//! Leaky buckets got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat what is wrong with a token bucket, whose arithmetic it shares.
+
+use tollgate::limiter::algorithm::{LeakyBucket, TokenBucketInterval};
+use tollgate::limiter::{Algorithm, Ask, Limit, Outcome, State, Timestamp};
+
+use super::{Planted, undoing_as_refund};
+use crate::properties::{Candidate, Property};
+
+fn leaks_whole_hits_only(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let rate = limit.rate();
+    let elapsed_us = u128::from(now.since_us(state.seen));
+    let leaked = elapsed_us * u128::from(rate.hits) / u128::from(rate.per_us);
+    let leaked = u64::try_from(leaked).unwrap_or(u64::MAX);
+    state.registers[0] = state.registers[0].saturating_sub(leaked);
+    state.seen = now;
+    LeakyBucket.decide(limit, state, ask, now)
+}
+
+fn leaks_at_the_edges(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    TokenBucketInterval.decide(limit, state, ask, now)
+}
+
+fn undoes_what_has_leaked_already(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    LeakyBucket.decide(limit, state, undoing_as_refund(ask), now)
+}
+
+/// Every answer is right for the burst it was built with, and the burst is not what was promised.
+#[test]
+fn holds_n_unless_told_otherwise() {
+    static PLANTED: Planted = Planted {
+        base: &LeakyBucket,
+        decide: |limit, state, ask, now| LeakyBucket.decide(limit, state, ask, now),
+        life_us: None,
+        usual_burst: Some(|requests| requests),
+    };
+    let by = [Property::Agreement, Property::Promise];
+    super::must_be_found(&Candidate::honest(&PLANTED), &by);
+}
+
+mod found {
+    use super::LeakyBucket;
+
+    crate::planted::planted_in! {
+        LeakyBucket;
+        leaks_whole_hits_only by Agreement Laws;
+        leaks_at_the_edges by Agreement Promise;
+        undoes_what_has_leaked_already by Agreement Undoing;
+    }
+}

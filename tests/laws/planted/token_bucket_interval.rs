@@ -1,0 +1,105 @@
+//! Token buckets refilled in steps got wrong. The list is in `mod.rs`.
+//!
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+
+use tollgate::limiter::algorithm::{TokenBucket, TokenBucketInterval};
+use tollgate::limiter::{Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
+
+use super::{Planted, undoing_as_refund};
+
+fn number(limit: &Limit, time: Timestamp) -> u64 {
+    time.as_us() / limit.window().as_us()
+}
+
+fn counts_windows_since_it_was_seen(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let windows = now.since_us(state.seen) / limit.window().as_us();
+    let filled = windows.saturating_mul(limit.requests());
+    state.registers[0] = state.registers[0].saturating_sub(filled);
+    state.seen = now;
+    TokenBucketInterval.decide(limit, state, ask, now)
+}
+
+fn fills_between_the_edges(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    TokenBucket.decide(limit, state, ask, now)
+}
+
+fn edges_are_counted_from_the_first_hit(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    let begun_us = match state.registers {
+        [0, _] => now.as_us(),
+        [_, begun_us] => begun_us,
+    };
+    let moved = |time: Timestamp| time.minus_us(begun_us % limit.window().as_us());
+    let hits = match ask.hits {
+        Hits::GiveBack { hits, taken_at } => Hits::GiveBack {
+            hits,
+            taken_at: moved(taken_at),
+        },
+        hits => hits,
+    };
+    state.seen = moved(state.seen);
+    let said = TokenBucketInterval.decide(limit, state, hits.into(), moved(now));
+    state.registers[1] = begun_us;
+    Outcome { at: now, ..said }
+}
+
+fn is_full_at_every_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    if number(limit, now) > number(limit, state.seen) {
+        state.registers = [0, 0];
+    }
+    TokenBucketInterval.decide(limit, state, ask, now)
+}
+
+fn one_edge_fills_however_many_were_crossed(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    if number(limit, now) > number(limit, state.seen) + 1 {
+        state.seen = now.minus_us(limit.window().as_us());
+    }
+    TokenBucketInterval.decide(limit, state, ask, now)
+}
+
+fn retry_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    let said = TokenBucketInterval.decide(limit, state, ask, now);
+    let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
+    Outcome {
+        retry_us: said.retry_us.map(|us| us.min(to_edge_us)),
+        ..said
+    }
+}
+
+fn undoes_what_has_come_back_already(
+    limit: &Limit,
+    state: &mut State,
+    ask: Ask,
+    now: Timestamp,
+) -> Outcome {
+    TokenBucketInterval.decide(limit, state, undoing_as_refund(ask), now)
+}
+
+mod found {
+    use super::TokenBucketInterval;
+
+    crate::planted::planted_in! {
+        TokenBucketInterval;
+        counts_windows_since_it_was_seen by Agreement Laws;
+        fills_between_the_edges by Agreement Promise;
+        edges_are_counted_from_the_first_hit by Agreement Promise;
+        is_full_at_every_edge by Agreement Laws Promise;
+        one_edge_fills_however_many_were_crossed by Agreement Laws;
+        retry_is_the_next_edge by Agreement Laws;
+        undoes_what_has_come_back_already by Agreement Undoing;
+    }
+}

@@ -1,0 +1,206 @@
+//! Undoing: a take that is given back was as good as never taken, and never better.
+//!
+//! Why: a store takes first and gives back when another limit refuses, and time goes on in between. Whatever it gives
+//! back too much is a hit above the promise.
+//!
+//! How: at once, the bucket must be as if somebody had only looked. Later, it is held against a [`Twin`] in which the
+//! take never was, and which was asked everything else that passed. Hits that were refused because of the take are not
+//! brought up again, so the twin never knows more of the future than the bucket did.
+//!
+//! What it deliberately does not do: reload, refund or bring the clock back between a take and its undoing (a store
+//! does it within milliseconds; `agreement` has them). A refund of what was never taken finds more to free where the take
+//! was, and undoing the take then cannot know.
+
+use std::collections::HashMap;
+
+use proptest::test_runner::TestCaseError;
+use tollgate::limiter::{Ask, Hits, Outcome, State, Timestamp};
+
+use super::{Candidate, Verdict, ensure, reachable};
+use crate::histories::{History, Question, Walk};
+
+/// A bucket in which one take never was.
+struct Twin {
+    state: State,
+    /// What would undo that take.
+    undo: Ask,
+    /// Whether undoing must leave nothing at all of the take: a bucket that refills cannot say what would have
+    /// overflowed, and one that counts refused hits has those the take was in the way of.
+    exact: bool,
+    /// How many questions since.
+    age: usize,
+}
+
+/// After so many another take is followed.
+const TWIN_AGE_MAX: usize = 8;
+
+pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
+    let mut walk = Walk::new(history, candidate.algorithm);
+    let mut state = State::default();
+    let mut twin: Option<Twin> = None;
+    for (number, step) in history.steps.iter().enumerate() {
+        let question = walk.question(step);
+        let before = state.clone();
+        let said = candidate.step(&mut state, &question);
+        walk.answered(&question, &said);
+
+        let brought_back = before.seen.since_us(question.now) > question.limit.window().as_us();
+        let taken = matches!(question.ask.hits, Hits::Take(_));
+        let ends = step.reload.is_some() || brought_back || !taken;
+        twin = twin.filter(|twin| !ends && twin.age < TWIN_AGE_MAX);
+
+        let step = Step {
+            candidate,
+            question,
+            before,
+            after: &state,
+            said,
+        };
+        let mut judged = step.at_once().and_then(|()| step.too_late());
+        if judged.is_ok() {
+            match &mut twin {
+                Some(twin) => judged = step.later(twin),
+                None => twin = step.twin(),
+            }
+        }
+        judged.map_err(|broken| {
+            TestCaseError::fail(format!(
+                "{broken}; at step {number}, {question:?} said {said:?}"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// A question and what came of it.
+struct Step<'a> {
+    candidate: &'a Candidate,
+    question: Question,
+    before: State,
+    after: &'a State,
+    said: Outcome,
+}
+
+// === impl Step ===
+
+impl Step<'_> {
+    /// What would undo this step, if it took anything.
+    fn undo(&self) -> Option<Ask> {
+        let Ask { hits, holder } = self.question.ask;
+        (self.said.allowed && hits.taken() > 0).then_some(Ask {
+            hits: Hits::GiveBack {
+                hits: hits.taken(),
+                taken_at: self.said.at,
+            },
+            holder,
+        })
+    }
+
+    /// A twin in which this step never was.
+    fn twin(&self) -> Option<Twin> {
+        let undo = self.undo()?;
+        let mut state = self.before.clone();
+        self.ask(&mut state, Hits::LOOK.into());
+        Some(Twin {
+            state,
+            undo,
+            exact: !self.candidate.has_burst(),
+            age: 0,
+        })
+    }
+
+    fn ask(&self, state: &mut State, ask: Ask) -> Outcome {
+        let Question { limit, now, .. } = self.question;
+        self.candidate.ask(state, &limit, ask, now)
+    }
+
+    /// Undone before anything else happens, the bucket is as if somebody had only looked.
+    fn at_once(&self) -> Verdict {
+        let (Some(undo), Some(twin)) = (self.undo(), self.twin()) else {
+            return Ok(());
+        };
+        let mut undone = self.after.clone();
+        let said = self.ask(&mut undone, undo);
+        ensure(said.allowed, || "cannot be given back".to_owned())?;
+        ensure(same(&undone, &twin.state), || {
+            format!("undone at once: {undone:?}, never taken: {:?}", twin.state)
+        })
+    }
+
+    /// What does not count any more, and what was taken in a future that did not come, is not given back.
+    fn too_late(&self) -> Verdict {
+        let Some(undo) = self.undo() else {
+            return Ok(());
+        };
+        let Question { limit, now, .. } = &self.question;
+        let seen = self.after.seen;
+        let over = reachable(*now, self.said.reset_us).map(|at| at.max(seen));
+        let window_us = limit.window().as_us();
+        let lost = seen.as_us().checked_sub(window_us + 1);
+        for at in [over, lost.map(Timestamp::from_us)].into_iter().flatten() {
+            let mut state = self.after.clone();
+            let all = Ask {
+                hits: Hits::Take(limit.burst()),
+                holder: undo.holder,
+            };
+            self.candidate.ask(&mut state, limit, all, at);
+            let mut looked_at = state.clone();
+            self.candidate.ask(&mut looked_at, limit, Hits::LOOK, at);
+            self.candidate.ask(&mut state, limit, undo, at);
+            ensure(same(&state, &looked_at), || {
+                format!("given back too late, at {at:?}: {state:?} instead of {looked_at:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Undone some questions after it, it is never better than never taken.
+    fn later(&self, twin: &mut Twin) -> Verdict {
+        let ask = self.question.ask;
+        twin.age += 1;
+        if self.said.allowed {
+            let twin_said = self.ask(&mut twin.state, ask);
+            ensure(twin_said.allowed, || {
+                "passes, and would not without the take".to_owned()
+            })?;
+        } else {
+            self.ask(&mut twin.state, Hits::LOOK.into());
+            twin.exact &= self.refused_leave_nothing();
+        }
+        // A slot that was renewed is no more known by when it was taken.
+        twin.exact &= ask.hits != Hits::LOOK || ask.holder != twin.undo.holder;
+        let mut undone = self.after.clone();
+        self.ask(&mut undone, twin.undo);
+        if twin.exact {
+            return ensure(same(&undone, &twin.state), || {
+                format!("undone: {undone:?}, never taken: {:?}", twin.state)
+            });
+        }
+        let left = |state: &State| self.ask(&mut state.clone(), Hits::LOOK.into()).remaining;
+        ensure(left(&undone) <= left(&twin.state), || {
+            format!(
+                "undone: {undone:?}, better than never taken: {:?}",
+                twin.state
+            )
+        })
+    }
+
+    fn refused_leave_nothing(&self) -> bool {
+        let mut only_looked = self.before.clone();
+        self.ask(&mut only_looked, Hits::LOOK.into());
+        only_looked == *self.after
+    }
+}
+
+/// Whether two buckets remember the same. What law 2 brought to the beginning of time is one, in however many marks.
+fn same(one: &State, other: &State) -> bool {
+    let marks = |state: &State| {
+        let mut sums: HashMap<_, u64> = HashMap::new();
+        for mark in state.marks.iter() {
+            *sums.entry((mark.at, mark.holder)).or_default() += mark.hits;
+        }
+        sums
+    };
+    let numbers = |state: &State| (state.seen, state.registers);
+    numbers(one) == numbers(other) && marks(one) == marks(other)
+}

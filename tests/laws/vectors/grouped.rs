@@ -1,0 +1,253 @@
+//! Which values share a bucket where a level speaks of many: each its own, all one by `share_threshold`, and of
+//! addresses each one, or each network, however spelled.
+//!
+//! How: the keys of one rule for several values; and, since an address and a whole level are told by marks and not by
+//! text, that no text a stranger sends comes to either.
+//!
+//! What it deliberately does not do: match (`matching`).
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use tollgate::limiter::algorithm::named;
+use tollgate::limiter::key::Identity;
+use tollgate::limiter::{
+    Digest, Entry, Hits, Key, KeyHasher, Level, Plan, Prefix, Request, Unit, Values,
+};
+
+use crate::scenery::{Tree, TwoHashes, limited, per};
+
+fn level(values: Values) -> Level {
+    Level {
+        values,
+        ..Level::new("k", "")
+    }
+}
+
+fn list() -> Values {
+    Values::List(vec!["free".to_owned(), "trial".to_owned()])
+}
+
+fn prefixes(texts: &[&str]) -> Values {
+    Values::Prefixes(
+        texts
+            .iter()
+            .map(|text| Prefix::parse(text).unwrap())
+            .collect(),
+    )
+}
+
+fn regex() -> Values {
+    Values::Regex("[a-z]+".to_owned())
+}
+
+fn tree(level: &Level) -> Tree {
+    Tree::new().with_levels(std::slice::from_ref(level), limited(10, Unit::Second))
+}
+
+fn key(tree: &Tree, value: impl AsRef<[u8]>) -> Key {
+    let mut request = Request::new(Tree::DOMAIN.as_bytes());
+    let entry = Entry {
+        key: b"k",
+        value: value.as_ref(),
+    };
+    request.push([entry], Hits::Take(1), None);
+    let plan = Plan::new(&tree.rules, &request, &TwoHashes);
+    plan.checks()[0].key
+}
+
+#[test]
+fn each_value_has_its_bucket_unless_they_share_one() {
+    for (values, one, other) in [
+        (list(), "free", "trial"),
+        (regex(), "abc", "xyz"),
+        (prefixes(&["10.0.0.0/8", "fd00::/8"]), "10.0.0.1", "fd00::1"),
+        (Values::of("a*"), "a1", "a2"),
+    ] {
+        let apart = tree(&level(values.clone()));
+        assert_ne!(key(&apart, one), key(&apart, other), "{values:?}");
+        let together = tree(&Level {
+            share_threshold: true,
+            ..level(values.clone())
+        });
+        assert_eq!(key(&together, one), key(&together, other), "{values:?}");
+        assert_ne!(key(&together, one), key(&apart, one), "{values:?}");
+    }
+}
+
+#[test]
+fn levels_that_share_do_not_share_with_each_other() {
+    let mut seen = HashMap::new();
+    for values in [
+        list(),
+        Values::List(vec!["trial".to_owned(), "free".to_owned()]),
+        Values::List(vec!["[a-z]+".to_owned()]),
+        Values::List(vec!["~[a-z]+".to_owned()]),
+        regex(),
+        Values::Regex("~[a-z]+".to_owned()),
+        Values::Regex("free".to_owned()),
+        prefixes(&["10.0.0.0/8"]),
+        prefixes(&["10.0.0.0/9"]),
+        prefixes(&["::a00:0/104"]),
+        Values::List(vec!["10.0.0.0/8".to_owned()]),
+        Values::of("free*"),
+    ] {
+        let level = Level {
+            share_threshold: true,
+            ..level(values.clone())
+        };
+        let value = match &values {
+            Values::List(values) => values[0].clone(),
+            Values::Prefixes(prefixes) => prefixes[0].address().to_string(),
+            Values::Regex(regex) if regex.starts_with('~') => "~abc".to_owned(),
+            _ => "free".to_owned(),
+        };
+        if let Some(twin) = seen.insert(key(&tree(&level), value), values.clone()) {
+            panic!("{values:?} and {twin:?} share a bucket");
+        }
+    }
+    // The first item stands for all: more at the end of a list go on with its bucket.
+    let longer = Values::List(vec!["free".to_owned(), "new".to_owned()]);
+    let shared = |values| {
+        tree(&Level {
+            share_threshold: true,
+            ..level(values)
+        })
+    };
+    assert_eq!(key(&shared(list()), "free"), key(&shared(longer), "new"));
+}
+
+#[test]
+fn one_address_is_one_bucket_however_spelled() {
+    let tree = tree(&level(prefixes(&["10.0.0.0/8", "fd00::/8"])));
+    let one = key(&tree, "10.1.2.3");
+    for spelling in [
+        "::ffff:10.1.2.3",
+        "::FFFF:A01:203",
+        "0:0:0:0:0:ffff:10.1.2.3",
+    ] {
+        assert_eq!(key(&tree, spelling), one, "{spelling}");
+    }
+    assert_ne!(key(&tree, "10.1.2.4"), one);
+    let six = key(&tree, "fd00::1");
+    for spelling in ["FD00::1", "fd00:0:0:0:0:0:0:1", "fd00::0.0.0.1"] {
+        assert_eq!(key(&tree, spelling), six, "{spelling}");
+    }
+    assert_ne!(key(&tree, "fd00::2"), six);
+}
+
+#[test]
+fn networks_of_version_6_are_one_bucket_each() {
+    let grouped = Level {
+        ipv6_prefix: Some(64),
+        ..level(prefixes(&["0.0.0.0/0", "::/0"]))
+    };
+    // Beside a prefix, and alone, where what is no address is left as it is.
+    for level in [
+        grouped.clone(),
+        Level {
+            values: Values::Any,
+            ..grouped.clone()
+        },
+    ] {
+        let tree = tree(&level);
+        let one = key(&tree, "2001:db8::1");
+        assert_eq!(key(&tree, "2001:DB8:0:0:ffff::"), one);
+        assert_ne!(key(&tree, "2001:db8:0:1::1"), one);
+        assert_ne!(key(&tree, "10.0.0.1"), key(&tree, "10.0.0.2"));
+        assert_eq!(key(&tree, "10.0.0.1"), key(&tree, "::ffff:10.0.0.1"));
+    }
+    let alone = tree(&Level {
+        values: Values::Any,
+        ..grouped.clone()
+    });
+    assert_ne!(key(&alone, "bob"), key(&alone, "eve"));
+    assert_ne!(key(&alone, "2001:db8::/64"), key(&alone, "2001:db8::"));
+    assert_eq!(
+        key(&alone, "bob"),
+        key(&tree(&level(Values::Any)), "bob"),
+        "as it is"
+    );
+    // Another size of the network is another bucket, as another window is.
+    let smaller = tree(&Level {
+        ipv6_prefix: Some(65),
+        ..grouped.clone()
+    });
+    assert_ne!(
+        key(&smaller, "2001:db8::1"),
+        key(&tree(&grouped), "2001:db8::1")
+    );
+    let whole = tree(&Level {
+        ipv6_prefix: Some(128),
+        ..grouped
+    });
+    let none = tree(&level(prefixes(&["::/0"])));
+    assert_eq!(key(&whole, "2001:db8::1"), key(&none, "2001:db8::1"));
+}
+
+/// Keeps what is hashed.
+#[derive(Clone, Copy)]
+struct Keeping<'k>(&'k Mutex<Vec<u8>>);
+
+impl KeyHasher for Keeping<'_> {
+    type Digest = Self;
+
+    fn start(&self) -> Self {
+        *self
+    }
+}
+
+impl Digest for Keeping<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+    }
+
+    fn finish(self) -> u128 {
+        0
+    }
+}
+
+#[test]
+fn no_text_is_an_address_or_a_whole_level() {
+    let bytes = |level: &Level, value: &[u8]| {
+        let tree = tree(level);
+        let limit = per(10, Unit::Second);
+        let identity = Identity {
+            domain: b"",
+            entries: &[Entry { key: b"", value }],
+            algorithm: named("fixed_window").unwrap(),
+            limit: &limit,
+            rule: tree.rules.rules().first(),
+        };
+        let kept = Mutex::new(Vec::new());
+        identity.key(&Keeping(&kept));
+        kept.into_inner().unwrap()
+    };
+    let any = level(Values::Any);
+    let empty = bytes(&any, b"");
+    let before_value = empty.len() - 8;
+    for (level, value) in [
+        (level(prefixes(&["10.0.0.0/8"])), &b"10.0.0.1"[..]),
+        (level(prefixes(&["fd00::/8"])), b"fd00::1"),
+        (
+            Level {
+                share_threshold: true,
+                ..level(list())
+            },
+            b"free",
+        ),
+        (
+            Level {
+                share_threshold: true,
+                ..level(regex())
+            },
+            b"abc",
+        ),
+    ] {
+        // A text begins with its length, and none is so long.
+        let length = bytes(&level, value)[before_value..][..8]
+            .try_into()
+            .unwrap();
+        assert!(u64::from_le_bytes(length) >= u64::MAX - 1, "{value:?}");
+    }
+}

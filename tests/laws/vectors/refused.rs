@@ -1,0 +1,97 @@
+//! What refused hits leave, with a pencil: nothing, all of them, or no more than makes two bursts.
+//!
+//! What it deliberately does not do: ask several limits (`all_or_nothing` is the store's affair).
+
+use tollgate::limiter::algorithm::{FixedWindow, TokenBucket, count_refused};
+use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, State, Unit};
+
+use crate::scenery::{SECOND_US, at, per};
+use Hits::{Refund, Take};
+
+/// Of ten, four are taken, nine refused, and a hundred refused. Used after each refusal.
+fn used(algorithm: &str, count_refused: Option<CountRefused>) -> [u64; 2] {
+    let algorithm = tollgate::limiter::algorithm::named(algorithm).unwrap();
+    let limit = per(10, Unit::Minute);
+    let limit = count_refused.map_or(limit, |answer| limit.with_count_refused(answer));
+    let mut state = State::default();
+    let mut ask = |hits| state.step(algorithm, &limit, hits, at(1_234));
+    assert!(ask(Take(4)).allowed);
+    [9, 100].map(|hits| {
+        assert!(!ask(Take(hits)).allowed);
+        ask(Hits::LOOK).used_before
+    })
+}
+
+const NOTHING: [u64; 2] = [4, 4];
+
+/// 4 + 9, and then as many as there is room for in 2 × 10.
+const DEBT: [u64; 2] = [13, 20];
+
+/// 4 + 9, 13 + 100.
+const ALL: [u64; 2] = [13, 113];
+
+#[test]
+fn refused_hits_leave_what_the_limit_says() {
+    for algorithm in ALGORITHMS {
+        let name = algorithm.name();
+        let (usual, blocking, all) = match name {
+            "fixed_window" => (ALL, ALL, DEBT),
+            "concurrency" => (NOTHING, NOTHING, NOTHING), // it has no such choice
+            _ => (NOTHING, DEBT, DEBT),
+        };
+        assert_eq!(used(name, None), usual, "{name}");
+        assert_eq!(used(name, Some(CountRefused::None)), NOTHING, "{name}");
+        assert_eq!(used(name, Some(CountRefused::Blocking)), blocking, "{name}");
+        assert_eq!(used(name, Some(CountRefused::All)), all, "{name}");
+    }
+}
+
+#[test]
+fn only_fixed_windows_count_them_unless_told() {
+    for algorithm in ALGORITHMS {
+        let limit = per(10, Unit::Minute);
+        let usual = match algorithm.name() {
+            "fixed_window" => CountRefused::Blocking,
+            _ => CountRefused::None,
+        };
+        assert_eq!(count_refused(*algorithm, &limit), usual, "{algorithm:?}");
+        for told in CountRefused::ALL {
+            let limit = limit.with_count_refused(told);
+            assert_eq!(count_refused(*algorithm, &limit), told, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
+fn who_is_in_debt_waits_until_it_is_paid() {
+    // One hit comes every six seconds.
+    let limit = per(10, Unit::Minute).with_count_refused(CountRefused::All);
+    let mut state = State::default();
+    let mut ask = |hits, clock| {
+        let said = state.step(&TokenBucket, &limit, hits, at(clock));
+        (said.allowed, said.remaining, said.retry_us)
+    };
+    let seconds = |seconds: u64| Some(seconds * SECOND_US);
+    assert_eq!(ask(Take(7), 0), (true, 3, Some(0)));
+    // After the work was done: 7 + 9 = 16 used. Nine more fit when there is one used: 15 × 6.
+    assert_eq!(ask(Take(9), 0), (false, 0, seconds(90)));
+    // A look passes when no more than ten are used: 6 × 6.
+    assert_eq!(ask(Take(0), 0), (false, 0, seconds(36)));
+    assert_eq!(ask(Take(0), 36), (true, 0, Some(0)));
+    assert_eq!(ask(Refund(1), 36), (true, 1, Some(0)));
+}
+
+#[test]
+fn debt_deeper_than_its_bound_is_left_as_it_is() {
+    let mut state = State::default();
+    let limit = per(10, Unit::Minute);
+    let all = limit.with_count_refused(CountRefused::All);
+    let mut used = |limit, hits| {
+        state.step(&FixedWindow, limit, hits, at(1_234));
+        state.registers[0]
+    };
+    assert_eq!(used(&limit, Take(95)), 95); // as the reference counts
+    assert_eq!(used(&all, Take(1)), 95); // beyond 20 already
+    assert_eq!(used(&all, Refund(80)), 15);
+    assert_eq!(used(&all, Take(95)), 20);
+}

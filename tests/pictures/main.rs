@@ -1,0 +1,122 @@
+//! A picture of every algorithm, made by the algorithm itself; `make pictures` writes them, here they must be the same. And
+//! the pages they stand on.
+//!
+//! What it deliberately does not do: compare what a renderer makes of them.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod drawing;
+mod page;
+#[path = "../running/mod.rs"]
+mod running;
+mod scene;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use tollgate::limiter::ALGORITHMS;
+
+use running::component;
+use scene::Story;
+
+const FOLDER: &str = "docs/pictures";
+
+/// Every picture there should be, by the name of its file.
+fn pictures() -> BTreeMap<String, String> {
+    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
+    let each = stories.iter().map(|story| {
+        (
+            format!("{}.svg", story.algorithm.name()),
+            drawing::picture(story),
+        )
+    });
+    let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
+    each.chain([all]).collect()
+}
+
+#[test]
+fn the_pictures_are_what_the_algorithms_do() {
+    let folder = Path::new(FOLDER);
+    let pictures = pictures();
+    if std::env::var_os("WRITE_PICTURES").is_some() {
+        std::fs::create_dir_all(folder).unwrap();
+        for (name, svg) in &pictures {
+            std::fs::write(folder.join(name), svg).unwrap();
+        }
+        return;
+    }
+    for (name, svg) in &pictures {
+        let shown = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(shown == *svg, "{FOLDER}/{name}: run `make pictures`");
+    }
+}
+
+#[test]
+fn there_is_a_picture_of_every_algorithm_and_no_other() {
+    let files = std::fs::read_dir(FOLDER).unwrap();
+    let mut files: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort_unstable();
+    let expected: Vec<_> = pictures().into_keys().collect();
+    assert_eq!(
+        files, expected,
+        "run `make pictures`; remove what is of none"
+    );
+}
+
+#[test]
+fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
+    let parse = "import sys, xml.dom.minidom as dom\nfor path in sys.argv[1:]: dom.parse(path)";
+    let folder = tempfile::tempdir().unwrap();
+    let mut paths = Vec::new();
+    for (name, svg) in pictures() {
+        assert!(svg.len() < 20_000, "{name}: {} bytes", svg.len());
+        for word in ["<title", "<desc", "prefers-color-scheme: dark"] {
+            assert!(svg.contains(word), "{name}: wants {word}");
+        }
+        for word in ["<script", "href", "url(", "@import"] {
+            assert!(!svg.contains(word), "{name}: must not have {word}");
+        }
+        let path = folder.path().join(name);
+        std::fs::write(&path, svg).unwrap();
+        paths.push(path);
+    }
+    let output = Command::new(component("venv/bin/python"))
+        .args(["-c", parse])
+        .args(paths)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// What each is there to show. If this fails, look at the pictures again.
+#[test]
+fn the_pictures_tell_the_algorithms_apart() {
+    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
+    for (name, expected) in [
+        // 2N across an edge.
+        ("fixed_window", 20),
+        // N, exactly.
+        ("sliding_log", 10),
+        ("leaky_bucket", 10),
+    ] {
+        let story = stories.iter().find(|story| story.algorithm.name() == name);
+        assert_eq!(story.unwrap().busiest().admitted, expected, "{name}");
+    }
+    let mut told: BTreeMap<Vec<bool>, &str> = BTreeMap::new();
+    for story in &stories {
+        let admitted = story.arrivals.iter().map(|one| one.admitted).collect();
+        let name = story.algorithm.name();
+        let other = told.insert(admitted, name);
+        assert_eq!(other, None, "the scene does not tell {name} from it");
+    }
+}

@@ -1,0 +1,238 @@
+//! What people read about the algorithms, held against them: docs/algorithms.md, and the table in the README.
+//!
+//! What follows from an algorithm's own words (its name, promise and choices) is compared with them. What the page says of
+//! all algorithms is tried on all of them; what it says of one is the laws' to hold, but for changed limits that only this
+//! page speaks of.
+//!
+//! What it deliberately does not do: judge what an algorithm is good for.
+
+use std::fs;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::Path;
+
+use tollgate::limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, named};
+use tollgate::limiter::{
+    ALGORITHMS, Algorithm, Choice, Hits, Limit, Outcome, State, Timestamp, Unit,
+};
+
+use crate::scene::Story;
+
+const PAGE: &str = "docs/algorithms.md";
+
+fn read(page: &str) -> String {
+    fs::read_to_string(page).unwrap()
+}
+
+/// The sections of the page: an algorithm's name and what stands below it.
+fn sections() -> Vec<(String, String)> {
+    let page = read(PAGE);
+    let sections = page.split("\n## `").skip(1);
+    sections
+        .map(|section| {
+            let (name, text) = section.split_once('`').unwrap();
+            (name.to_owned(), text.to_owned())
+        })
+        .collect()
+}
+
+/// The fields of a rules file that are this choice.
+fn fields(choice: Choice) -> &'static [&'static str] {
+    match choice {
+        Choice::Burst => &["burst"],
+        Choice::Segments => &["segments"],
+        Choice::Refill => &["refill"],
+        Choice::Calendar => &["calendar", "time_zone", "week_start"],
+        Choice::CountRefused => &["count_refused"],
+        Choice::Slots => &["holder_key", "slot_seconds"],
+    }
+}
+
+#[test]
+fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields() {
+    let sections = sections();
+    let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
+    let expected: Vec<_> = ALGORITHMS.iter().map(|one| one.name()).collect();
+    assert_eq!(names, expected, "{PAGE}: a section `## NAME` for each");
+    for (algorithm, (name, text)) in ALGORITHMS.iter().zip(&sections) {
+        let promise = format!("\n> {}\n", algorithm.promise());
+        assert!(text.contains(&promise), "{PAGE}: {name}: wants{promise}");
+        let picture = format!("](pictures/{name}.svg)\n");
+        assert!(text.contains(&picture), "{PAGE}: {name}: wants its picture");
+        for alias in algorithm.aliases() {
+            assert!(
+                text.contains(&format!("`{alias}`")),
+                "{PAGE}: {name}: {alias}"
+            );
+        }
+
+        let takes = text.split("- Takes: ").nth(1).expect(name);
+        let takes = takes.split("\n- ").next().unwrap();
+        for choice in Choice::ALL {
+            for field in fields(choice) {
+                assert_eq!(
+                    takes.contains(&format!("`{field}`")),
+                    algorithm.choices().contains(&choice),
+                    "{PAGE}: {name}: {field}"
+                );
+            }
+        }
+        for line in [
+            "- Refused hits: ",
+            "- A refund: ",
+            "- A changed limit: ",
+            "- Memory: ",
+        ] {
+            assert_eq!(text.matches(line).count(), 1, "{PAGE}: {name}: `{line}`");
+        }
+        assert_eq!(
+            text.contains("N is at most 10,000"),
+            algorithm.requests_max() == MARKS_REQUESTS_MAX,
+            "{PAGE}: {name}: its bound"
+        );
+    }
+    let requests = Story::of(ALGORITHMS[0]).arrivals.len();
+    assert!(read(PAGE).contains(&format!("the same {requests} requests")));
+    // The bounds, as the page spells them.
+    assert_eq!((MARKS_REQUESTS_MAX, SEGMENTS_MAX), (10_000, 1_000));
+}
+
+#[test]
+fn the_readme_shows_the_picture_of_all_and_each_algorithms_promise() {
+    let readme = read("README.md");
+    assert!(readme.contains("](docs/pictures/algorithms.svg)"));
+    let (_, table) = readme
+        .split_once("| algorithm | promise | good for |")
+        .unwrap();
+    let rows: Vec<_> = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    assert_eq!(rows.len(), ALGORITHMS.len(), "a row for each");
+    for (algorithm, row) in ALGORITHMS.iter().zip(rows) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let name = format!("`{}`", algorithm.name());
+        assert!(cells[1].starts_with(&name), "{row}: wants {name}");
+        assert_eq!(cells[2], algorithm.promise());
+    }
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let pages = fs::read_dir("docs")
+        .unwrap()
+        .map(|page| page.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let roots = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(Into::into);
+    for page in pages.chain(roots) {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") || link.starts_with('#') {
+                continue;
+            }
+            let file = link.split('#').next().unwrap();
+            let exists = page.parent().unwrap().join(file).exists();
+            assert!(exists, "{}: {link} is not there", page.display());
+        }
+    }
+    assert!(read("docs/rules.md").contains("](algorithms.md)"));
+    assert!(Path::new(PAGE).exists());
+}
+
+// === what the page says of limits that change ===
+
+/// Long after 1970 and 50 seconds into a minute.
+const AT: Timestamp = Timestamp::from_seconds(1_800_000_050);
+
+/// That many a minute, all of which may come at once, or in flight.
+fn limit(algorithm: &dyn Algorithm, requests: u32) -> Limit {
+    if algorithm.choices().contains(&Choice::Slots) {
+        return in_flight(requests, 60);
+    }
+    let limit = Limit::per(requests, Unit::Minute, NonZeroU32::MIN);
+    if algorithm.choices().contains(&Choice::Segments) && algorithm.with(Choice::Segments).is_none()
+    {
+        return segmented(limit, 4);
+    }
+    limit
+}
+
+fn in_flight(requests: u32, slot_seconds: u32) -> Limit {
+    Limit::in_flight(requests, NonZeroU32::new(slot_seconds).unwrap())
+}
+
+fn segmented(limit: Limit, segments: u16) -> Limit {
+    limit.with_segments(NonZeroU16::new(segments).unwrap())
+}
+
+/// What is left when so many seconds have gone.
+fn left(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -> u64 {
+    look(state, algorithm, limit, seconds).remaining
+}
+
+fn look(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -> Outcome {
+    let at = AT.plus_us(seconds * 1_000_000);
+    state.clone().step(algorithm, limit, Hits::LOOK, at)
+}
+
+/// A bucket of which so many were taken at [`AT`].
+fn used(algorithm: &dyn Algorithm, limit: &Limit, hits: u64) -> State {
+    let mut state = State::default();
+    let outcome = state.step(algorithm, limit, Hits::Take(hits), AT);
+    assert!(outcome.allowed);
+    state
+}
+
+#[test]
+fn what_was_used_stays_used_when_the_number_changes() {
+    for algorithm in ALGORITHMS {
+        let state = used(*algorithm, &limit(*algorithm, 10), 6);
+        for (requests, expected) in [(20, 14), (10, 4), (8, 2), (6, 0), (4, 0)] {
+            let limit = limit(*algorithm, requests);
+            let left = left(&state, *algorithm, &limit, 0);
+            assert_eq!(left, expected, "{algorithm:?}, {requests} instead of 10");
+        }
+        // Too much for the new limit: refused, and run down after two windows at most.
+        let smaller = limit(*algorithm, 4);
+        let over = state.clone().step(*algorithm, &smaller, Hits::Take(1), AT);
+        assert!(!over.allowed, "{algorithm:?}");
+        assert_eq!(left(&state, *algorithm, &smaller, 120), 4, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_refund_makes_room_and_never_more_than_there_was() {
+    for algorithm in ALGORITHMS {
+        let limit = limit(*algorithm, 10);
+        let mut state = used(*algorithm, &limit, 6);
+        for (refund, expected) in [(2, 6), (100, 10)] {
+            let outcome = state.step(*algorithm, &limit, Hits::Refund(refund), AT);
+            assert!(outcome.allowed, "{algorithm:?}");
+            assert_eq!(outcome.remaining, expected, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
+fn a_slot_is_held_for_the_new_time_from_when_it_was_taken() {
+    let algorithm = named("concurrency").unwrap();
+    let state = used(algorithm, &in_flight(10, 60), 6);
+    assert_eq!(left(&state, algorithm, &in_flight(10, 20), 19), 4);
+    assert_eq!(left(&state, algorithm, &in_flight(10, 20), 20), 10);
+    assert_eq!(left(&state, algorithm, &in_flight(10, 90), 89), 4);
+    assert_eq!(left(&state, algorithm, &in_flight(10, 90), 90), 10);
+}
+
+#[test]
+fn a_marked_segment_counts_for_a_window_from_where_it_began_whatever_segments_become() {
+    let algorithm = named("sliding_window_segments").unwrap();
+    let limit = limit(algorithm, 10);
+    // Taken at second 50, in the segment from 45 to 60.
+    let state = used(algorithm, &segmented(limit, 4), 6);
+    for segments in [1, 4, 12] {
+        let limit = segmented(limit, segments);
+        assert_eq!(left(&state, algorithm, &limit, 54), 4, "{segments}");
+        assert_eq!(left(&state, algorithm, &limit, 55), 10, "{segments}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The JSON Schema agrees with the loader: on every text that any test here reads, and on every rules file of the project.
+//!
+//! Why: an editor that marks what the service takes, or completes what it refuses, is worse than none. How: the schema is
+//! validated by Python's `jsonschema` over PyYAML, in one process that answers as long as this one asks. What the loader
+//! takes without a word must be valid; what it refuses by name or type must not be. What it refuses for its meaning (a
+//! prefix that is none, a duplicate) a schema cannot see.
+//!
+//! What it deliberately does not do: judge texts beyond [`TEXT_BYTES_MAX`], which are about bounds and not about grammar.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use tollgate::config::rules_file::{Loaded, Problem, schema};
+
+use crate::reading::read;
+
+/// Longer texts are not held against the schema.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// How the loader's sentences begin where names and types are wrong.
+const NAMES_AND_TYPES: [&str; 2] = ["config error, ", "error checking config"];
+
+/// Python at work. It ends when its input does, with this process.
+struct Validator {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _child: Child,
+    _schema: tempfile::NamedTempFile,
+}
+
+static VALIDATOR: Mutex<Option<Validator>> = Mutex::new(None);
+
+impl Validator {
+    fn start() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), schema().to_string()).unwrap();
+        let python = root.join("target/venv/bin/python");
+        let mut child = Command::new(&python)
+            .arg(root.join("tests/rules/schema.py"))
+            .arg(file.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}; run make deps", python.display()));
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            _child: child,
+            _schema: file,
+        }
+    }
+
+    fn ask(&mut self, text: &str) -> String {
+        let question = serde_json::to_string(text).unwrap();
+        writeln!(self.input, "{question}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).expect("an answer; see Python's words above")
+    }
+}
+
+fn validated(text: &str) -> String {
+    let mut validator = VALIDATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    validator.get_or_insert_with(Validator::start).ask(text)
+}
+
+/// Panics when schema and loader contradict one another.
+pub(crate) fn agreed(text: &str, read: &Result<Loaded, Vec<Problem>>) {
+    // A validator walks each alias anew; the loader has a budget.
+    let unfolds = |problem: &Problem| problem.message.contains("unfold");
+    if text.len() > TEXT_BYTES_MAX || read.as_ref().is_err_and(|all| all.iter().any(unfolds)) {
+        return;
+    }
+    let schema_says = validated(text);
+    match read {
+        Ok(loaded) if loaded.warnings.is_empty() => {
+            assert_eq!(schema_says, "valid", "the loader takes this:\n{text}");
+        }
+        Ok(_) => {}
+        Err(problems) => {
+            let by_name_or_type = problems.iter().find(|problem| {
+                let message = problem.message.as_str();
+                NAMES_AND_TYPES
+                    .iter()
+                    .any(|words| message.starts_with(words))
+            });
+            if let Some(problem) = by_name_or_type {
+                assert_ne!(schema_says, "valid", "the loader says: {problem}\n{text}");
+            }
+        }
+    }
+}
+
+/// Every YAML file below a folder.
+fn yaml_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_file_of_the_corpus_and_the_examples_is_agreed_on() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = yaml_files(&root.join("fuzz/corpus/rules_file"));
+    files.push(root.join("examples/edge.yaml"));
+    assert!(files.len() > 20, "the corpus is gone");
+    let mut taken = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        taken += u32::from(read(&text).is_ok());
+    }
+    assert!(taken >= 6, "only {taken} are good");
+}
+
+#[test]
+fn the_schema_refuses_what_an_editor_should_mark() {
+    for (limit, marked) in [
+        ("{unit: minute, requests_per_unit: 5}", false),
+        ("{unit: Minute, requests_per_unit: 5}", false),
+        ("{unit: fortnight, requests_per_unit: 5}", true),
+        ("{requests_per_unit: 5}", true),
+        ("{unlimited: true}", false),
+        ("{unlimited: true, burst: 5}", true),
+        (
+            "{unit: minute, requests_per_unit: 5, algorithm: gcra, burst: 2}",
+            false,
+        ),
+        ("{unit: minute, requests_per_unit: 5, burst: 2}", true),
+        (
+            "{unit: minute, requests_per_unit: 5, algorithm: leaky}",
+            true,
+        ),
+        ("{algorithm: concurrency, requests_per_unit: 5}", true),
+        (
+            "{algorithm: concurrency, requests_per_unit: 5, slot_seconds: 9}",
+            false,
+        ),
+        (
+            "{algorithm: concurrency, requests_per_unit: 5, slot_seconds: 9, unit: day}",
+            true,
+        ),
+        (
+            "{unit: day, requests_per_unit: 5, calendar: true, week_start: Sunday}",
+            false,
+        ),
+        (
+            "{unit: day, requests_per_unit: 5, algorithm: sliding_log, calendar: true}",
+            true,
+        ),
+        ("{unit: day, requests_per_unit: -1}", true),
+        ("{unit: day, requests_per_unit: 4294967296}", true),
+    ] {
+        let text = format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}");
+        let said = validated(&text);
+        assert_eq!(said != "valid", marked, "{limit}: {said}");
+    }
+}
+
+#[test]
+fn the_committed_schema_is_the_one_the_code_makes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.schema.json");
+    let made = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == made, "run make readme");
+}

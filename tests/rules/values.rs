@@ -1,0 +1,639 @@
+//! `values`, `cidr`, `regex` and `ipv6_prefix`: what they come to, and each way in which they are refused, with its
+//! place.
+//!
+//! What it deliberately does not do: say which of several kinds wins (`tests/laws`).
+
+use std::fmt::Write as _;
+
+use tollgate::config::rules_file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
+use tollgate::limiter::Values;
+
+use crate::reading::{APART, MERGED, bad, found, good, only, read, source};
+
+/// The problems of a file whose only descriptor this is, as they are printed.
+fn told(descriptor: &str) -> String {
+    let problems = bad(&format!(
+        "domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n"
+    ));
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    told.join("\n")
+}
+
+/// The problems of a file with these descriptors.
+fn told_of(descriptors: &[&str]) -> String {
+    let lines = descriptors.iter().map(|one| format!("  - {{{one}}}\n"));
+    let lines = lines.collect::<Vec<_>>().concat();
+    let problems = bad(&format!("domain: d\ndescriptors:\n{lines}"));
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    told.join("\n")
+}
+
+/// Message, position, path and advice, as they are printed.
+fn problem(message: &str, at: &str, path: &str, advice: &str) -> String {
+    format!("rules.yaml: {message}\n  at rules.yaml:{at}, {path}\n  hint: {advice}")
+}
+
+#[test]
+fn each_kind_is_read() {
+    let values = |written: &str| {
+        let rule = only(&format!("{written}\n    rate_limit: {{unit: day}}"));
+        rule.path[0].values.clone()
+    };
+    assert_eq!(
+        values("values: [free, 12, 1.5, 'yes', é]"),
+        Values::List(
+            ["free", "12", "1.5", "yes", "é"]
+                .map(str::to_owned)
+                .to_vec()
+        )
+    );
+    assert_eq!(
+        values("regex: '[a-z]+'"),
+        Values::Regex("[a-z]+".to_owned())
+    );
+    assert_eq!(values("regex: 12"), Values::Regex("12".to_owned()));
+    let Values::Prefixes(prefixes) = values("cidr: [10.0.0.0/8, \"fd00::/8\", 192.168.0.1]") else {
+        panic!("prefixes")
+    };
+    let prefixes: Vec<_> = prefixes
+        .iter()
+        .map(|prefix| format!("{prefix:#}"))
+        .collect();
+    assert_eq!(prefixes, ["10.0.0.0/8", "fd00::/8", "192.168.0.1/32"]);
+    let one = values("cidr: 10.0.0.0/8");
+    assert_eq!(one, values("cidr: [10.0.0.0/8]"));
+    assert_eq!(values("cidr: '::ffff:10.0.0.0/104'"), one);
+    for nothing in ["values:", "cidr: ~", "regex: null", "value: ''\n    regex:"] {
+        assert_eq!(values(nothing), Values::Any, "{nothing}");
+    }
+}
+
+#[test]
+fn labels_say_what_stands_there() {
+    let label = |written: &str| {
+        let rule = only(&format!("{written}\n    rate_limit: {{unit: day}}"));
+        rule.full_name()
+    };
+    assert_eq!(label("values: [free, trial]"), "d.k_free|trial");
+    assert_eq!(label("cidr: [10.0.0.0/8, '::1']"), "d.k_10.0.0.0/8|::1");
+    assert_eq!(label("regex: 'a|b'"), "d.k_~a|b");
+    let many: Vec<_> = (0..999).map(|n| format!("éé{n}")).collect();
+    let long = label(&format!("values: [{}]", many.join(", ")));
+    assert!(long.len() < 220 && long.ends_with('…'), "{long}");
+    assert!(label(&format!("regex: '{}'", "x".repeat(TEXT_BYTES_MAX))).len() < 220);
+}
+
+#[test]
+fn what_they_match_is_found_and_they_may_share_a_threshold() {
+    let loaded = good(
+        "
+domain: d
+descriptors:
+  - {key: plan, values: &plans [free, trial], share_threshold: true, rate_limit: {unit: day, name: plans}}
+  - {key: other, values: *plans, rate_limit: {unit: day, name: other}}
+  - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, name: ten}}
+  - {key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: {unit: day, name: six}}
+  - {key: ip, ipv6_prefix: 48, rate_limit: {unit: day, name: any}}
+  - {key: path, regex: '/v\\d+/.*', share_threshold: true, rate_limit: {unit: day, name: path}}
+  - key: path
+    value: /x
+    descriptors:
+      - {key: deep, values: [a], rate_limit: {unit: day, name: deep}}
+",
+    );
+    assert!(loaded.warnings.is_empty());
+    let name = |path: &[(&str, &str)]| {
+        found(&loaded.rules, path)
+            .map_or("", |rule| rule.name.as_str())
+            .to_owned()
+    };
+    for (key, value, expected) in [
+        ("plan", "trial", "plans"),
+        ("plan", "paid", ""),
+        ("other", "free", "other"),
+        ("ip", "10.9.8.7", "ten"),
+        ("ip", "::ffff:10.9.8.7", "ten"),
+        ("ip", "2001:db8::1", "six"),
+        ("ip", "11.0.0.1", "any"),
+        ("ip", "bob", "any"),
+        ("path", "/v2/\n", "path"),
+        ("path", "x/v2/", ""),
+    ] {
+        assert_eq!(name(&[(key, value)]), expected, "{key}={value}");
+    }
+    assert_eq!(name(&[("path", "/x"), ("deep", "a")]), "deep");
+}
+
+#[test]
+fn a_prefix_that_is_none_says_what_to_write() {
+    for (written, column, path, message, advice) in [
+        (
+            "cidr: [10.0.0.0/8, 10.0.0.1/8]",
+            "4:24",
+            "descriptors[0].cidr[1]",
+            "'10.0.0.1/8' has bits set beyond its prefix",
+            "write 10.0.0.0/8 for all of it, or 10.0.0.1/32 for the one address",
+        ),
+        (
+            "cidr: 'fd00::1/8'",
+            "4:11",
+            "descriptors[0]",
+            "'fd00::1/8' has bits set beyond its prefix",
+            "write fd00::/8 for all of it, or fd00::1/128 for the one address",
+        ),
+        (
+            "cidr: [10.0.0.0/33]",
+            "4:12",
+            "descriptors[0].cidr[0]",
+            "the length of '10.0.0.0/33' is not a whole number from 0 to 32",
+            "write such a number after the `/`, or none for /32",
+        ),
+        (
+            "cidr: ['::/x']",
+            "4:12",
+            "descriptors[0].cidr[0]",
+            "the length of '::/x' is not a whole number from 0 to 128",
+            "write such a number after the `/`, or none for /128",
+        ),
+        (
+            "cidr: [localhost]",
+            "4:12",
+            "descriptors[0].cidr[0]",
+            "'localhost' is no prefix of addresses",
+            "write it as 10.0.0.0/8, \"fd00::/8\", or an address alone",
+        ),
+        (
+            "cidr: [10.0.0.0/8, {a: b}]",
+            "4:24",
+            "descriptors[0].cidr[1]",
+            "an item is not text",
+            "write one value, in quotes if need be",
+        ),
+    ] {
+        assert_eq!(
+            told(written),
+            problem(message, column, path, advice),
+            "{written}"
+        );
+    }
+    // Every bad item is told.
+    let all = told("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
+    assert_eq!(all.matches("hint").count(), 3, "{all}");
+}
+
+#[test]
+fn lists_that_are_none_are_refused() {
+    let nothing = "descriptors[0]";
+    assert_eq!(
+        told("values: []"),
+        problem(
+            "values is an empty list and would match nothing",
+            "4:13",
+            nothing,
+            "list values, or remove it to match any value"
+        )
+    );
+    assert_eq!(
+        told("cidr: []"),
+        problem(
+            "cidr is an empty list and would match nothing",
+            "4:11",
+            nothing,
+            "list prefixes, or remove it to match any value"
+        )
+    );
+    assert_eq!(
+        told("values: free"),
+        problem(
+            "error loading config file: yaml: values is not a list",
+            "4:13",
+            nothing,
+            "write a list: `values: [free, trial]`"
+        )
+    );
+    assert_eq!(
+        told("cidr: {a: b}"),
+        problem(
+            "error loading config file: yaml: cidr is not a list",
+            "4:11",
+            nothing,
+            "write a prefix or a list of them: `cidr: [10.0.0.0/8, \"fd00::/8\"]`"
+        )
+    );
+    assert_eq!(
+        told("values: [free, 'tri*']"),
+        problem(
+            "a list holds no patterns, but found 'tri*'",
+            "4:20",
+            "descriptors[0].values[1]",
+            "use `value:` for a pattern, or `regex:`, on a descriptor of its own"
+        )
+    );
+    for empty in ["''", "~", "null"] {
+        assert_eq!(
+            told(&format!("values: [free, {empty}]")),
+            problem(
+                "an item is empty",
+                "4:20",
+                "descriptors[0].values[1]",
+                "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one"
+            )
+        );
+    }
+    assert_eq!(
+        told("values: [[free]]"),
+        problem(
+            "an item is not text",
+            "4:14",
+            "descriptors[0].values[0]",
+            "write one value, in quotes if need be"
+        )
+    );
+}
+
+#[test]
+fn what_stands_twice_among_siblings_is_told_at_each_item() {
+    let advice = "keep it in one descriptor of this key at this level";
+    assert_eq!(
+        told_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
+        [("4:26", 1, "b"), ("4:29", 2, "a"), ("4:32", 3, "c")]
+            .map(|(at, item, value)| problem(
+                &format!("duplicate '{value}' in values of key 'k'"),
+                at,
+                &format!("descriptors[1].values[{item}]"),
+                advice
+            ))
+            .join("\n")
+    );
+    assert_eq!(
+        told_of(&[
+            "key: k, cidr: [10.0.0.0/8]",
+            "key: k, cidr: '::ffff:10.0.0.0/104'"
+        ]),
+        problem(
+            "duplicate '::ffff:10.0.0.0/104' in cidr of key 'k'",
+            "4:20",
+            "descriptors[1]",
+            advice
+        )
+    );
+    assert_eq!(
+        told_of(&["key: k, cidr: ['::1', '0::1/128']"]),
+        problem(
+            "duplicate '0::1/128' in cidr of key 'k'",
+            "3:28",
+            "descriptors[0].cidr[1]",
+            advice
+        )
+    );
+    assert_eq!(
+        told_of(&["key: k, regex: a", "key: k, regex: a"]),
+        problem(
+            "duplicate 'a' in regex of key 'k'",
+            "4:21",
+            "descriptors[1]",
+            advice
+        )
+    );
+    // In a list and alone is no twin: exact comes first. Nor is another key, or another level.
+    good(
+        "domain: d\ndescriptors: [{key: k, value: a}, {key: k, values: [a], descriptors: [{key: k, values: [a]}]}, {key: l, values: [a]}]\n",
+    );
+    // A merged domain is one level.
+    let file = |name| source(name, "domain: d\ndescriptors: [{key: k, values: [a]}]\n");
+    let problems = load(&[file("a.yaml"), file("b.yaml")], MERGED).unwrap_err();
+    assert_eq!(problems[0].file, "b.yaml");
+    assert_eq!((problems.len(), problems[0].at.column), (1, 33));
+}
+
+#[test]
+fn a_descriptor_has_one_of_them() {
+    let advice = "keep one of them, and give the other a descriptor of its own";
+    assert_eq!(
+        told("value: a\n    values: [b]"),
+        problem(
+            "'value' and 'values' on one descriptor",
+            "5:13",
+            "descriptors[0]",
+            advice
+        )
+    );
+    assert_eq!(
+        told("values: [b]\n    cidr: '::1'\n    regex: x"),
+        [
+            problem(
+                "'values' and 'cidr' on one descriptor",
+                "5:11",
+                "descriptors[0]",
+                advice
+            ),
+            problem(
+                "'values' and 'regex' on one descriptor",
+                "6:12",
+                "descriptors[0]",
+                advice
+            ),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn a_key_with_a_star_has_a_value_or_none() {
+    for (written, name, at) in [
+        ("values: [a]", "values", "3:26"),
+        ("cidr: '::1'", "cidr", "3:24"),
+        ("regex: a", "regex", "3:25"),
+    ] {
+        assert_eq!(
+            told_of(&[&format!("key: 'x-*', {written}")]),
+            problem(
+                &format!("'{name}' needs a key without '*', but found key 'x-*'"),
+                at,
+                "descriptors[0]",
+                "write the key in full, or use `value`"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_regex_that_cannot_be_used_says_why() {
+    let mend =
+        "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes";
+    for (regex, words) in [
+        (
+            "'a(b'",
+            "regex 'a(b' cannot be read: unclosed group, at its character 2",
+        ),
+        (
+            "'[z-a]'",
+            "regex '[z-a]' cannot be read: invalid character class range, the start must be <= the end, at its character 2",
+        ),
+        (
+            "'é(?=a)'",
+            "regex 'é(?=a)' cannot be read: look-around, including look-ahead and look-behind, is not supported, at its character 2",
+        ),
+        (
+            "'(a)\\1'",
+            "regex '(a)\\1' cannot be read: backreferences are not supported, at its character 4",
+        ),
+        (
+            "'[é]'",
+            "regex '[é]' cannot be read: Unicode not allowed here, at its character 2",
+        ),
+        (
+            "'\\pL'",
+            "regex '\\pL' cannot be read: Unicode not allowed here, at its character 1",
+        ),
+    ] {
+        assert_eq!(
+            told(&format!("regex: {regex}")),
+            problem(words, "4:12", "descriptors[0]", mend)
+        );
+    }
+    assert_eq!(
+        told("regex: 'a(?iu)\\pL'"),
+        problem(
+            "regex 'a(?iu)\\pL': Unicode is off, the value is bytes, at its character 5",
+            "4:12",
+            "descriptors[0]",
+            "remove `(?u)`; letters beyond ASCII match as their bytes in UTF-8"
+        )
+    );
+    for huge in [
+        "((a{1000}){1000}){1000}",
+        "a{100000}",
+        "(?:[ab]{99}){99}c{99999}",
+    ] {
+        assert_eq!(
+            told(&format!("regex: '{huge}'")),
+            problem(
+                &format!("regex '{huge}' is too large once it is compiled"),
+                "4:12",
+                "descriptors[0]",
+                "repeat less, or use several descriptors"
+            )
+        );
+    }
+    assert_eq!(
+        told("regex: ''"),
+        problem(
+            "regex is empty",
+            "4:12",
+            "descriptors[0]",
+            "remove it to match any value, or write `^$` for an empty one"
+        )
+    );
+    assert_eq!(
+        told("regex: [a]").lines().next().unwrap(),
+        "rules.yaml: config error, yaml file contains list of type other than map: a"
+    );
+}
+
+#[test]
+fn ipv6_prefix_is_a_number_of_bits_where_there_are_addresses() {
+    let at = |line: usize| format!("{line}:18");
+    for number in ["0", "129", "4294967295"] {
+        assert_eq!(
+            told(&format!("ipv6_prefix: {number}")),
+            problem(
+                &format!("ipv6_prefix must be from 1 to 128, but is {number}"),
+                &at(4),
+                "descriptors[0]",
+                "write 64 for one bucket a network"
+            )
+        );
+    }
+    let beside = "remove it; it belongs beside `cidr`, or where any value matches";
+    for (written, name) in [
+        ("value: a", "value"),
+        ("values: [a]", "values"),
+        ("regex: a", "regex"),
+    ] {
+        assert_eq!(
+            told(&format!("{written}\n    ipv6_prefix: 64")),
+            problem(
+                &format!("ipv6_prefix means nothing beside {name}"),
+                &at(5),
+                "descriptors[0]",
+                beside
+            )
+        );
+    }
+    assert_eq!(
+        told("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
+        problem(
+            "ipv6_prefix means nothing where no prefix of cidr is of IPv6",
+            &at(5),
+            "descriptors[0]",
+            "remove it"
+        )
+    );
+    assert_eq!(
+        told("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
+        problem(
+            "ipv6_prefix 64 groups more than the prefix fe80:1::/80 that it stands beside",
+            &at(5),
+            "descriptors[0]",
+            "write 80 or more"
+        )
+    );
+    assert_eq!(
+        told("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
+        problem(
+            "ipv6_prefix means nothing beside share_threshold",
+            &at(5),
+            "descriptors[0]",
+            "remove one: all that match share one bucket, or each group has its own"
+        )
+    );
+    good(
+        "domain: d\ndescriptors: [{key: 'x-*', ipv6_prefix: 1}, {key: k, cidr: ['fd00::/64', 10.0.0.0/8], ipv6_prefix: 64}]\n",
+    );
+}
+
+#[test]
+fn in_a_wrong_place_they_are_refused() {
+    for name in ["values", "cidr", "regex", "ipv6_prefix"] {
+        let problems = bad(&format!("domain: d\n{name}: 1\n"));
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].message, format!("'{name}' means nothing here"));
+    }
+}
+
+#[test]
+fn lists_and_their_texts_are_bounded() {
+    let list = |count: usize| {
+        let items: Vec<_> = (0..count).map(|n| format!("v{n}")).collect();
+        let items = items.join(",");
+        format!("domain: d\ndescriptors:\n- key: k\n  values: [{items}]\n")
+    };
+    good(&list(LIST_ITEMS_MAX));
+    let problems = bad(&list(LIST_ITEMS_MAX + 1));
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].message, "values has more than 10000 items");
+    assert_eq!((problems[0].at.line, problems[0].at.column), (4, 11));
+
+    let long = "x".repeat(TEXT_BYTES_MAX + 1);
+    for (written, at) in [
+        (format!("values: [a, {long}]"), 17),
+        (format!("regex: {long}"), 12),
+    ] {
+        let problems = bad(&format!(
+            "domain: d\ndescriptors:\n  - key: k\n    {written}\n"
+        ));
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].message, "a text is longer than 16384 bytes");
+        assert_eq!((problems[0].at.line, problems[0].at.column), (4, at));
+    }
+    // What is told of a long one is short.
+    let long = "(".repeat(9_000);
+    for written in [
+        format!("regex: '{long}'"),
+        format!("cidr: ['{long}']"),
+        format!("values: ['*{long}']"),
+        format!("values: ['{long}', '{long}']"),
+    ] {
+        let told = told(&written);
+        assert!(told.len() < 900, "{told}");
+    }
+}
+
+#[test]
+fn lists_spend_what_aliases_may_unfold_to() {
+    let mut text = "domain: d\ndescriptors:\n- key: k\n  values: &v [".to_owned();
+    for n in 0..2_000 {
+        write!(text, "v{n},").unwrap();
+    }
+    text.push_str("]\n");
+    for n in 0..2_000 {
+        writeln!(text, "- {{key: k{n}, values: *v}}").unwrap();
+    }
+    let problems = bad(&text);
+    assert_eq!(problems.len(), 1);
+    assert_eq!(
+        problems[0].message,
+        "aliases unfold to more than 16 times the file"
+    );
+}
+
+#[test]
+fn patterns_that_are_too_large_together_are_told_where_the_first_stands() {
+    // Each of these needs more states than are made, and too many of its own to do without.
+    let text = "domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - {key: k, values: [x]}
+      - {key: k, regex: 'b+'}
+      - {key: k, regex: '(?:a|b)*a(?:a|b){2000}'}
+  - {key: l, value: 'l*'}
+";
+    let problems = bad(text);
+    assert_eq!(problems.len(), 1);
+    assert_eq!(
+        problems[0].to_string(),
+        problem(
+            "the patterns of key 'k' at this level, of which this is the first, are too large together",
+            "6:25",
+            "descriptors[0].descriptors[1]",
+            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+        )
+    );
+    // Absurdly many stars come to the same, in a bounded time.
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for n in 0..10_000_u64 {
+        let noise = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        writeln!(
+            text,
+            "- {{key: k, value: '{noise:016x}{noise:016x}{noise:016x}*'}}"
+        )
+        .unwrap();
+    }
+    let problems = bad(&text);
+    assert_eq!(problems.len(), 1, "{}", problems[0]);
+    assert_eq!((problems[0].at.line, problems[0].at.column), (3, 19));
+    // Ten thousand that are no worse than a real file's are taken.
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for n in 0..10_000 {
+        writeln!(
+            text,
+            "- {{key: k, value: 'tenant-{n}-*', rate_limit: {{unit: day, name: n{n}}}}}"
+        )
+        .unwrap();
+    }
+    let loaded = good(&text);
+    let rule = found(&loaded.rules, &[("k", "tenant-1234-x")]).unwrap();
+    assert_eq!(rule.name, "n1234");
+    assert!(read(&text.replace("tenant", "*")).is_ok());
+}
+
+#[test]
+fn patterns_of_all_files_together_are_bounded() {
+    // Each is worth no table; the room for those without runs out.
+    let file = |name: &str, key: &str| {
+        let mut text = format!("domain: {name}\ndescriptors:\n");
+        for n in 0..20 {
+            writeln!(
+                text,
+                "- {{key: {key}{n}, regex: '(?:a|b)*a(?:a|b){{18}}c{{{n}}}'}}"
+            )
+            .unwrap();
+        }
+        source(&format!("{name}.yaml"), &text)
+    };
+    assert!(load(&[file("a", "k")], APART).is_ok());
+    // The same expressions again cost nothing.
+    assert!(load(&[file("a", "k"), file("b", "l")], APART).is_ok());
+    let other = source("b.yaml", &file("b", "l").text.replace("}c{", "}d{"));
+    let problems = load(&[file("a", "k"), other], APART).unwrap_err();
+    assert!(
+        problems[0].message.starts_with(
+            "all patterns are too large together, and no room is left for those of key 'l"
+        ),
+        "{}",
+        problems[0]
+    );
+    assert_eq!(problems[0].file, "b.yaml");
+}

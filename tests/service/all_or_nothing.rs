@@ -1,0 +1,329 @@
+//! All or nothing under real concurrency: 64 tasks on several cores, limits in different partitions, callers that leave
+//! half-way. No limit is ever exceeded, and in the end exactly what was admitted is gone.
+//!
+//! Why not over the wire: a caller that leaves there cannot know whether it was admitted. Here the answer is what the future
+//! gives, and leaving is dropping it.
+//!
+//! What it deliberately does not do: choose the schedule (`tests/simulation` does).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use tollgate::clock::{Clock, ManualClock};
+use tollgate::config::reload::{Change, Rules};
+use tollgate::config::rules_file::{self, Options};
+use tollgate::config::rules_path::Source;
+use tollgate::keyed_hash::KeyedHash;
+use tollgate::limiter::{ALGORITHMS, Algorithm, CountRefused};
+use tollgate::metrics::Metrics;
+use tollgate::service::Generations;
+use tollgate::service::ratelimit::{Parts, RateLimit};
+use tollgate::store::memory::{Bounds, MemoryStore};
+
+use crate::asking::{
+    Code, RateLimitRequest, START, Service, descriptor, hits, limit_of, request, settings,
+};
+
+const TASKS: usize = 64;
+const CALLS: usize = 150;
+
+/// A descriptor of its own partition, more or less: one a limit.
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The service without a wire, its workers running.
+struct Door {
+    rate_limit: RateLimit,
+    metrics: Arc<Metrics>,
+}
+
+impl Door {
+    fn open(rules: &str) -> Self {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
+        let bounds = Bounds {
+            partitions: 8,
+            mailbox_checks_max: 16_384,
+            buckets_max: 10_000,
+            marks_max: 100_000,
+        };
+        let (store, workers) = MemoryStore::pair(&bounds, &clock, &metrics);
+        for worker in workers {
+            tokio::spawn(worker.run());
+        }
+        let source = Source {
+            name: "rules.yaml".to_owned(),
+            text: rules.to_owned(),
+        };
+        let loaded = rules_file::load(&[source], Options::default()).unwrap();
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let change: Change = Ok(Rules { loaded, hash: 1 });
+        generations.take(Some(change));
+        let parts = Parts {
+            generations,
+            store: Arc::new(store),
+            clock,
+            metrics: Arc::clone(&metrics),
+            hash: KeyedHash::random().unwrap(),
+        };
+        Self {
+            rate_limit: RateLimit::new(parts, &settings(&[])),
+            metrics,
+        }
+    }
+
+    async fn ask(&self, message: &RateLimitRequest) -> Code {
+        let answer = self.rate_limit.should_rate_limit(message, None).await;
+        answer.unwrap().overall_code()
+    }
+
+    /// What is left for one key. A question waits in line behind what goes back.
+    async fn left(&self, key: &str) -> u32 {
+        let look = request("d", vec![hits(key, "v", 0)]);
+        let answer = self.rate_limit.should_rate_limit(&look, None).await;
+        answer.unwrap().statuses[0].limit_remaining
+    }
+}
+
+/// Polls so many times and then leaves; none when it left.
+async fn leaving<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match Pin::new(&mut future).poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn rules_of(algorithm: &dyn Algorithm) -> String {
+    let refused = match algorithm.usual_count_refused() {
+        CountRefused::None => "",
+        // Else what was refused would be gone, too.
+        CountRefused::Blocking | CountRefused::All => ", count_refused: none",
+    };
+    let descriptors = KEYS.iter().zip(0_u32..).map(|(key, position)| {
+        let limit = limit_of(1_000 + 200 * position, algorithm);
+        let limit = limit.replace('}', &format!("{refused}}}"));
+        format!("  - {{key: {key}, rate_limit: {limit}}}\n")
+    });
+    let descriptors: String = descriptors.collect();
+    format!("domain: d\nall_or_nothing: true\ndescriptors:\n{descriptors}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_end_exactly_what_was_admitted_is_gone_in_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        let door = Arc::new(Door::open(&rules_of(*algorithm)));
+        let admitted: Arc<[AtomicU64; KEYS.len()]> = Arc::default();
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..TASKS {
+            let (door, admitted) = (Arc::clone(&door), Arc::clone(&admitted));
+            tasks.spawn(async move {
+                let mut refused = 0;
+                for call in 0..CALLS {
+                    // Any three of the four, in any order, so that requests meet in every way.
+                    let first = (task + call) % KEYS.len();
+                    let keys = [first, (first + 1 + call % 2) % 4, (first + 3) % 4];
+                    let asked = keys.map(|key| descriptor(&[(KEYS[key], "v")]));
+                    let message = request("d", asked.to_vec());
+                    // Every fifth caller leaves after one poll, or two, or three.
+                    let polls = match call % 15 {
+                        polls @ 1..=3 => polls,
+                        _ => usize::MAX,
+                    };
+                    match leaving(door.ask(&message), polls).await {
+                        Some(Code::Ok) => {
+                            for key in keys {
+                                admitted[key].fetch_add(1, Ordering::AcqRel);
+                            }
+                        }
+                        Some(_) => refused += 1,
+                        None => {}
+                    }
+                }
+                refused
+            });
+        }
+        let refused: u32 = tasks.join_all().await.into_iter().sum();
+        assert!(refused > 0, "{algorithm:?}: nothing was ever refused");
+        for (position, key) in KEYS.iter().enumerate() {
+            let limit = 1_000 + 200 * u64::try_from(position).unwrap();
+            let admitted = admitted[position].load(Ordering::Acquire);
+            assert!(
+                admitted <= limit,
+                "{algorithm:?} {key}: {admitted} of {limit}"
+            );
+            let left = u64::from(door.left(key).await);
+            assert_eq!(
+                left,
+                limit - admitted,
+                "{algorithm:?} {key}: of {limit}, {admitted} passed"
+            );
+        }
+        // The tightest limit was used up: giving back did not refuse for ever.
+        assert_eq!(door.left("a").await, 0, "{algorithm:?}");
+        let text = door.metrics.render().unwrap();
+        assert!(
+            !text.contains("tollgate_given_back_total 0\n"),
+            "nothing ever went back"
+        );
+    }
+}
+
+/// Limits over the wire: a tight one, a wide one, and whatever else a test puts in.
+async fn service(more: &str) -> Service {
+    let limit = "rate_limit: {unit: hour, requests_per_unit:";
+    let rules = format!(
+        "domain: d\nall_or_nothing: true\ndescriptors:\n  - {{key: tight, {limit} 2}}}}\n  - {{key: wide, {limit} 100}}}}\n{more}"
+    );
+    Service::start(&rules, &[]).await
+}
+
+fn both(other: &str) -> RateLimitRequest {
+    request(
+        "d",
+        vec![descriptor(&[("wide", "v")]), descriptor(&[(other, "v")])],
+    )
+}
+
+#[tokio::test]
+async fn what_one_limit_refuses_no_other_takes_and_the_statuses_say_so() {
+    let mut service = service("").await;
+    for _ in 0..2 {
+        assert_eq!(service.ask(both("tight")).await.overall_code(), Code::Ok);
+    }
+    for _ in 0..5 {
+        let answer = service.ask(both("tight")).await;
+        assert_eq!(answer.overall_code(), Code::OverLimit);
+        assert_eq!(answer.statuses[0].code(), Code::Ok);
+        assert_eq!(answer.statuses[0].limit_remaining, 98);
+    }
+    assert_eq!(
+        service
+            .status("d", hits("wide", "v", 0))
+            .await
+            .limit_remaining,
+        98
+    );
+}
+
+#[tokio::test]
+async fn a_limit_that_is_only_watched_gives_nothing_back_but_goes_back_itself() {
+    let watched = "  - {key: watched, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, count_refused: none}}\n";
+    let mut service = service(watched).await;
+    for _ in 0..3 {
+        assert_eq!(service.ask(both("watched")).await.overall_code(), Code::Ok);
+    }
+    assert_eq!(
+        service
+            .status("d", hits("wide", "v", 0))
+            .await
+            .limit_remaining,
+        97
+    );
+    let refused = vec![hits("tight", "v", 3), hits("watched", "w", 1)];
+    assert_eq!(
+        service.ask(request("d", refused)).await.overall_code(),
+        Code::OverLimit
+    );
+    assert_eq!(
+        service
+            .status("d", hits("watched", "w", 0))
+            .await
+            .limit_remaining,
+        1
+    );
+}
+
+#[tokio::test]
+async fn quotas_give_back_only_when_all_of_them_are_over() {
+    let quota =
+        "quota_mode: true, rate_limit: {unit: hour, count_refused: none, requests_per_unit:";
+    let quotas = format!("  - {{key: small, {quota} 1}}}}\n  - {{key: large, {quota} 3}}}}\n");
+    let mut service = service(&quotas).await;
+    let asked = ["wide", "small", "large"].map(|key| descriptor(&[(key, "v")]));
+    let mut codes = Vec::new();
+    for _ in 0..5 {
+        codes.push(
+            service
+                .ask(request("d", asked.to_vec()))
+                .await
+                .overall_code(),
+        );
+    }
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    assert_eq!(codes, [ok, ok, ok, over, over]);
+    assert_eq!(
+        service
+            .status("d", hits("wide", "v", 0))
+            .await
+            .limit_remaining,
+        97
+    );
+}
+
+#[tokio::test]
+async fn a_setting_says_it_for_every_domain_and_without_it_each_limit_takes_for_itself() {
+    let rules = "domain: d\ndescriptors:\n  - {key: tight, rate_limit: {unit: hour, requests_per_unit: 2}}\n  - {key: wide, rate_limit: {unit: hour, requests_per_unit: 100}}\n";
+    for (arguments, left) in [(&[][..], 95), (&["--all-or-nothing", "true"], 98)] {
+        let mut service = Service::start(rules, arguments).await;
+        for _ in 0..5 {
+            service.ask(both("tight")).await;
+        }
+        assert_eq!(
+            service
+                .status("d", hits("wide", "v", 0))
+                .await
+                .limit_remaining,
+            left
+        );
+    }
+}
+
+#[tokio::test]
+async fn hits_that_all_limits_count_stay_and_may_lead_into_debt() {
+    let counting = "  - {key: counting, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, count_refused: all}}\n";
+    let mut service = service(counting).await;
+    let refused = vec![
+        hits("tight", "v", 3),
+        hits("counting", "v", 4),
+        hits("wide", "v", 4),
+    ];
+    assert_eq!(
+        service.ask(request("d", refused)).await.overall_code(),
+        Code::OverLimit
+    );
+    assert_eq!(
+        service
+            .status("d", hits("counting", "v", 0))
+            .await
+            .limit_remaining,
+        6
+    );
+    assert_eq!(
+        service
+            .status("d", hits("wide", "v", 0))
+            .await
+            .limit_remaining,
+        100
+    );
+    // A charge after the work was done is never lost: it is refused, and counted.
+    assert_eq!(
+        service.status("d", hits("counting", "v", 9)).await.code(),
+        Code::OverLimit
+    );
+    let look = service.status("d", hits("counting", "v", 0)).await;
+    assert_eq!(look.code(), Code::OverLimit);
+    // 13 of 10 are used; 10 come back in an hour, so 3 in 1,080 s.
+    assert_eq!(look.duration_until_reset.unwrap().seconds, 1_080);
+}

@@ -1,0 +1,521 @@
+//! What an answer tells the caller's caller: headers in every style, and the body and headers that a rule gives a refusal.
+//!
+//! How: values are held against the statuses of the same answer, so a header that says something else is found whatever
+//! the rules are.
+//!
+//! What it deliberately does not do: which descriptor the reference's three headers speak of (`answers`), what Envoy does
+//! with them (`tests/envoy`).
+
+use serde_json::Value as Json;
+
+use crate::asking::{
+    Code, Descriptor, RateLimitRequest, RateLimitResponse, START, Service, hits, request,
+};
+use crate::running::http;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: ten
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: five
+    rate_limit: { unit: hour, unit_multiplier: 2, requests_per_unit: 5, name: five }
+  - key: five_too
+    rate_limit: { unit: day, requests_per_unit: 5, name: five }
+  - key: odd
+    rate_limit: { unit: second, requests_per_unit: 1, name: \"say \\\"hi\\\" \\\\ é\\n\" }
+  - key: limit-3
+    rate_limit: { unit: minute, requests_per_unit: 3, name: limit-3 }
+  - key: accents
+    rate_limits:
+      - { unit: minute, requests_per_unit: 3, name: é }
+  - key: more_accents
+    rate_limit: { unit: minute, requests_per_unit: 3, name: è }
+  - key: monthly
+    rate_limit: { unit: month, calendar: true, time_zone: Europe/Paris, requests_per_unit: 9 }
+  - key: closed
+    rate_limit: { unit: minute, requests_per_unit: 0 }
+  - key: quota
+    quota_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 2 }
+  - key: slow_quota
+    quota_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: closed_quota
+    quota_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 0 }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: year, requests_per_unit: 1 }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+/// The headers of an answer as `name: value`.
+fn headers(answer: &RateLimitResponse) -> Vec<String> {
+    let headers = answer.response_headers_to_add.iter();
+    headers
+        .map(|header| format!("{}: {}", header.key, header.value))
+        .collect()
+}
+
+/// The value of the header of that name, if there is one.
+fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let mut headers = answer.response_headers_to_add.iter();
+    let header = headers.find(|header| header.key == name)?;
+    Some(&header.value)
+}
+
+fn asked(descriptors: &[(&str, u64)], value: &str) -> RateLimitRequest {
+    let descriptors = descriptors
+        .iter()
+        .map(|(key, count)| hits(key, value, *count));
+    request("d", descriptors.collect())
+}
+
+const STYLES: [(&str, &[&str]); 4] = [
+    (
+        "reference",
+        &[
+            "RateLimit-Limit: 10",
+            "RateLimit-Remaining: 0",
+            "RateLimit-Reset: 50",
+        ],
+    ),
+    (
+        "x-ratelimit",
+        &[
+            "X-RateLimit-Limit: 10",
+            "X-RateLimit-Remaining: 0",
+            "X-RateLimit-Reset: 50",
+        ],
+    ),
+    (
+        "ietf",
+        &[
+            "RateLimit-Policy: \"limit-1\";q=10;w=60",
+            "RateLimit: \"limit-1\";r=0;t=50",
+        ],
+    ),
+    ("retry-after", &["Retry-After: 50"]),
+];
+
+#[tokio::test]
+async fn styles_go_together_in_any_combination_each_once() {
+    for mask in 0..32_usize {
+        let chosen = |style: usize| mask & (1 << style) != 0;
+        let variable = chosen(4).to_string();
+        let mut arguments = vec!["--limit-response-headers-enabled", variable.as_str()];
+        // The order they are named in makes no difference; nor does the case, nor naming one twice.
+        let names: Vec<_> = (0..4)
+            .rev()
+            .filter(|style| chosen(*style))
+            .flat_map(|style| [STYLES[style].0.to_uppercase(), STYLES[style].0.to_owned()])
+            .collect();
+        let names = names.join(",");
+        if !names.is_empty() {
+            arguments.extend(["--response-headers", &names]);
+        }
+        let mut service = Service::start(RULES, &arguments).await;
+        let expected = STYLES.iter().enumerate().flat_map(|(style, (_, headers))| {
+            let there = chosen(style) || (style == 0 && chosen(4));
+            headers.iter().filter(move |_| there)
+        });
+        let expected: Vec<_> = expected.copied().collect();
+        // Eleven at once would never pass, and then there is nothing to wait for.
+        service.ask(asked(&[("ten", 10)], "a")).await;
+        let answer = service.ask(asked(&[("ten", 1)], "a")).await;
+        assert_eq!(headers(&answer), expected, "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_references_names_are_its_variables_and_the_others_are_not() {
+    let arguments = [
+        "--response-headers",
+        "reference,x-ratelimit",
+        "--limit-limit-header",
+        "x-limit",
+    ];
+    let mut service = Service::start(RULES, &arguments).await;
+    let answer = service.ask(asked(&[("ten", 1)], "a")).await;
+    let names: Vec<_> = answer
+        .response_headers_to_add
+        .iter()
+        .map(|header| header.key.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "x-limit",
+            "RateLimit-Remaining",
+            "RateLimit-Reset",
+            "X-RateLimit-Limit",
+            "X-RateLimit-Remaining",
+            "X-RateLimit-Reset"
+        ]
+    );
+}
+
+const ALL: &[&str] = &["--response-headers", "x-ratelimit,ietf,retry-after"];
+
+#[tokio::test]
+async fn the_drafts_fields_speak_of_every_limit_as_the_statuses_do() {
+    let mut service = Service::start(RULES, ALL).await;
+    let keys = [
+        ("ten", 3),
+        ("free", 1),
+        ("five", 2),
+        ("nothing", 1),
+        ("monthly", 9),
+        ("watched", 2),
+        ("quota", 3),
+    ];
+    let answer = service.ask(asked(&keys, "a")).await;
+    let statuses = answer.statuses.iter().filter_map(|status| {
+        let until = status.duration_until_reset.as_ref()?.seconds;
+        Some(format!("r={};t={until}", status.limit_remaining))
+    });
+    let names = ["limit-1", "five", "limit-5", "limit-6", "limit-7"];
+    let levels = names.iter().zip(statuses);
+    let levels: Vec<_> = levels
+        .map(|(name, level)| format!("\"{name}\";{level}"))
+        .collect();
+    assert_eq!(levels.len(), 5);
+    assert_eq!(header(&answer, "RateLimit"), Some(&*levels.join(", ")));
+    // A month is 30 days here as it is on the wire; when it ends is said beside it.
+    assert_eq!(
+        header(&answer, "RateLimit-Policy"),
+        Some(
+            "\"limit-1\";q=10;w=60, \"five\";q=5;w=7200, \"limit-5\";q=9;w=2592000, \"limit-6\";q=1;w=31536000, \"limit-7\";q=2;w=60"
+        )
+    );
+    // START is the 15th of November; in Paris the month ends at 23:00 UTC on the 30th.
+    let start_s = START.as_us() / 1_000_000;
+    let month = 1_701_385_200 - start_s;
+    assert!(
+        levels[2].ends_with(&format!(";r=0;t={month}")),
+        "{levels:?}"
+    );
+    // The other headers speak of one of these limits.
+    assert_eq!(header(&answer, "X-RateLimit-Limit"), Some("9"));
+    assert_eq!(header(&answer, "X-RateLimit-Remaining"), Some("0"));
+    assert_eq!(
+        header(&answer, "X-RateLimit-Reset"),
+        Some(&*month.to_string())
+    );
+}
+
+/// The names in a list of structured fields.
+fn names(answer: &RateLimitResponse) -> Vec<String> {
+    let levels = header(answer, "RateLimit").unwrap();
+    let policies = header(answer, "RateLimit-Policy").unwrap();
+    let names = |list: &str| -> Vec<String> {
+        let items = list.split(", ");
+        items
+            .map(|item| item.rsplitn(3, ';').last().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(levels), names(policies));
+    names(levels)
+}
+
+#[tokio::test]
+async fn names_are_quoted_and_each_stands_once() {
+    let mut service = Service::start(RULES, ALL).await;
+    for (keys, expected) in [
+        (&["odd"][..], &[r#""say \"hi\" \\ ??""#][..]),
+        (&["five", "five_too"], &["\"five\"", "\"five-2\""]),
+        (
+            &["ten", "five", "five", "five"],
+            &["\"limit-1\"", "\"five\"", "\"five-3\"", "\"five-4\""],
+        ),
+        // A name that is the same only once it is written down.
+        (&["accents", "more_accents"], &["\"?\"", "\"?-2\""]),
+        // Or the same as one that was made up.
+        (
+            &["limit-3", "five", "ten"],
+            &["\"limit-3\"", "\"five\"", "\"limit-3-3\""],
+        ),
+        (
+            &["five", "ten", "ten", "limit-3"],
+            &["\"five\"", "\"limit-2\"", "\"limit-3\"", "\"limit-3-4\""],
+        ),
+    ] {
+        let descriptors = keys.iter().map(|key| hits(key, "a", 0));
+        let answer = service.ask(request("d", descriptors.collect())).await;
+        assert_eq!(names(&answer), expected, "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn retry_after_waits_for_all_that_refused() {
+    let mut service = Service::start(RULES, ALL).await;
+    // To the end of the minute it is 50 s, of the hour 3,590, of two hours 7,190 (hours are even at START).
+    for (number, (descriptors, seconds)) in [
+        (&[("ten", 1)][..], None),
+        (&[("ten", 11)], None), // never passes
+        (&[("ten", 10), ("ten", 1)], Some("50")),
+        (
+            &[("ten", 10), ("ten", 1), ("five", 5), ("five", 1)],
+            Some("7190"),
+        ),
+        (
+            &[("five", 5), ("five", 1), ("ten", 10), ("ten", 1)],
+            Some("7190"),
+        ),
+        (&[("closed", 1)], None),
+        (&[("ten", 10), ("ten", 1), ("closed", 1)], None),
+        // What is only watched refuses nothing.
+        (&[("watched", 1), ("watched", 1)], None),
+        (
+            &[("watched", 1), ("watched", 1), ("ten", 10), ("ten", 1)],
+            Some("50"),
+        ),
+        // Of quotas the first to come is enough.
+        (&[("quota", 2), ("quota", 1)], None), // one of them passed
+        (&[("ten", 10), ("ten", 1), ("quota", 1)], Some("50")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = service.ask(asked(descriptors, &number.to_string())).await;
+        assert_eq!(header(&answer, "Retry-After"), seconds, "{descriptors:?}");
+    }
+    // Used up, so that one more is over.
+    for (key, count) in [("ten", 10), ("five", 5), ("quota", 2), ("slow_quota", 2)] {
+        service.ask(asked(&[(key, count)], "full")).await;
+    }
+    for (descriptors, seconds) in [
+        (&[("quota", 1)][..], Some("50")),
+        (&[("slow_quota", 1)], Some("3590")),
+        (&[("quota", 1), ("slow_quota", 1)], Some("50")),
+        (&[("slow_quota", 1), ("quota", 1)], Some("50")),
+        (&[("closed_quota", 1)], None),
+        (&[("closed_quota", 1), ("quota", 1)], Some("50")),
+        // Beside a limit both must pass: the limit, and one quota.
+        (&[("ten", 1), ("quota", 1), ("slow_quota", 1)], Some("50")),
+        (&[("ten", 1), ("slow_quota", 1)], Some("3590")),
+        (&[("five", 1), ("slow_quota", 1)], Some("7190")),
+        (&[("ten", 1), ("closed_quota", 1)], None),
+        // A quota that has room is no reason to wait.
+        (&[("ten", 1), ("slow_quota", 1), ("quota", 0)], Some("50")),
+    ] {
+        let answer = service.ask(asked(descriptors, "full")).await;
+        assert_eq!(answer.overall_code(), Code::OverLimit);
+        assert_eq!(header(&answer, "Retry-After"), seconds, "{descriptors:?}");
+    }
+}
+
+#[tokio::test]
+async fn in_shadow_mode_nobody_is_told_to_wait() {
+    let arguments = [ALL, &["--shadow-mode", "true"]].concat();
+    let mut service = Service::start(RULES, &arguments).await;
+    service.ask(asked(&[("ten", 10)], "a")).await;
+    let answer = service.ask(asked(&[("ten", 1)], "a")).await;
+    assert_eq!(header(&answer, "Retry-After"), None);
+    assert_eq!(header(&answer, "RateLimit"), Some("\"limit-1\";r=0;t=50"));
+}
+
+#[tokio::test]
+async fn without_a_limit_there_is_nothing_to_say() {
+    let mut service = Service::start(RULES, ALL).await;
+    let answer = service
+        .ask(asked(&[("free", 1), ("nothing", 1)], "a"))
+        .await;
+    assert_eq!(headers(&answer), [""; 0]);
+}
+
+const SPOKEN: &str = "
+domain: d
+descriptors:
+  - key: a
+    rate_limits:
+      - { unit: minute, requests_per_unit: 2 }
+      - { unit: month, calendar: true, time_zone: Europe/Paris, requests_per_unit: 3 }
+    over_limit:
+      body: '{\"at most\": {limit}, \"in\": \"{window}\", \"again\": {retry_after_seconds}, \"{other}\": {}}'
+      headers: { Content-Type: application/json, x-wait: '{retry_after_seconds} s, {limit}', x-empty: '' }
+  - key: b
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+    over_limit: { body: b, headers: { x-b: b } }
+  - key: silent
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+    over_limit: { body: watched }
+  - key: quota
+    quota_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+    over_limit: { body: quota }
+  - key: slots
+    rate_limit: { algorithm: concurrency, requests_per_unit: 1, slot_seconds: 9 }
+    over_limit: { body: '{limit} {window} {retry_after_seconds}' }
+  - key: headers
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+    over_limit: { headers: { x-only: headers } }
+";
+
+/// The body of an answer.
+fn body(answer: &RateLimitResponse) -> &str {
+    std::str::from_utf8(&answer.raw_body).unwrap()
+}
+
+#[tokio::test]
+async fn a_refusal_has_the_body_and_the_headers_of_its_limit() {
+    let mut service = Service::start(SPOKEN, &["--response-headers", "x-ratelimit"]).await;
+    for _ in 0..2 {
+        let answer = service.ask(asked(&[("a", 1)], "v")).await;
+        assert_eq!(body(&answer), "");
+        assert_eq!(headers(&answer).len(), 3, "{:?}", headers(&answer));
+    }
+    let answer = service.ask(asked(&[("a", 1)], "v")).await;
+    assert_eq!(
+        body(&answer),
+        r#"{"at most": 2, "in": "1 minute", "again": 50, "{other}": {}}"#
+    );
+    assert_eq!(
+        headers(&answer),
+        [
+            "X-RateLimit-Limit: 2",
+            "X-RateLimit-Remaining: 0",
+            "X-RateLimit-Reset: 50",
+            "content-type: application/json",
+            "x-wait: 50 s, 2",
+            "x-empty: ",
+        ]
+    );
+    // Of several limits the one that answers fills the gaps.
+    service.clock.advance_us(60_000_000);
+    let answer = service.ask(asked(&[("a", 1)], "v")).await;
+    let until = answer.statuses[0].duration_until_reset.as_ref();
+    let seconds = until.unwrap().seconds;
+    assert_eq!(
+        body(&answer),
+        format!(
+            r#"{{"at most": 3, "in": "1 month in Europe/Paris", "again": {seconds}, "{{other}}": {{}}}}"#
+        )
+    );
+    let answer = service.ask(asked(&[("slots", 1), ("slots", 1)], "v")).await;
+    assert_eq!(body(&answer), "1 any moment 9");
+    let answer = service.ask(asked(&[("headers", 1)], "v")).await;
+    assert_eq!(header(&answer, "x-only"), Some("headers"));
+    assert_eq!(body(&answer), "");
+}
+
+#[tokio::test]
+async fn of_several_that_refuse_the_one_spoken_of_is_heard_first() {
+    let mut service = Service::start(SPOKEN, &[]).await;
+    let again = "{\"at most\"";
+    for (number, (keys, begins)) in [
+        (&["a", "b"][..], "b"), // the last, as headers speak of
+        (&["b", "a"], again),
+        (&["b", "a", "silent"], "b"), // it has nothing to say: in the order asked
+        (&["silent", "b"], "b"),
+        (&["silent"], ""),
+        (&["watched"], ""), // passes
+        (&["watched", "silent"], ""),
+        (&["quota"], "quota"),
+        (&["quota", "b"], "b"), // a quota comes not before
+        (&["b", "quota"], "b"),
+        (&["quota", "silent"], "quota"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let value = number.to_string();
+        let full: Vec<_> = keys.iter().map(|key| (*key, 4)).collect();
+        let answer = service.ask(asked(&full, &value)).await;
+        assert!(
+            body(&answer).starts_with(begins),
+            "{keys:?}: {}",
+            body(&answer)
+        );
+        assert_eq!(body(&answer).is_empty(), begins.is_empty(), "{keys:?}");
+        assert_eq!(header(&answer, "x-b"), (begins == "b").then_some("b"));
+    }
+}
+
+#[tokio::test]
+async fn what_passes_has_neither_body_nor_headers_of_a_refusal() {
+    // One of two quotas is over: the request passes.
+    let mut service = Service::start(SPOKEN, &[]).await;
+    let answer = service.ask(asked(&[("quota", 2), ("quota", 0)], "v")).await;
+    assert_eq!(answer.overall_code(), Code::OverLimit, "the same bucket");
+    let two = vec![hits("quota", "w", 2), hits("quota", "x", 1)];
+    let answer = service.ask(request("d", two)).await;
+    assert_eq!((answer.overall_code(), body(&answer)), (Code::Ok, ""));
+    let mut service = Service::start(SPOKEN, &["--shadow-mode", "true"]).await;
+    let answer = service.ask(asked(&[("b", 2)], "v")).await;
+    assert_eq!(answer.statuses[0].code(), Code::OverLimit);
+    assert_eq!((answer.overall_code(), body(&answer)), (Code::Ok, ""));
+    assert_eq!(headers(&answer), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_limit_that_came_along_says_nothing_for_the_rule() {
+    use crate::asking::RateLimitOverride;
+    let mut service = Service::start(SPOKEN, &[]).await;
+    let along = Descriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit: 1,
+            unit: 1,
+            unit_multiplier: None,
+        }),
+        ..hits("b", "v", 2)
+    };
+    let answer = service.ask(request("d", vec![along])).await;
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(body(&answer), "");
+}
+
+#[tokio::test]
+async fn overload_that_denies_speaks_as_the_limit_would() {
+    let bounds = [
+        "--partitions",
+        "1",
+        "--mailbox-checks-max",
+        "1",
+        "--on-overload",
+        "deny",
+        "--response-headers",
+        "retry-after",
+    ];
+    let mut service = Service::start(SPOKEN, &bounds).await;
+    let answer = service.ask(asked(&[("b", 1), ("silent", 1)], "v")).await;
+    assert_eq!(
+        (answer.overall_code(), body(&answer)),
+        (Code::OverLimit, "b")
+    );
+    assert_eq!(headers(&answer), ["Retry-After: 1", "x-b: b"]);
+}
+
+#[tokio::test]
+async fn the_json_door_says_the_same() {
+    let service = Service::start(SPOKEN, &["--response-headers", "ietf"]).await;
+    let address = service.http;
+    let ask = async |hits: u32| {
+        let asked = format!(
+            r#"{{"domain":"d","hitsAddend":{hits},"descriptors":[{{"entries":[{{"key":"b","value":"v"}}]}}]}}"#
+        );
+        let answer =
+            tokio::task::spawn_blocking(move || http(address, "POST", "/json", &asked)).await;
+        let (status, body) = answer.unwrap();
+        (status, serde_json::from_str::<Json>(&body).unwrap())
+    };
+    let (status, answer) = ask(1).await;
+    assert_eq!((status, answer.get("rawBody")), (200, None));
+    let (status, answer) = ask(1).await;
+    assert_eq!(status, 429);
+    // `b` in base 64.
+    assert_eq!(answer["rawBody"], "Yg==");
+    assert_eq!(
+        answer["responseHeadersToAdd"],
+        serde_json::json!([
+            { "key": "RateLimit-Policy", "value": "\"limit-1\";q=1;w=3600" },
+            { "key": "RateLimit", "value": "\"limit-1\";r=0;t=3590" },
+            { "key": "x-b", "value": "b" },
+        ])
+    );
+}

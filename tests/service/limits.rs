@@ -1,0 +1,634 @@
+//! What limits come to on the wire: several on one descriptor, windows by the calendar, slots and their holders, and what
+//! each algorithm's choices change.
+//!
+//! How: rules as an operator writes them, a clock that the test moves, and one line an answer: code, limit, what is left,
+//! seconds.
+//!
+//! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`) or the grammar (`tests/rules`).
+
+use tollgate::limiter::{ALGORITHMS, Algorithm, Choice, Timestamp};
+
+use crate::asking::{
+    Code, Descriptor, DescriptorStatus, RateLimitResponse, Service, descriptor, hits, limit_of,
+    request,
+};
+
+/// One answer in a line: `o` or `X`, how many may pass, the limit's name, what is left, seconds.
+fn line(status: &DescriptorStatus) -> String {
+    let code = if status.code() == Code::Ok { 'o' } else { 'X' };
+    let (requests, name) = status
+        .current_limit
+        .as_ref()
+        .map_or((0, ""), |limit| (limit.requests_per_unit, &limit.name));
+    let seconds = status.duration_until_reset.map_or(0, |until| until.seconds);
+    let left = status.limit_remaining;
+    format!("{code} {requests}{name} {left} {seconds}")
+}
+
+fn lines(answer: &RateLimitResponse) -> Vec<String> {
+    answer.statuses.iter().map(line).collect()
+}
+
+/// Asks for one descriptor in domain `d`.
+async fn said(service: &mut Service, descriptor: Descriptor) -> String {
+    line(&service.status("d", descriptor).await)
+}
+
+fn refund(descriptor: Descriptor) -> Descriptor {
+    Descriptor {
+        is_negative_hits: true,
+        ..descriptor
+    }
+}
+
+/// Rules of one descriptor, `k`.
+async fn with(fields: &str, arguments: &[&str]) -> Service {
+    let rules = format!("domain: d\ndescriptors:\n  - {{key: k, {fields}}}\n");
+    Service::start(&rules, arguments).await
+}
+
+fn k(count: u64) -> Descriptor {
+    hits("k", "v", count)
+}
+
+/// A minute, in microseconds.
+const MINUTE: u64 = 60_000_000;
+
+#[tokio::test]
+async fn of_several_limits_the_tightest_answers() {
+    let limits = "rate_limits: [
+        {unit: second, requests_per_unit: 3, name: ' short'},
+        {unit: minute, requests_per_unit: 5, name: ' middle'},
+        {unit: hour, requests_per_unit: 100, name: ' long'}]";
+    let mut service = with(limits, &[]).await;
+    // START is half a second into its second and 10.5 s into its minute. Within, the one with least left answers.
+    for left in ["o 3 short 2 1", "o 3 short 1 1", "o 3 short 0 1"] {
+        assert_eq!(said(&mut service, k(1)).await, left);
+    }
+    // Over comes before within.
+    assert_eq!(said(&mut service, k(1)).await, "X 3 short 0 1");
+    service.clock.advance_us(1_000_000);
+    // The refused hit was counted by the others as well: each limit takes for itself.
+    assert_eq!(said(&mut service, k(1)).await, "o 5 middle 0 49");
+    assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
+    assert_eq!(said(&mut service, k(0)).await, "X 5 middle 0 49");
+    // Where both are over, the longer wait; as soon as one never passes, that one.
+    assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
+    assert_eq!(said(&mut service, k(1)).await, "X 5 middle 0 49");
+    assert_eq!(said(&mut service, k(4)).await, "X 3 short 0 1");
+    service.clock.advance_us(MINUTE);
+    assert_eq!(said(&mut service, k(3)).await, "o 3 short 0 1");
+    assert_eq!(said(&mut service, k(3)).await, "X 5 middle 0 49");
+    // What is given back is given back to all.
+    assert_eq!(said(&mut service, refund(k(6))).await, "o 3 short 3 1");
+    assert_eq!(said(&mut service, k(1)).await, "o 3 short 2 1");
+}
+
+#[tokio::test]
+async fn for_ever_is_longer_than_any_wait() {
+    let limits = "rate_limits: [
+        {unit: hour, requests_per_unit: 10, name: ' wide'},
+        {unit: second, requests_per_unit: 3, name: ' narrow'}]";
+    let arguments = ["--response-headers", "retry-after"];
+    let mut service = with(limits, &arguments).await;
+    said(&mut service, k(10)).await;
+    let answer = service.ask(request("d", vec![k(5)])).await;
+    assert_eq!(lines(&answer), ["X 3 narrow 0 1"]);
+    assert!(answer.response_headers_to_add.is_empty(), "five never pass");
+    let answer = service.ask(request("d", vec![k(2)])).await;
+    assert_eq!(lines(&answer), ["X 10 wide 0 3590"]);
+    assert_eq!(answer.response_headers_to_add[0].value, "3590");
+}
+
+#[tokio::test]
+async fn all_or_nothing_holds_within_a_descriptor_too() {
+    let limits = "rate_limits: [
+        {unit: hour, requests_per_unit: 10, name: ' wide'},
+        {unit: hour, requests_per_unit: 3, algorithm: sliding_log, name: ' narrow'}]";
+    for (arguments, left) in [(&[][..], 3), (&["--all-or-nothing", "true"], 7)] {
+        let mut service = with(limits, arguments).await;
+        said(&mut service, k(3)).await;
+        for _ in 0..4 {
+            assert!(said(&mut service, k(1)).await.starts_with("X 3 narrow 0 "));
+        }
+        service.clock.advance_us(59 * MINUTE);
+        // What is left of the wide one alone.
+        service
+            .reload("domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 10, name: ' wide'}]}]\n")
+            .await;
+        let status = service.status("d", k(0)).await;
+        assert_eq!(status.limit_remaining, left, "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_of_several_may_be_replaced_or_replace() {
+    let rules = "
+domain: d
+descriptors:
+  - key: all
+    rate_limits:
+      - {unit: hour, requests_per_unit: 2, name: two}
+      - {unit: hour, requests_per_unit: 9, name: nine}
+  - key: known
+    rate_limits:
+      - {unit: hour, requests_per_unit: 100, replaces: [{name: two}]}
+      - {unit: hour, requests_per_unit: 50, name: fifty, replaces: [{name: nobody}]}
+";
+    let mut service = Service::start(rules, &[]).await;
+    let both = || request("d", vec![hits("all", "v", 1), hits("known", "v", 1)]);
+    for left in 0..5 {
+        let answer = service.ask(both()).await;
+        let (nine, fifty) = (8 - left, 49 - left);
+        assert_eq!(
+            lines(&answer),
+            [
+                format!("o 9nine {nine} 3590"),
+                format!("o 50fifty {fifty} 3590")
+            ]
+        );
+    }
+    // What was replaced was not counted.
+    assert_eq!(
+        said(&mut service, hits("all", "v", 1)).await,
+        "o 2two 1 3590"
+    );
+    // Where all limits of a descriptor are replaced, none applies.
+    let more = rules.replace("[{name: nobody}]", "[{name: nine}]");
+    service.reload(&more).await;
+    let answer = service.ask(both()).await;
+    assert_eq!(answer.statuses[0].current_limit, None);
+}
+
+fn counted(service: &Service, name: &str) -> u64 {
+    service.metric(&format!(
+        "ratelimit_service_rate_limit_{name}{{domain=\"d\",key1=\"k\",key2=\"\"}}"
+    ))
+}
+
+#[tokio::test]
+async fn a_descriptor_is_counted_once_by_the_limit_that_answered() {
+    let limits = "rate_limits: [
+        {unit: hour, requests_per_unit: 5}, {unit: second, requests_per_unit: 3}]";
+    let mut service = with(limits, &[]).await;
+    said(&mut service, k(2)).await;
+    said(&mut service, k(2)).await;
+    said(&mut service, k(0)).await;
+    for (name, count) in [
+        ("total_hits", 4),
+        ("within_limit", 2),
+        ("over_limit", 1),
+        ("shadow_mode", 0),
+    ] {
+        assert_eq!(counted(&service, name), count, "{name}");
+    }
+    said(&mut service, refund(k(3))).await;
+    assert_eq!(counted(&service, "total_negative_hits"), 3);
+}
+
+#[tokio::test]
+async fn in_shadow_mode_the_limit_that_would_refuse_answers_and_is_counted() {
+    // When the first is just used up, and the second is over, both have nothing left.
+    let limits = "shadow_mode: true, rate_limits: [
+        {unit: hour, requests_per_unit: 2, name: ' wide'},
+        {unit: minute, requests_per_unit: 1, name: ' narrow'}]";
+    let mut service = with(limits, &[]).await;
+    assert_eq!(said(&mut service, k(1)).await, "o 1 narrow 0 50");
+    assert_eq!(said(&mut service, k(1)).await, "o 1 narrow 0 50");
+    for (name, count) in [
+        ("total_hits", 2),
+        ("within_limit", 1),
+        ("over_limit", 1),
+        ("shadow_mode", 1),
+    ] {
+        assert_eq!(counted(&service, name), count, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_flags_of_a_descriptor_are_those_of_all_its_limits() {
+    let rules = "
+domain: d
+descriptors:
+  - key: quota
+    quota_mode: true
+    rate_limits: [{unit: hour, requests_per_unit: 5}, {unit: minute, requests_per_unit: 2}]
+  - key: watched
+    shadow_mode: true
+    rate_limits: [{unit: hour, requests_per_unit: 5}, {unit: minute, requests_per_unit: 2}]
+";
+    let mut service = Service::start(rules, &[]).await;
+    let codes = async |service: &mut Service, asked: &[(&str, &str, u64)]| {
+        let asked = asked
+            .iter()
+            .map(|(key, value, count)| hits(key, value, *count));
+        let answer = service.ask(request("d", asked.collect())).await;
+        let statuses = answer
+            .statuses
+            .iter()
+            .map(|status| status.code() == Code::Ok);
+        (
+            answer.overall_code() == Code::Ok,
+            statuses.collect::<Vec<_>>(),
+        )
+    };
+    // A descriptor is one quota, however many limits it has.
+    let two_quotas = [("quota", "a", 3), ("quota", "b", 1)];
+    assert_eq!(
+        codes(&mut service, &two_quotas).await,
+        (true, vec![false, true])
+    );
+    let two_quotas = [("quota", "a", 1), ("quota", "b", 6)];
+    assert_eq!(
+        codes(&mut service, &two_quotas).await,
+        (false, vec![false, false])
+    );
+    for count in [3, 6] {
+        let watched = [("watched", "a", count)];
+        assert_eq!(codes(&mut service, &watched).await, (true, vec![true]));
+    }
+}
+
+/// 2024-02-29 at 23:00 UTC: in Paris March begins.
+const MARCH: u64 = 1_709_247_600;
+/// 2024-03-30 at 23:00 UTC: in Paris the day begins on which clocks go forward.
+const FORWARD: u64 = 1_711_839_600;
+/// 2024-10-26 at 22:00 UTC: in Paris the day begins on which they go back.
+const BACK: u64 = 1_729_980_000;
+/// 2024-12-31 at 23:00 UTC: in Paris the year 2025 begins.
+const NEW_YEAR: u64 = 1_735_686_000;
+
+#[tokio::test]
+async fn calendar_windows_turn_at_midnight_where_the_zone_is_and_answers_say_when() {
+    let (hour, day) = (3_600, 86_400);
+    for (unit, begins, length) in [
+        ("day", FORWARD, 23 * hour),
+        ("day", BACK, 25 * hour),
+        ("day", NEW_YEAR, day),
+        ("month", MARCH, 31 * day - hour),
+        ("year", NEW_YEAR, 365 * day),
+        // The 26th of February was a Monday, and so was the 25th of March.
+        ("week", MARCH - 4 * day, 7 * day),
+        ("week", FORWARD - 6 * day, 7 * day - hour),
+        ("week, week_start: saturday", FORWARD - day, 7 * day - hour),
+        ("month, unit_multiplier: 3", NEW_YEAR, 90 * day - hour),
+    ] {
+        let limit = format!(
+            "rate_limit: {{unit: {unit}, calendar: true, time_zone: Europe/Paris, requests_per_unit: 10}}"
+        );
+        let mut service = with(&limit, &[]).await;
+        let begins = Timestamp::from_seconds(begins);
+        service.clock.set(begins.minus_us(1));
+        assert_eq!(said(&mut service, k(4)).await, "o 10 6 1", "{unit}");
+        assert_eq!(said(&mut service, k(7)).await, "X 10 0 1", "{unit}");
+        service.clock.set(begins);
+        let fresh = format!("o 10 6 {length}");
+        assert_eq!(said(&mut service, k(4)).await, fresh, "{unit}");
+        assert_eq!(said(&mut service, k(6)).await, format!("o 10 0 {length}"));
+        service.clock.set(begins.plus_us(length * 1_000_000 - 1));
+        assert_eq!(said(&mut service, k(1)).await, "X 10 0 1", "{unit}");
+        service.clock.advance_us(1);
+        assert!(
+            said(&mut service, k(1)).await.starts_with("o 10 9 "),
+            "{unit}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_calendar_is_no_window_counted_from_1970_and_no_other_zones() {
+    let limits = "rate_limits: [
+        {unit: day, requests_per_unit: 10, name: ' counted'},
+        {unit: day, requests_per_unit: 10, calendar: true},
+        {unit: day, requests_per_unit: 8, calendar: true, time_zone: Europe/Paris}]";
+    let mut service = with(limits, &[]).await;
+    service
+        .clock
+        .set(Timestamp::from_seconds(FORWARD).minus_us(1));
+    said(&mut service, k(8)).await;
+    // Midnight in Paris, not in Greenwich.
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, k(1)).await, "o 10 counted 1 3600");
+    service.clock.advance_us(3_600_000_000);
+    assert_eq!(said(&mut service, k(1)).await, "o 8 6 79200");
+    // On the wire it is a day all the same.
+    let status = service.status("d", k(1)).await;
+    let limit = status.current_limit.unwrap();
+    assert_eq!((limit.unit, limit.unit_multiplier), (4, None));
+}
+
+const SLOTS: &str =
+    "rate_limit: {algorithm: concurrency, requests_per_unit: 2, slot_seconds: 60, holder_key: id}";
+
+/// A hit by `id`.
+fn by(id: &str) -> Descriptor {
+    descriptor(&[("k", "v"), ("id", id)])
+}
+
+fn look(id: &str) -> Descriptor {
+    Descriptor {
+        hits_addend: Some(0),
+        ..by(id)
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_freed_by_its_holder_and_by_nobody_else() {
+    let mut service = with(SLOTS, &[]).await;
+    // Who holds is no part of the bucket.
+    assert_eq!(said(&mut service, by("1")).await, "o 2 1 60");
+    assert_eq!(said(&mut service, by("2")).await, "o 2 0 60");
+    assert_eq!(said(&mut service, by("3")).await, "X 2 0 60");
+    // Envoy sends a refund although the check was refused.
+    assert_eq!(said(&mut service, refund(by("3"))).await, "o 2 0 60");
+    assert_eq!(said(&mut service, by("3")).await, "X 2 0 60");
+    assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 1 60");
+    // Once.
+    assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 1 60");
+    assert_eq!(said(&mut service, by("3")).await, "o 2 0 60");
+    // Another value of the entry before it is another bucket.
+    let elsewhere = descriptor(&[("k", "w"), ("id", "2")]);
+    assert_eq!(said(&mut service, elsewhere).await, "o 2 1 60");
+    assert_eq!(counted(&service, "over_limit"), 2);
+}
+
+#[tokio::test]
+async fn without_a_holder_a_slot_is_anonymous() {
+    let mut service = with(SLOTS, &[]).await;
+    let nobody = || descriptor(&[("k", "v")]);
+    assert_eq!(said(&mut service, nobody()).await, "o 2 1 60");
+    assert_eq!(said(&mut service, by("1")).await, "o 2 0 60");
+    assert_eq!(said(&mut service, nobody()).await, "X 2 0 60");
+    assert_eq!(said(&mut service, refund(by("2"))).await, "o 2 0 60");
+    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
+    // The slot that is left is somebody's.
+    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
+    assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
+    // An empty id is an id: whoever sends none by mistake does not free what is nobody's.
+    said(&mut service, nobody()).await;
+    assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
+}
+
+#[tokio::test]
+async fn a_lost_slot_comes_back_and_a_look_puts_that_off() {
+    let mut service = with(SLOTS, &[]).await;
+    said(&mut service, by("1")).await;
+    said(&mut service, by("2")).await;
+    service.clock.advance_us(50_000_000);
+    assert_eq!(said(&mut service, by("3")).await, "X 2 0 10");
+    assert_eq!(said(&mut service, look("1")).await, "o 2 0 60");
+    service.clock.advance_us(9_999_999);
+    assert_eq!(said(&mut service, by("3")).await, "X 2 0 1");
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, by("3")).await, "o 2 0 60");
+    // The first was renewed and holds on, until 110 s.
+    assert_eq!(said(&mut service, by("4")).await, "X 2 0 50");
+    service.clock.advance_us(50_000_000);
+    assert_eq!(said(&mut service, by("4")).await, "o 2 0 60");
+}
+
+#[tokio::test]
+async fn a_limit_in_flight_has_no_unit_on_the_wire() {
+    let mut service = with(SLOTS, &["--response-headers", "ietf"]).await;
+    let answer = service.ask(request("d", vec![by("1")])).await;
+    let limit = answer.statuses[0].current_limit.clone().unwrap();
+    assert_eq!(limit.requests_per_unit, 2);
+    assert_eq!((limit.unit, limit.unit_multiplier), (0, None));
+    let headers = answer.response_headers_to_add.iter();
+    let headers: Vec<_> = headers.map(|header| header.value.as_str()).collect();
+    assert_eq!(headers, ["\"limit-1\";q=2", "\"limit-1\";r=1;t=60"]);
+}
+
+#[tokio::test]
+async fn who_holds_a_slot_is_no_label() {
+    // Else each request would be a series of its own, and soon all of them `overflow`.
+    let rules = "
+domain: d
+descriptors:
+  - key: k
+    detailed_metric: true
+    rate_limit: {algorithm: concurrency, requests_per_unit: 10000, slot_seconds: 60, holder_key: id}
+";
+    let mut service = Service::start(rules, &[]).await;
+    let ids: Vec<_> = (0..1_100).map(|id: u32| by(&id.to_string())).collect();
+    for ids in ids.chunks(100) {
+        service.ask(request("d", ids.to_vec())).await;
+    }
+    let series = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"k_v\",key2=\"\"}";
+    assert_eq!(service.metric(series), 1_100);
+}
+
+#[tokio::test]
+async fn slots_and_windows_may_stand_side_by_side() {
+    let limits = "rate_limits: [
+        {algorithm: concurrency, requests_per_unit: 1, slot_seconds: 60, holder_key: id, name: ' slots'},
+        {unit: hour, requests_per_unit: 3, name: ' hourly'}]";
+    let mut service = with(limits, &[]).await;
+    assert_eq!(said(&mut service, by("1")).await, "o 1 slots 0 60");
+    assert_eq!(said(&mut service, by("2")).await, "X 1 slots 0 60");
+    // The window does not know who asks: each limit gets what is given back.
+    assert_eq!(said(&mut service, refund(by("1"))).await, "o 1 slots 1 0");
+    assert_eq!(said(&mut service, by("2")).await, "o 1 slots 0 60");
+    assert_eq!(said(&mut service, refund(by("2"))).await, "o 1 slots 1 0");
+    let plain = descriptor(&[("k", "v")]);
+    assert_eq!(said(&mut service, plain).await, "o 1 slots 0 60");
+}
+
+#[tokio::test]
+async fn refused_hits_count_where_the_limit_says_so() {
+    // 8 of 10 are taken, 5 refused; the look says what stayed.
+    for (algorithm, by_default) in [
+        ("fixed_window", "X"),
+        ("sliding_window", "o 2"),
+        ("sliding_window, segments: 6", "o 2"),
+        ("sliding_log", "o 2"),
+        ("token_bucket", "o 2"),
+        ("token_bucket, refill: interval", "o 2"),
+        ("leaky_bucket, burst: 10", "o 2"),
+    ] {
+        for (count_refused, looks) in [
+            ("", by_default),
+            (", count_refused: none", "o 2"),
+            (", count_refused: blocking", "X"),
+            (", count_refused: all", "X"),
+        ] {
+            let limit = format!(
+                "rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}{count_refused}}}"
+            );
+            let mut service = with(&limit, &[]).await;
+            said(&mut service, k(8)).await;
+            assert!(said(&mut service, k(5)).await.starts_with("X 10 0 "));
+            let status = service.status("d", k(0)).await;
+            let left = match status.code() {
+                Code::Ok => format!("o {}", status.limit_remaining),
+                Code::OverLimit | Code::Unknown => "X".to_owned(),
+            };
+            assert_eq!(left, looks, "{limit}");
+            // 13 were counted, and 4 of them are given back.
+            if looks == "X" {
+                let status = service.status("d", refund(k(4))).await;
+                assert_eq!(status.limit_remaining, 1, "{limit}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_another_limit_refused_counts_only_where_all_is_said() {
+    for (count_refused, left) in [("none", 10), ("blocking", 10), ("all", 6)] {
+        for algorithm in ["fixed_window", "sliding_window", "sliding_log", "gcra"] {
+            let rules = format!(
+                "
+domain: d
+all_or_nothing: true
+descriptors:
+  - {{key: closed, rate_limit: {{unit: hour, requests_per_unit: 0}}}}
+  - {{key: k, rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}, count_refused: {count_refused}}}}}
+"
+            );
+            let mut service = Service::start(&rules, &[]).await;
+            let answer = service
+                .ask(request("d", vec![hits("closed", "v", 1), k(4)]))
+                .await;
+            assert_eq!(answer.overall_code(), Code::OverLimit);
+            assert_eq!(answer.statuses[1].limit_remaining, left, "{rules}");
+            let status = service.status("d", k(0)).await;
+            assert_eq!(status.limit_remaining, left, "{rules}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_spaces() {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket}";
+    let mut service = with(limit, &[]).await;
+    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
+    assert_eq!(said(&mut service, k(1)).await, "X 60 0 1");
+    service.clock.advance_us(999_999);
+    assert_eq!(said(&mut service, k(1)).await, "X 60 0 1");
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
+    // What was not asked for does not gather.
+    service.clock.advance_us(10 * MINUTE);
+    assert_eq!(said(&mut service, k(2)).await, "X 60 0 60");
+    assert_eq!(said(&mut service, k(1)).await, "o 60 0 1");
+}
+
+#[tokio::test]
+async fn a_bucket_refilled_in_steps_waits_for_the_edge() {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 4, algorithm: token_bucket, refill: interval, burst: 10}";
+    let mut service = with(limit, &[]).await;
+    assert_eq!(said(&mut service, k(10)).await, "o 4 0 170");
+    assert_eq!(said(&mut service, k(1)).await, "X 4 0 50");
+    // START is 10.5 s into its minute.
+    service.clock.advance_us(49_499_999);
+    assert_eq!(said(&mut service, k(1)).await, "X 4 0 1");
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, k(1)).await, "o 4 3 120");
+    assert_eq!(said(&mut service, k(5)).await, "X 4 0 60");
+}
+
+#[tokio::test]
+async fn a_window_in_segments_gives_back_a_segment_at_a_time() {
+    let limit =
+        "rate_limit: {unit: minute, requests_per_unit: 10, algorithm: sliding_window, segments: 6}";
+    let mut service = with(limit, &[]).await;
+    // START is half a second into the minute's second segment of ten seconds.
+    assert_eq!(said(&mut service, k(4)).await, "o 10 6 60");
+    service.clock.advance_us(10_000_000);
+    assert_eq!(said(&mut service, k(6)).await, "o 10 0 60");
+    assert_eq!(said(&mut service, k(1)).await, "X 10 0 50");
+    service.clock.advance_us(49_499_999);
+    assert_eq!(said(&mut service, k(1)).await, "X 10 0 1");
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, k(1)).await, "o 10 3 60");
+}
+
+#[tokio::test]
+async fn a_log_forgets_each_hit_a_window_later() {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 2, algorithm: sliding_log}";
+    let mut service = with(limit, &[]).await;
+    assert_eq!(said(&mut service, k(1)).await, "o 2 1 60");
+    service.clock.advance_us(30_000_000);
+    assert_eq!(said(&mut service, k(1)).await, "o 2 0 60");
+    assert_eq!(said(&mut service, k(1)).await, "X 2 0 30");
+    service.clock.advance_us(29_999_999);
+    assert_eq!(said(&mut service, k(1)).await, "X 2 0 1");
+    service.clock.advance_us(1);
+    assert_eq!(said(&mut service, k(1)).await, "o 2 0 60");
+    assert_eq!(said(&mut service, k(2)).await, "X 2 0 60");
+}
+
+#[tokio::test]
+async fn a_limit_of_none_refuses_for_ever_in_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        let limit = format!("rate_limit: {}", limit_of(0, *algorithm));
+        let arguments = ["--response-headers", "retry-after,x-ratelimit"];
+        let mut service = with(&limit, &arguments).await;
+        let answer = service.ask(request("d", vec![k(1)])).await;
+        let status = &answer.statuses[0];
+        assert_eq!(status.code(), Code::OverLimit, "{algorithm:?}");
+        // Something to wait for all the same, or callers would ask in a loop.
+        assert!(
+            status.duration_until_reset.unwrap().seconds > 0,
+            "{algorithm:?}"
+        );
+        let names = answer.response_headers_to_add.iter();
+        let names: Vec<_> = names.map(|header| header.key.as_str()).collect();
+        assert!(!names.contains(&"Retry-After"), "{algorithm:?}");
+        assert_eq!(names.len(), 3, "{algorithm:?}");
+    }
+}
+
+/// The same limit with one thing changed, for each thing that may change; none where that makes another bucket.
+fn changes(algorithm: &dyn Algorithm) -> Vec<String> {
+    let limit = limit_of(10, algorithm);
+    let with = |field: &str| limit.replace('}', &format!(", {field}}}"));
+    let choices = algorithm
+        .choices()
+        .iter()
+        .filter_map(|choice| match choice {
+            Choice::Burst if limit.contains("burst") => {
+                Some(limit.replace("burst: 10", "burst: 30"))
+            }
+            Choice::Burst => Some(with("burst: 30")),
+            Choice::Segments if limit.contains("segments") => {
+                Some(limit.replace("segments: 6", "segments: 12"))
+            }
+            Choice::CountRefused => Some(with("count_refused: all")),
+            Choice::Slots => Some(limit.replace("slot_seconds: 3600", "slot_seconds: 7200")),
+            // Another algorithm, other windows.
+            Choice::Segments | Choice::Refill | Choice::Calendar => None,
+        });
+    let mut changes = vec![limit_of(30, algorithm)];
+    changes.extend(choices);
+    if algorithm.choices().contains(&Choice::Slots) {
+        changes.push(with("holder_key: id"));
+    }
+    changes
+}
+
+#[tokio::test]
+async fn a_changed_limit_keeps_what_was_consumed_in_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        let rules = |limit: &str| {
+            format!("domain: d\ndescriptors:\n  - {{key: k, rate_limits: [{limit}]}}\n")
+        };
+        let first = limit_of(10, *algorithm);
+        for changed in changes(*algorithm) {
+            let mut service = Service::start(&rules(&first), &[]).await;
+            assert_eq!(service.status("d", k(4)).await.limit_remaining, 6);
+            service.reload(&rules(&changed)).await;
+            let larger = changed.contains(": 30");
+            let left = service.status("d", k(0)).await.limit_remaining;
+            assert_eq!(left, if larger { 26 } else { 6 }, "{changed}");
+            // And back, with a neighbour that takes nothing away from it.
+            let neighbour = "{unit: year, requests_per_unit: 4000000, name: neighbour}";
+            service
+                .reload(&rules(&format!("{neighbour}, {first}")))
+                .await;
+            let left = service.status("d", k(1)).await.limit_remaining;
+            assert_eq!(left, 5, "{changed}");
+        }
+    }
+}

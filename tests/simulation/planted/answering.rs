@@ -1,0 +1,156 @@
+//! Bugs in what is told of checks that were decided as they should be.
+//!
+//! What it deliberately does not do: touch a bucket.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tollgate::limiter::{Outcome, Timestamp};
+use tollgate::service::ratelimit::RateLimit;
+use tollgate::store::Applied;
+
+use super::{Apply, Around, Bug, Call, Plant, Sending};
+use crate::asking::{Code, RateLimitRequest};
+use crate::executor::Boxed;
+use crate::judge::Law;
+use crate::run::{Answered, Door};
+
+pub(super) static BUGS: &[Bug] = &[
+    Bug {
+        name: "answers_in_another_order",
+        plant: Plant::Store(Apply(answers_in_another_order)),
+        found_by: &[Law::TrueAnswers],
+    },
+    Bug {
+        name: "a_failed_share_takes_the_others_with_it",
+        plant: Plant::Store(Apply(a_failed_share_takes_the_others_with_it)),
+        found_by: &[Law::TrueAnswers],
+    },
+    Bug {
+        name: "lets_pass_what_found_no_room",
+        plant: Plant::Store(Apply(lets_pass_what_found_no_room)),
+        found_by: &[Law::TrueAnswers],
+    },
+    Bug {
+        name: "loses_the_wake_up",
+        plant: Plant::Store(Apply(loses_the_wake_up)),
+        found_by: &[Law::Answered],
+    },
+    Bug {
+        name: "statuses_in_another_order",
+        plant: Plant::Door(|door| Box::new(Backwards(door))),
+        found_by: &[Law::Statuses],
+    },
+    Bug {
+        name: "sees_two_generations",
+        plant: Plant::Door(|door| Box::new(OneByOne(door))),
+        found_by: &[Law::OneGeneration, Law::Statuses],
+    },
+    Bug {
+        name: "enforces_shadow_mode",
+        plant: Plant::Rules(|text| text.replace("    shadow_mode: true\n", "")),
+        found_by: &[Law::Statuses],
+    },
+];
+
+fn answers_in_another_order(around: Arc<Around>, call: Call) -> Sending {
+    Box::pin(async move {
+        let mut applied = around.send(call).await?;
+        applied.answers.reverse();
+        Ok(applied)
+    })
+}
+
+fn a_failed_share_takes_the_others_with_it(around: Arc<Around>, call: Call) -> Sending {
+    Box::pin(async move {
+        let applied = around.send(call).await?;
+        match applied
+            .answers
+            .iter()
+            .find_map(|answer| answer.clone().err())
+        {
+            Some(error) => Err(error),
+            None => Ok(applied),
+        }
+    })
+}
+
+fn lets_pass_what_found_no_room(around: Arc<Around>, call: Call) -> Sending {
+    Box::pin(async move {
+        let remaining: Vec<_> = call
+            .checks
+            .iter()
+            .map(|check| check.limit.burst())
+            .collect();
+        let pass = |remaining| Outcome {
+            allowed: true,
+            used_before: 0,
+            remaining,
+            reset_us: 0,
+            retry_us: Some(0),
+            at: Timestamp::default(),
+        };
+        let sent = around.send(call).await;
+        Ok(sent.unwrap_or_else(|_| Applied {
+            answers: remaining.into_iter().map(pass).map(Ok).collect(),
+            trial: None,
+        }))
+    })
+}
+
+/// Polls the store with a waker that wakes nobody.
+fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
+    let mut sending = around.send(call);
+    let mut polled = false;
+    Box::pin(std::future::poll_fn(move |context| {
+        // The first time it is right: an answer that is there already is not lost.
+        let mut nobody = Context::from_waker(Waker::noop());
+        let context = if polled { context } else { &mut nobody };
+        polled = true;
+        match sending.as_mut().poll(context) {
+            Poll::Ready(answers) => Poll::Ready(answers),
+            Poll::Pending => Poll::Pending,
+        }
+    }))
+}
+
+/// The real door, which says its statuses from the end.
+struct Backwards(Arc<RateLimit>);
+
+impl Door for Backwards {
+    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+        let answered = self.0.ask(request, timeout_us);
+        Box::pin(async move {
+            let mut answer = answered.await?;
+            answer.statuses.reverse();
+            Ok(answer)
+        })
+    }
+}
+
+/// The real door, asked for one descriptor after the other.
+struct OneByOne(Arc<RateLimit>);
+
+impl Door for OneByOne {
+    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+        let door = Arc::clone(&self.0);
+        Box::pin(async move {
+            let mut descriptors = request.descriptors.into_iter();
+            let part = |descriptor| RateLimitRequest {
+                domain: request.domain.clone(),
+                descriptors: vec![descriptor],
+                hits_addend: request.hits_addend,
+            };
+            let first = part(descriptors.next().unwrap());
+            let mut whole = door.ask(first, timeout_us).await?;
+            for descriptor in descriptors {
+                let next = door.ask(part(descriptor), timeout_us).await?;
+                whole.statuses.extend(next.statuses);
+                if next.overall_code == i32::from(Code::OverLimit) {
+                    whole.overall_code = next.overall_code;
+                }
+            }
+            Ok(whole)
+        })
+    }
+}

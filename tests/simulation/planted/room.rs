@@ -1,0 +1,111 @@
+//! Bugs in how many checks may wait, and in what becomes of those that may not.
+//!
+//! What it deliberately does not do: decide or answer wrongly what found room.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tollgate::store::memory::Bounds;
+use tollgate::store::{Applied, StoreError};
+
+use super::{Apply, Around, Bug, Call, Plant, Sending, at_once};
+use crate::judge::Law;
+
+pub(super) static BUGS: &[Bug] = &[
+    Bug {
+        name: "a_shed_request_is_sent_in_part",
+        plant: Plant::Store(Apply(a_shed_request_is_sent_in_part)),
+        found_by: &[Law::TrueAnswers],
+    },
+    Bug {
+        name: "room_is_not_given_back",
+        plant: Plant::Store(Apply(room_is_not_given_back)),
+        found_by: &[Law::Room],
+    },
+    Bug {
+        name: "room_for_one_more",
+        plant: Plant::Bounds(|bounds| Bounds {
+            mailbox_checks_max: bounds.mailbox_checks_max + 1,
+            ..bounds
+        }),
+        found_by: &[Law::Room],
+    },
+    Bug {
+        name: "room_for_one_less",
+        plant: Plant::Bounds(|bounds| Bounds {
+            mailbox_checks_max: bounds.mailbox_checks_max - 1,
+            ..bounds
+        }),
+        found_by: &[Law::Room],
+    },
+    Bug {
+        name: "loses_a_check",
+        plant: Plant::Store(Apply(loses_a_check)),
+        found_by: &[Law::Accounted],
+    },
+];
+
+/// Each check is sent for itself, and when one finds no room the others are on their way.
+fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
+    Box::pin(async move {
+        let mut under_way = Vec::new();
+        for check in call.checks {
+            let mut sending = around.send(Call {
+                checks: vec![check],
+                ..call
+            });
+            match at_once(&mut sending).await {
+                Some(Err(error)) => {
+                    for sent in under_way {
+                        around.keep(sent);
+                    }
+                    return Err(error);
+                }
+                Some(Ok(_)) => return Err(StoreError::Stopped),
+                None => under_way.push(sending),
+            }
+        }
+        let mut whole = Applied {
+            answers: Vec::new(),
+            trial: None,
+        };
+        for sending in under_way {
+            let one = sending.await?;
+            whole.answers.extend(one.answers);
+            match (&mut whole.trial, one.trial) {
+                (Some(trial), Some(one)) => trial.join(one),
+                (trial, one) => *trial = one,
+            }
+        }
+        Ok(whole)
+    })
+}
+
+/// A count of its own, up when a call begins and down when it has its answer.
+fn room_is_not_given_back(around: Arc<Around>, call: Call) -> Sending {
+    Box::pin(async move {
+        let count = call.checks.len();
+        let waiting_max = around.bounds.mailbox_checks_max * around.bounds.partitions;
+        let waiting = around.count.fetch_add(count, Ordering::Relaxed) + count;
+        let answers = if waiting > waiting_max {
+            Err(StoreError::Overloaded { waiting_max })
+        } else {
+            around.send(call).await
+        };
+        around.count.fetch_sub(count, Ordering::Relaxed);
+        answers
+    })
+}
+
+/// Of many checks the last is not sent, and is answered as if the worker had gone.
+fn loses_a_check(around: Arc<Around>, mut call: Call) -> Sending {
+    Box::pin(async move {
+        if call.checks.len() < 3 {
+            return around.send(call).await;
+        }
+        call.checks.pop();
+        let mut applied = around.send(call).await?;
+        applied.answers.push(Err(StoreError::DeadlineExceeded));
+        Ok(applied)
+    })
+}

@@ -1,0 +1,460 @@
+//! The buckets again, counted naively in the order in which checks were decided.
+//!
+//! How: a bucket keeps what was counted in each window by the window's number, what is missing from a full token
+//! bucket as a fraction, or every hit and slot on its own; times are `i128` microseconds. It is told the clock's own
+//! reading at each decision and applies the two clock laws in its own terms.
+//!
+//! What goes back goes back to when it was taken, by the bucket's own time: to the window, to the logged hits, to the slots
+//! of that moment. What is not there any more does not weigh.
+//!
+//! Why a bucket has several pasts: a sweep may free a bucket that is as good as new, or bring back one seen in a future
+//! that did not come, and while the clock only grows nobody can tell. Where it jumps, an answer shows whether the
+//! sweep had come. When it comes is the partition's own business, so the recount allows for both, at every reading of
+//! the clock that a worker could have had, and an answer leaves those pasts that explain it. None left: the answer is
+//! wrong.
+//!
+//! What it deliberately does not do: retry and reset times (`tests/laws`), or say when a sweep should come.
+
+use std::collections::BTreeMap;
+
+use tollgate::limiter::{CountRefused, Hits};
+
+use crate::scenario::Terms;
+
+/// The part of an outcome that is recounted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Counted {
+    pub(crate) allowed: bool,
+    pub(crate) remaining: u64,
+    /// The bucket's own time.
+    pub(crate) at: u64,
+}
+
+/// What was asked of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) hits: Hits,
+    pub(crate) holder: Option<usize>,
+}
+
+/// Everything that may have happened to a bucket.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pasts: Vec<Past>,
+    /// How many of the workers' readings of the clock are already accounted for.
+    readings_seen: usize,
+    /// How many there were when it was last possible that there is no such bucket.
+    absent_at: usize,
+}
+
+/// One thing that may have happened. Without a newest time: never used, or freed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct Past {
+    newest: Option<i128>,
+    /// What counts, by the number of the window that it counts in.
+    windows: BTreeMap<i128, i128>,
+    /// Each logged hit, each slot held, oldest first.
+    marks: Vec<Mark>,
+    /// From a full token bucket, in 1/window of a hit.
+    missing: i128,
+    /// Requests per window when it was last asked.
+    requests: i128,
+}
+
+/// A hit or a slot.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Mark {
+    at: i128,
+    holder: Option<usize>,
+}
+
+// === impl Account ===
+
+impl Account {
+    /// A bucket never used.
+    pub(crate) fn new() -> Self {
+        Self {
+            pasts: vec![Past::default()],
+            readings_seen: 0,
+            absent_at: 0,
+        }
+    }
+
+    /// Whether, at some time since there were `since` readings, there may have been no such bucket.
+    pub(crate) fn may_have_been_absent(
+        &mut self,
+        terms: &Terms,
+        readings: &[u64],
+        since: usize,
+    ) -> bool {
+        self.sweep(terms, readings);
+        self.absent_at >= since
+    }
+
+    /// A check was decided at `now`, after workers had read the clock as in `readings`, and this is what came out. When
+    /// no past explains it: what should have.
+    pub(crate) fn decided(
+        &mut self,
+        terms: &Terms,
+        asked: Asked,
+        now: u64,
+        readings: &[u64],
+        counted: Counted,
+    ) -> Result<(), Vec<Counted>> {
+        self.sweep(terms, readings);
+        let mut right = Vec::new();
+        let each = self.pasts.drain(..).map(|mut past| {
+            let said = past.ask(terms, asked, i128::from(now));
+            (past, said)
+        });
+        let (explain, other): (Vec<_>, Vec<_>) = each.partition(|(_, said)| *said == counted);
+        let found = !explain.is_empty();
+        for (past, said) in if found { explain } else { other } {
+            self.may_be(past);
+            right.push(said);
+        }
+        if found { Ok(()) } else { Err(right) }
+    }
+
+    /// What sweeps may have done by now.
+    fn sweep(&mut self, terms: &Terms, readings: &[u64]) {
+        for reading in &readings[self.readings_seen..] {
+            let swept: Vec<Past> = self
+                .pasts
+                .iter()
+                .filter_map(|past| past.swept(terms, i128::from(*reading)))
+                .collect();
+            for past in swept {
+                self.may_be(past);
+            }
+        }
+        self.readings_seen = readings.len();
+        if self.pasts.iter().any(|past| past.newest.is_none()) {
+            self.absent_at = readings.len();
+        }
+    }
+
+    fn may_be(&mut self, past: Past) {
+        if !self.pasts.contains(&past) {
+            self.pasts.push(past);
+        }
+    }
+}
+
+// === impl Past ===
+
+impl Past {
+    fn ask(&mut self, terms: &Terms, asked: Asked, asked_at: i128) -> Counted {
+        if self.newest.is_none() && asked.hits.taken() == 0 {
+            // Nothing is taken from a bucket never used: there is still nothing to remember.
+            return Self::default().used_at(terms, asked, asked_at);
+        }
+        self.used_at(terms, asked, asked_at)
+    }
+
+    fn used_at(&mut self, terms: &Terms, mut asked: Asked, asked_at: i128) -> Counted {
+        let window_us = i128::from(terms.window_us());
+        let newest = self.newest.unwrap_or(asked_at);
+        if newest - asked_at > window_us {
+            self.bring_back(window_us, asked_at);
+        }
+        let before = self.newest.unwrap_or(asked_at);
+        let now = before.max(asked_at);
+        self.newest = Some(now);
+        self.requests = terms.requests.into();
+        if let Hits::GiveBack { taken_at, .. } = asked.hits
+            && i128::from(taken_at.as_us()) > now
+        {
+            // Taken in a future that did not come: it stays taken.
+            asked = Asked {
+                hits: Hits::Refund(0),
+                holder: None,
+            };
+        }
+        let hits = asked.hits;
+        let (allowed, remaining) = match terms.algorithm {
+            "fixed_window" => self.fixed_window(terms, hits, now),
+            "sliding_window" => self.sliding_window(terms, hits, now),
+            "sliding_window_segments" => {
+                self.log(terms, hits, now, |time| terms.segment_start(time))
+            }
+            "sliding_log" => self.log(terms, hits, now, |time| time),
+            "token_bucket" | "leaky_bucket" => self.token_bucket(terms, hits, before, now),
+            "token_bucket_interval" => self.interval(terms, hits, before, now),
+            "concurrency" => self.concurrency(terms, asked, now),
+            other => panic!("{other} has no recount: write one, the naive way"),
+        };
+        Counted {
+            allowed,
+            remaining: u64::try_from(remaining.max(0)).unwrap(),
+            at: u64::try_from(now).unwrap(),
+        }
+    }
+
+    fn fixed_window(&mut self, terms: &Terms, hits: Hits, now: i128) -> (bool, i128) {
+        let window_us = i128::from(terms.window_us());
+        let number = now.div_euclid(window_us);
+        self.windows.retain(|window, _| *window == number);
+        let count = self.windows.entry(number).or_default();
+        let allowed = match hits {
+            Hits::Take(hits) => {
+                let allowed = *count + i128::from(hits) <= terms.requests.into();
+                *count += counted(terms, hits, allowed, *count);
+                allowed
+            }
+            Hits::Refund(hits) => {
+                *count = (*count - i128::from(hits)).max(0);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let taken_in = i128::from(taken_at.as_us()).div_euclid(window_us);
+                if let Some(count) = self.windows.get_mut(&taken_in) {
+                    *count = (*count - i128::from(hits)).max(0);
+                }
+                true
+            }
+        };
+        (allowed, i128::from(terms.requests) - self.windows[&number])
+    }
+
+    fn sliding_window(&mut self, terms: &Terms, hits: Hits, now: i128) -> (bool, i128) {
+        let window_us = i128::from(terms.window_us());
+        let number = now.div_euclid(window_us);
+        let left_us = window_us - now.rem_euclid(window_us);
+        self.windows.retain(|window, _| *window >= number - 1);
+        let mut previous = self.windows.get(&(number - 1)).copied().unwrap_or(0);
+        let mut present = self.windows.get(&number).copied().unwrap_or(0);
+        let most = i128::from(terms.requests) * window_us;
+        let used = |previous: i128, present: i128| previous * left_us + present * window_us;
+        let allowed = match hits {
+            Hits::Take(hits) => {
+                let allowed = used(previous, present + i128::from(hits)) <= most;
+                let before = rounded_up(used(previous, present), window_us);
+                present += counted(terms, hits, allowed, before);
+                allowed
+            }
+            Hits::Refund(hits) => {
+                // Those of the present window first.
+                let hits = i128::from(hits);
+                let of_present = hits.min(present);
+                present -= of_present;
+                previous = (previous - (hits - of_present)).max(0);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let taken_in = i128::from(taken_at.as_us()).div_euclid(window_us);
+                if taken_in == number {
+                    present = (present - i128::from(hits)).max(0);
+                } else if taken_in == number - 1 {
+                    previous = (previous - i128::from(hits)).max(0);
+                }
+                true
+            }
+        };
+        self.windows = BTreeMap::from([(number - 1, previous), (number, present)]);
+        let left = (most - used(previous, present)).div_euclid(window_us);
+        (allowed, left)
+    }
+
+    /// What `marked_at` makes of a hit's time is when a window begins in which it counts.
+    fn log(
+        &mut self,
+        terms: &Terms,
+        hits: Hits,
+        now: i128,
+        marked_at: impl Fn(i128) -> i128,
+    ) -> (bool, i128) {
+        let requests = i128::from(terms.requests);
+        self.marks
+            .retain(|mark| now - mark.at < terms.window_us().into());
+        let used = self.marks.len() as i128;
+        let allowed = match hits {
+            Hits::Take(hits) => {
+                let allowed = used + i128::from(hits) <= requests;
+                let count = counted(terms, hits, allowed, used);
+                self.mark(count, marked_at(now), None);
+                allowed
+            }
+            Hits::Refund(hits) => {
+                self.unmark(hits, |_| true);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                let at = marked_at(taken_at.as_us().into());
+                self.unmark(hits, |mark| mark.at == at);
+                true
+            }
+        };
+        (allowed, requests - self.marks.len() as i128)
+    }
+
+    /// A slot that nobody frees is held for a while, and for another while after each look of its holder.
+    fn concurrency(
+        &mut self,
+        terms: &Terms,
+        Asked { hits, holder }: Asked,
+        now: i128,
+    ) -> (bool, i128) {
+        let requests = i128::from(terms.requests);
+        self.marks
+            .retain(|mark| now - mark.at < terms.window_us().into());
+        let held = self.marks.len() as i128;
+        let allowed = match hits {
+            Hits::Take(0) => {
+                let renewed = |mark: &&mut Mark| holder.is_some() && mark.holder == holder;
+                for mark in self.marks.iter_mut().filter(renewed) {
+                    mark.at = now;
+                }
+                self.marks.sort_by_key(|mark| mark.at);
+                held <= requests
+            }
+            Hits::Take(hits) => {
+                let allowed = held + i128::from(hits) <= requests;
+                self.mark(if allowed { hits.into() } else { 0 }, now, holder);
+                allowed
+            }
+            Hits::Refund(hits) => {
+                self.unmark(hits, |mark| mark.holder == holder);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                // What a look has renewed since has another time, and stays.
+                let taken_at = i128::from(taken_at.as_us());
+                self.unmark(hits, |mark| mark.holder == holder && mark.at == taken_at);
+                true
+            }
+        };
+        (allowed, requests - self.marks.len() as i128)
+    }
+
+    /// Refills by and by.
+    fn token_bucket(&mut self, terms: &Terms, hits: Hits, before: i128, now: i128) -> (bool, i128) {
+        let window_us = i128::from(terms.window_us());
+        let requests = i128::from(terms.requests);
+        // After a reload what is missing may lie between two of the steps in which the new rate counts; it is rounded so
+        // as never to give anything away.
+        let step = (1..=requests)
+            .rev()
+            .find(|step| requests % step == 0 && window_us % step == 0)
+            .unwrap_or(window_us);
+        self.missing = rounded_up(self.missing, step) * step;
+        self.bucket(terms, hits, |from| requests * (now - from), before)
+    }
+
+    /// Refills at each edge.
+    fn interval(&mut self, terms: &Terms, hits: Hits, before: i128, now: i128) -> (bool, i128) {
+        let window_us = i128::from(terms.window_us());
+        let edges = |from: i128| now.div_euclid(window_us) - from.div_euclid(window_us);
+        let requests = i128::from(terms.requests);
+        let filled = |from| requests * edges(from) * window_us;
+        self.bucket(terms, hits, filled, before)
+    }
+
+    /// `filled` says how much has come since then.
+    fn bucket(
+        &mut self,
+        terms: &Terms,
+        hits: Hits,
+        filled: impl Fn(i128) -> i128,
+        before: i128,
+    ) -> (bool, i128) {
+        let window_us = i128::from(terms.window_us());
+        let full = i128::from(terms.burst) * window_us;
+        self.missing = (self.missing - filled(before)).max(0);
+        let allowed = match hits {
+            Hits::Take(hits) => {
+                let allowed = self.missing + i128::from(hits) * window_us <= full;
+                let used = rounded_up(self.missing, window_us);
+                self.missing += counted(terms, hits, allowed, used) * window_us;
+                allowed
+            }
+            Hits::Refund(hits) => {
+                self.missing = (self.missing - i128::from(hits) * window_us).max(0);
+                true
+            }
+            Hits::GiveBack { hits, taken_at } => {
+                // What has come since might have found the bucket full.
+                let weighs = i128::from(hits) * window_us - filled(taken_at.as_us().into());
+                self.missing = (self.missing - weighs.max(0)).max(0);
+                true
+            }
+        };
+        (allowed, (full - self.missing).div_euclid(window_us))
+    }
+
+    fn mark(&mut self, count: i128, at: i128, holder: Option<usize>) {
+        for _ in 0..count {
+            self.marks.push(Mark { at, holder });
+        }
+        self.marks.sort_by_key(|mark| mark.at);
+    }
+
+    /// Takes up to `hits` marks that are meant away, oldest first.
+    fn unmark(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) {
+        let mut left = hits;
+        self.marks.retain(|mark| {
+            let goes = left > 0 && meant(mark);
+            left -= u64::from(goes);
+            !goes
+        });
+    }
+
+    /// The second clock law: what counts in the newest window counts in the present one, what counts in the window
+    /// before counts in the one before; and all that has a time of its own comes along.
+    fn bring_back(&mut self, window_us: i128, present: i128) {
+        if let Some(newest) = self.newest {
+            let back = newest.div_euclid(window_us) - present.div_euclid(window_us);
+            let windows = std::mem::take(&mut self.windows).into_iter();
+            self.windows = windows
+                .map(|(window, count)| (window - back, count))
+                .collect();
+            for mark in &mut self.marks {
+                mark.at -= newest - present;
+            }
+            self.newest = Some(present);
+        }
+    }
+
+    /// What a sweep at this reading of the clock may make of it.
+    fn swept(&self, terms: &Terms, reading: i128) -> Option<Self> {
+        let newest = self.newest?;
+        let window_us = i128::from(terms.window_us());
+        if newest - reading > window_us {
+            let mut past = self.clone();
+            past.bring_back(window_us, reading);
+            return Some(past);
+        }
+        let turned = reading.div_euclid(window_us) - newest.div_euclid(window_us);
+        let as_good_as_new = match terms.algorithm {
+            "fixed_window" => turned > 0,
+            "sliding_window" => turned > 1,
+            "sliding_log" | "sliding_window_segments" | "concurrency" => {
+                self.marks.iter().all(|mark| reading - mark.at >= window_us)
+            }
+            // One that does not fill is let go after a window: whoever has no requests is refused anyway.
+            _ if self.requests == 0 => reading - newest >= window_us,
+            "token_bucket_interval" => self.missing <= self.requests * turned * window_us,
+            _ => self.missing <= self.requests * (reading - newest),
+        };
+        as_good_as_new.then(Self::default)
+    }
+}
+
+/// How many of these hits count, in a bucket that has used so much.
+fn counted(terms: &Terms, hits: u64, allowed: bool, used: i128) -> i128 {
+    let hits = i128::from(hits);
+    if allowed || terms.debt_is_unbounded() {
+        return hits;
+    }
+    match terms.refused_count() {
+        CountRefused::None => 0,
+        // A debt of one burst at most.
+        CountRefused::Blocking | CountRefused::All => {
+            hits.min(2 * i128::from(terms.burst) - used).max(0)
+        }
+    }
+}
+
+fn rounded_up(number: i128, step: i128) -> i128 {
+    (number + step - 1).div_euclid(step)
+}

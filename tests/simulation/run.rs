@@ -1,0 +1,459 @@
+//! One run: a seed from beginning to end.
+//!
+//! How: the service is built as `app` builds it, but for its clock and its runtime. Then events are drawn one by one; each
+//! polls one task once, or changes the world a little and polls nobody, so that whatever may come between two polls does
+//! in some seed. In the end doors close: nobody new comes, whoever is woken is polled until nobody is, and every
+//! bucket is looked at.
+//!
+//! What it deliberately does not do: gRPC, sockets, files. `should_rate_limit` is the door, and rules come as text.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use tollgate::clock::{Clock, ManualClock};
+use tollgate::config::reload::Rules as Loaded;
+use tollgate::config::rules_file::{self, Options};
+use tollgate::config::rules_path::Source;
+use tollgate::config::settings::Settings;
+use tollgate::keyed_hash::KeyedHash;
+use tollgate::limiter::Timestamp;
+use tollgate::metrics::Metrics;
+use tollgate::service::Generations;
+use tollgate::service::ratelimit::{Parts, RateLimit, Unanswered};
+use tollgate::store::Store;
+use tollgate::store::memory::MemoryStore;
+
+use crate::asking::{self, RateLimitRequest, RateLimitResponse};
+use crate::chance::Chance;
+use crate::executor::{Boxed, Task, Timers};
+use crate::journal::{self, Tap};
+use crate::judge::{Broken, Judge, Now, Sights};
+use crate::planted::{Bug, Plant};
+use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
+use crate::words::{List, Told};
+
+/// How many events there are before doors close.
+const EVENTS_PER_RUN: usize = 200;
+
+/// How often a task is polled after doors closed before it is said to spin.
+const POLLS_AT_REST_MAX: usize = 10_000;
+
+pub(crate) type Answered = Result<RateLimitResponse, Unanswered>;
+
+/// What callers ask.
+pub(crate) trait Door {
+    /// Polled once, it has read the rules and sent its checks.
+    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered>;
+}
+
+/// What came of a run.
+pub(crate) struct Report {
+    pub(crate) broken: Vec<Broken>,
+    pub(crate) sights: Sights,
+    /// A hash of all that happened.
+    pub(crate) trace: u64,
+}
+
+/// All that happened, in lines: hashed, and printed if that was asked for.
+struct Trace {
+    hash: u64,
+    printed: bool,
+}
+
+/// One that asked, or is about to.
+struct Caller {
+    /// None once it has begun.
+    wishes: Option<Vec<Wish>>,
+    timeout_us: Option<u64>,
+    task: Task<Answered>,
+}
+
+struct Worker {
+    task: Task<()>,
+    /// The event at which it may be polled again.
+    dozes_until: usize,
+}
+
+struct World<'s> {
+    chance: &'s mut Chance,
+    scenario: &'s Scenario,
+    rules: Rules,
+    plant: Option<Plant>,
+    timers: &'s Timers,
+    clock: Arc<ManualClock>,
+    metrics: Arc<Metrics>,
+    generations: Arc<Generations>,
+    door: Box<dyn Door>,
+    workers: Vec<Worker>,
+    /// Those that wait for an answer or have not asked yet, by the order in which they came.
+    callers: BTreeMap<usize, Caller>,
+    came: usize,
+    event: usize,
+    judge: Judge<'s>,
+    trace: Trace,
+}
+
+/// Runs one seed, as it is or with a bug in it.
+pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
+    let mut chance = Chance::of_seed(seed);
+    let scenario = Scenario::draw(&mut chance);
+    let timers = Timers::new();
+    let _entered = timers.enter();
+    journal::clear();
+    let plant = bug.map(|bug| bug.plant);
+    let mut world = World::build(&mut chance, &scenario, &timers, plant, printed);
+    world.note(format_args!("seed {seed}: {}", scenario.describe()));
+    world.note(format_args!("rules\n{}", scenario.rules.yaml()));
+    for event in 0..EVENTS_PER_RUN {
+        world.event = event;
+        world.step();
+    }
+    world.close()
+}
+
+// === impl World ===
+
+impl<'s> World<'s> {
+    fn build(
+        chance: &'s mut Chance,
+        scenario: &'s Scenario,
+        timers: &'s Timers,
+        plant: Option<Plant>,
+        printed: bool,
+    ) -> Self {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        let mut settings = SETTINGS.get_or_init(|| asking::settings(&[])).clone();
+        settings.on_overload = scenario.on_overload;
+        settings.all_or_nothing = scenario.all_or_nothing;
+
+        // Somewhere in a second, a minute and an hour.
+        let start_us = asking::START.as_us() + chance.below(3_600_000_000);
+        let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
+        let shared: Arc<dyn Clock> = clock.clone();
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let bounds = match plant {
+            Some(Plant::Bounds(plant)) => plant(scenario.bounds),
+            _ => scenario.bounds,
+        };
+        let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);
+        let store: Arc<dyn Store> = match plant {
+            Some(Plant::Store(plant)) => plant.around(store, &clock, &scenario.bounds),
+            _ => Arc::new(store),
+        };
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let door = Arc::new(RateLimit::new(
+            Parts {
+                generations: Arc::clone(&generations),
+                store: Arc::new(Tap::new(store)),
+                clock: shared,
+                metrics: Arc::clone(&metrics),
+                hash: KeyedHash::with_secret(scenario.secret),
+            },
+            &settings,
+        ));
+        let door: Box<dyn Door> = match plant {
+            Some(Plant::Door(plant)) => plant(door),
+            _ => Box::new(door),
+        };
+        let workers = workers.into_iter().map(|worker| Worker {
+            task: Task::new(Box::pin(worker.run())),
+            dozes_until: 0,
+        });
+        let world = Self {
+            chance,
+            scenario,
+            rules: scenario.rules.clone(),
+            plant,
+            timers,
+            clock,
+            metrics,
+            generations,
+            door,
+            workers: workers.collect(),
+            callers: BTreeMap::new(),
+            came: 0,
+            event: 0,
+            judge: Judge::new(scenario),
+            trace: Trace {
+                hash: 0xcbf2_9ce4_8422_2325,
+                printed,
+            },
+        };
+        world.publish();
+        world
+    }
+
+    fn note(&mut self, line: fmt::Arguments<'_>) {
+        self.trace.note(format_args!("{:3} {line}", self.event));
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            now_us: self.clock.now().as_us(),
+            uptime_us: self.clock.uptime_us(),
+        }
+    }
+
+    fn publish(&self) {
+        let mut text = self.rules.yaml();
+        if let Some(Plant::Rules(plant)) = self.plant {
+            text = plant(&text);
+        }
+        let source = Source {
+            name: "rules.yaml".to_owned(),
+            text,
+        };
+        let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+        self.generations.take(Some(Ok(Loaded { loaded, hash: 0 })));
+    }
+
+    // --- events ---
+
+    fn step(&mut self) {
+        match EVENTS[self.chance.weighed(&self.scenario.weights)] {
+            Event::Worker => {
+                let ready =
+                    |worker: &Worker| worker.task.woken() && worker.dozes_until <= self.event;
+                let ready: Vec<_> = (0..self.workers.len())
+                    .filter(|number| ready(&self.workers[*number]))
+                    .collect();
+                if !ready.is_empty() {
+                    let worker = self.chance.pick(&ready);
+                    self.poll_worker(worker);
+                }
+            }
+            Event::Caller => {
+                let woken = self.woken_callers();
+                if !woken.is_empty() {
+                    let caller = self.chance.pick(&woken);
+                    self.poll_caller(caller);
+                }
+            }
+            Event::Ask => {
+                if self.callers.len() < self.scenario.callers_max {
+                    let wishes = self.scenario.wishes(self.chance);
+                    let deadline = self.scenario.deadlines && self.chance.once_in(2);
+                    let timeouts = [0, 1, 1_000, 20_000, 1_000_000];
+                    let timeout_us = deadline.then(|| self.chance.pick(&timeouts));
+                    self.ask(wishes, timeout_us);
+                }
+            }
+            Event::Leave => {
+                let all: Vec<_> = self.callers.keys().copied().collect();
+                if !all.is_empty() {
+                    let caller = self.chance.pick(&all);
+                    self.leave(caller);
+                }
+            }
+            Event::Pass => {
+                let us = match self.chance.below(8) {
+                    0..3 => self.chance.between(1, 50_000),
+                    3..6 => self.until_an_edge(),
+                    6 => self.chance.between(50_000, 2_000_000),
+                    _ => self.chance.between(1, 4) * self.rules.window_us(self.chance) / 2,
+                };
+                self.clock.advance_us(us);
+                self.timers.advance_us(us);
+                self.note(format_args!("{us} µs pass: it is {}", self.now()));
+            }
+            Event::Jump => self.jump(),
+            Event::Reload => {
+                self.rules = self.rules.redrawn(self.chance);
+                self.publish();
+                self.judge.reloaded(&self.rules);
+                self.note(format_args!("reload\n{}", self.rules.yaml()));
+            }
+            Event::Doze => {
+                let worker = self.chance.position(self.workers.len());
+                let until = self.event + self.chance.position(40);
+                self.workers[worker].dozes_until = until;
+                self.note(format_args!("worker {worker} dozes until {until}"));
+            }
+        }
+    }
+
+    /// Until the edge of some window, or a microsecond beside it.
+    fn until_an_edge(&mut self) -> u64 {
+        let window_us = self.rules.window_us(self.chance);
+        let to_edge_us = window_us - self.clock.now().as_us() % window_us;
+        (to_edge_us + self.chance.below(3)).saturating_sub(1)
+    }
+
+    fn jump(&mut self) {
+        let now = self.clock.now();
+        let window_us = self.rules.window_us(self.chance);
+        let us = match self.chance.below(3) {
+            0 => self.chance.between(1, 2_000),
+            1 => self.chance.below(window_us),
+            _ => self.chance.between(1, 5) * window_us,
+        };
+        let to = match self.scenario.jumps {
+            Jumps::Never => return,
+            Jumps::Forward => now.plus_us(us),
+            Jumps::BothWays if self.chance.once_in(2) => now.plus_us(us),
+            Jumps::BothWays => now.minus_us(us),
+        };
+        self.clock.set(to);
+        self.note(format_args!("the clock is set: it is {}", self.now()));
+    }
+
+    fn woken_callers(&self) -> Vec<usize> {
+        let woken = self.callers.iter().filter(|(_, one)| one.task.woken());
+        woken.map(|(caller, _)| *caller).collect()
+    }
+
+    fn ask(&mut self, wishes: Vec<Wish>, timeout_us: Option<u64>) {
+        let descriptors = wishes.iter().map(Wish::descriptor).collect();
+        let request = asking::request(DOMAIN, descriptors);
+        let caller = self.came;
+        self.came += 1;
+        self.note(format_args!(
+            "caller {caller} comes (deadline: {timeout_us:?}): {}",
+            List(&wishes)
+        ));
+        let task = Task::new(self.door.ask(request, timeout_us));
+        self.callers.insert(
+            caller,
+            Caller {
+                wishes: Some(wishes),
+                timeout_us,
+                task,
+            },
+        );
+    }
+
+    fn leave(&mut self, caller: usize) {
+        self.note(format_args!("caller {caller} leaves"));
+        self.callers.remove(&caller);
+        self.judge.left(caller);
+    }
+
+    fn poll_worker(&mut self, worker: usize) {
+        self.note(format_args!("worker {worker} runs"));
+        let ended = self.workers[worker].task.poll();
+        assert!(ended.is_none(), "a worker ends while there is a store");
+        let now = self.now();
+        self.read_journal(now);
+        self.judge.worker_ran(worker, now);
+    }
+
+    fn poll_caller(&mut self, caller: usize) {
+        let now = self.now();
+        self.note(format_args!("caller {caller} is polled"));
+        let one = self.callers.get_mut(&caller).unwrap();
+        if let Some(wishes) = one.wishes.take() {
+            self.judge.began(caller, wishes, one.timeout_us, now);
+        }
+        journal::polling(caller);
+        let answer = one.task.poll();
+        self.read_journal(now);
+        if let Some(answer) = answer {
+            self.callers.remove(&caller);
+            self.note(format_args!("    caller {caller} is {}", Told(&answer)));
+            self.judge.answered(caller, &answer);
+        }
+    }
+
+    fn read_journal(&mut self, now: Now) {
+        let entries = journal::take();
+        for entry in &entries {
+            self.note(format_args!("    {entry}"));
+        }
+        self.judge.read(entries, now);
+        self.tell_broken();
+    }
+
+    fn tell_broken(&mut self) {
+        // Kept by the judge; here only for who reads along.
+        for broken in self.judge.news() {
+            self.trace.note(format_args!("!!!     {broken}"));
+        }
+    }
+
+    // --- the end ---
+
+    /// Nobody comes any more: polls whoever is woken until nobody is.
+    fn rest(&mut self) {
+        for _ in 0..POLLS_AT_REST_MAX {
+            if let Some(caller) = self.woken_callers().first() {
+                self.poll_caller(*caller);
+            } else if let Some(worker) = self.workers.iter().position(|one| one.task.woken()) {
+                self.poll_worker(worker);
+            } else {
+                return;
+            }
+        }
+        panic!("somebody is woken for ever");
+    }
+
+    fn close(mut self) -> Report {
+        self.event = EVENTS_PER_RUN;
+        self.note(format_args!("doors close"));
+        self.rest();
+        let waiting = self.waiting();
+        self.judge.rests();
+        // What is left: asked through the door, and recounted like everything else.
+        for wish in Rules::looks() {
+            self.ask(vec![wish], None);
+            self.rest();
+        }
+        let shed = self.metrics.shed_mailbox_full.get()
+            + self.metrics.shed_deadline.get()
+            + self.metrics.shed_caller_gone.get()
+            + self.metrics.shed_buckets_full.get();
+        self.judge
+            .rested(waiting, shed, self.metrics.given_back.get());
+        self.tell_broken();
+        Report {
+            sights: self.judge.sights,
+            broken: self.judge.into_broken(),
+            trace: self.trace.hash,
+        }
+    }
+
+    /// How many checks wait in all mailboxes, as `/metrics` says it.
+    fn waiting(&self) -> u64 {
+        let text = self.metrics.render().unwrap();
+        let gauges = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_mailbox_checks{"));
+        gauges
+            .map(|line| {
+                let value = line.rsplit(' ').next().unwrap();
+                value.parse::<u64>().unwrap()
+            })
+            .sum()
+    }
+}
+
+// === impl RateLimit ===
+
+impl Door for Arc<RateLimit> {
+    fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
+        let this = Self::clone(self);
+        Box::pin(async move { this.should_rate_limit(&request, timeout_us).await })
+    }
+}
+
+// === impl Trace ===
+
+impl Trace {
+    fn note(&mut self, line: fmt::Arguments<'_>) {
+        if self.printed {
+            println!("{line}");
+        }
+        writeln!(self, "{line}").unwrap();
+    }
+}
+
+impl fmt::Write for Trace {
+    /// FNV-1a: enough to tell two runs apart.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}

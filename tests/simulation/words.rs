@@ -1,0 +1,179 @@
+//! What happens in a run, in words: short enough that a run of two hundred events can be read.
+//!
+//! What it deliberately does not do: tell all of an outcome or of a key. What is told here is also what the trace's hash
+//! is made of.
+
+use std::fmt;
+
+use tollgate::limiter::{Check, Hits, Outcome};
+use tollgate::store::Answer;
+
+use crate::asking::Code;
+use crate::journal::{Entry, Ticket};
+use crate::judge::Now;
+use crate::run::Answered;
+use crate::scenario::{HOLDERS, KEYS, VALUES, Wish};
+
+/// Things one after the other.
+pub(crate) struct List<'l, T>(pub(crate) &'l [T]);
+
+/// What a caller is told.
+pub(crate) struct Told<'a>(pub(crate) &'a Answered);
+
+struct Sent<'c>(&'c Check);
+
+struct Came<'o>(&'o Outcome);
+
+struct AnswerOf<'a>(&'a Answer);
+
+impl<T: fmt::Display> fmt::Display for List<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, one) in self.0.iter().enumerate() {
+            let before = if position == 0 { "" } else { "; " };
+            write!(f, "{before}{one}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, value) = (KEYS[self.key], VALUES[self.value]);
+        write!(f, "{:?} of {key}={value}", self.hits)?;
+        if let Some(holder) = self.holder {
+            write!(f, " by {}", HOLDERS[holder])?;
+        }
+        if let Some((requests, unit)) = self.brought {
+            write!(f, " within {requests} a {}", unit.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, us) = (self.now_us / 1_000_000, self.now_us % 1_000_000);
+        write!(f, "{seconds}.{us:06} s, uptime {} µs", self.uptime_us)
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "check {}.{}", self.caller, self.position)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent {
+                first,
+                checks,
+                terms,
+            } => {
+                let checks: Vec<_> = checks.iter().map(Sent).collect();
+                write!(f, "sent from {first} on ({terms:?}): {}", List(&checks))
+            }
+            Self::Decided {
+                ticket,
+                ask,
+                outcome,
+            } => {
+                let what = match ask.hits {
+                    Hits::GiveBack { .. } => "gone back",
+                    Hits::Take(_) | Hits::Refund(_) => "decided",
+                };
+                write!(f, "{what} {ticket}: {}", Came(outcome))
+            }
+            Self::Told { first, answers, .. } => {
+                write!(f, "told from {first} on: ")?;
+                match answers {
+                    Ok(answers) => {
+                        let answers: Vec<_> = answers.iter().map(AnswerOf).collect();
+                        List(&answers).fmt(f)
+                    }
+                    Err(error) => write!(f, "{error:?}"),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Sent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Check {
+            key,
+            limit,
+            algorithm,
+            ask,
+        } = self.0;
+        let hits = ask.hits;
+        // Enough of the key to tell one bucket from another.
+        let key = key.0 >> 112;
+        let (requests, burst) = (limit.requests(), limit.burst());
+        let window_us = limit.window().as_us();
+        let name = algorithm.name();
+        write!(
+            f,
+            "{hits:?} of {key:04x}, {name} {requests} (burst {burst}) in {window_us} µs"
+        )
+    }
+}
+
+impl fmt::Display for Came<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.0.allowed { "passes" } else { "is over" };
+        let Outcome {
+            used_before,
+            remaining,
+            reset_us,
+            ..
+        } = self.0;
+        write!(
+            f,
+            "{verdict} ({used_before} used, {remaining} left, reset in {reset_us} µs)"
+        )
+    }
+}
+
+impl fmt::Display for AnswerOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Ok(outcome) => Came(outcome).fmt(f),
+            Err(error) => write!(f, "{error:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = |code: i32| match Code::try_from(code) {
+            Ok(Code::Ok) => "OK",
+            Ok(Code::OverLimit) => "OVER_LIMIT",
+            _ => "?",
+        };
+        match self.0 {
+            Ok(answer) => {
+                let statuses = answer.statuses.iter().map(|status| {
+                    let code = code(status.code);
+                    let limit = status.current_limit.as_ref();
+                    let of = limit.map_or("no limit".to_owned(), |limit| {
+                        format!(
+                            "{} left of {}",
+                            status.limit_remaining, limit.requests_per_unit
+                        )
+                    });
+                    format!("{code}, {of}")
+                });
+                let statuses: Vec<_> = statuses.collect();
+                write!(
+                    f,
+                    "answered {}: {}",
+                    code(answer.overall_code),
+                    List(&statuses)
+                )
+            }
+            Err(error) => write!(f, "not answered: {error}"),
+        }
+    }
+}

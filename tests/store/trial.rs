@@ -1,0 +1,147 @@
+//! What is taken on trial: it stays when the request passed, goes back when it was refused or nobody ever says.
+//!
+//! What it deliberately does not do: race threads (`tests/service/exactness.rs`) or schedules (`tests/simulation`).
+
+use std::sync::Arc;
+
+use tollgate::limiter::{CountRefused, Limit, Unit};
+use tollgate::store::{Applied, Deadline, Terms};
+
+use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle};
+
+/// Takes on trial from buckets in several partitions.
+async fn on_trial(running: &Running, checks: Vec<Check>) -> Applied {
+    let applying = running
+        .store
+        .apply(checks, Deadline::NEVER, Terms::OnTrial)
+        .await;
+    applying.unwrap()
+}
+
+/// Lets workers do what they were told before: a question waits in line behind it.
+async fn left(running: &Running, keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut left = Vec::new();
+    for key in keys {
+        left.push(running.left(key, 10).await);
+    }
+    left
+}
+
+fn twenty(hits: u64) -> Vec<Check> {
+    (0..20).map(|key| check(key, 10, hits)).collect()
+}
+
+#[tokio::test]
+async fn what_passed_stays_taken() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        on_trial(&running, twenty(3)).await.trial.unwrap().passed();
+        assert_eq!(left(&running, 0..20).await, [7; 20]);
+        assert_eq!(running.metric("tollgate_given_back_total"), "0");
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_goes_back_and_so_does_what_nobody_speaks_for() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        on_trial(&running, twenty(3)).await.trial.unwrap().refused();
+        assert_eq!(left(&running, 0..20).await, [10; 20]);
+        drop(on_trial(&running, twenty(3)).await);
+        assert_eq!(left(&running, 0..20).await, [10; 20]);
+        assert_eq!(running.metric("tollgate_given_back_total"), "40");
+    }
+}
+
+#[tokio::test]
+async fn what_its_own_limit_refused_is_not_given_back() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let mut checks = twenty(3);
+        checks.push(check(0, 10, 9));
+        // 3 of the first bucket pass, 9 more do not and are counted all the same, as a fixed window does.
+        on_trial(&running, checks).await.trial.unwrap().refused();
+        let look = running.ask(vec![check(0, 10, 0)]).await.unwrap();
+        assert_eq!(look[0].as_ref().unwrap().used_before, 9);
+        assert_eq!(left(&running, 1..20).await, [10; 19]);
+    }
+}
+
+#[tokio::test]
+async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_that_left() {
+    let counting = |check: Check| Check {
+        limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN).with_count_refused(CountRefused::All),
+        ..check
+    };
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let mut checks = twenty(3);
+        checks[4] = counting(checks[4]);
+        let applied = on_trial(&running, checks.clone()).await;
+        applied.trial.unwrap().refused();
+        let mut expected = [10; 20];
+        expected[4] = 7;
+        assert_eq!(left(&running, 0..20).await, expected);
+        drop(on_trial(&running, checks).await);
+        assert_eq!(left(&running, 0..20).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
+    for mut running in idle(BOUNDS) {
+        let store = Arc::clone(&running.store);
+        let ask = || store.apply(twenty(3), Deadline::NEVER, Terms::OnTrial);
+        // Before any worker has seen it.
+        let mut before = ask();
+        assert!(futures_poll(&mut before).is_none());
+        drop(before);
+        // After one of the workers has answered, and before the others have.
+        let mut workers: Vec<_> = running.workers.drain(..).collect();
+        let mut half_way = ask();
+        assert!(futures_poll(&mut half_way).is_none());
+        for worker in workers.iter_mut().take(2) {
+            assert!(futures_poll(worker).is_none());
+        }
+        assert!(futures_poll(&mut half_way).is_none());
+        drop(half_way);
+        // After all have, and before the caller has looked.
+        let mut at_the_end = ask();
+        assert!(futures_poll(&mut at_the_end).is_none());
+        for worker in &mut workers {
+            assert!(futures_poll(worker).is_none());
+        }
+        drop(at_the_end);
+        for worker in workers {
+            tokio::spawn(worker);
+        }
+        assert_eq!(left(&running, 0..20).await, [10; 20]);
+        assert_eq!(
+            running.metric("tollgate_mailbox_checks{partition=\"0\"}"),
+            "0"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_goes_back_names_its_window_and_restores_nothing_of_another() {
+    for running in idle(BOUNDS).map(Running::spawned) {
+        let trial = on_trial(&running, twenty(3)).await.trial.unwrap();
+        running.clock.advance_us(3_600_000_000);
+        running.ask(twenty(4)).await.unwrap();
+        trial.refused();
+        assert_eq!(left(&running, 0..20).await, [6; 20]);
+    }
+}
+
+#[tokio::test]
+async fn workers_end_when_the_store_is_gone_though_a_trial_is_not_over() {
+    for running in idle(BOUNDS) {
+        let store = Arc::clone(&running.store);
+        let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
+        let applied = store
+            .apply(twenty(1), Deadline::NEVER, Terms::OnTrial)
+            .await;
+        drop((store, running.store));
+        drop(applied);
+        for worker in workers {
+            worker.await.unwrap();
+        }
+    }
+}
