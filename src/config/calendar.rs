@@ -54,7 +54,11 @@ static CALENDARS: Mutex<Table> = Mutex::new(Table::new(CALENDARS_MAX));
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CalendarError {
     /// Seconds, minutes and hours are no matter of calendars.
-    #[error("calendar windows last a day at least, not a {}", unit.name())]
+    #[error(
+        "calendar windows last a day at least, not {} {}",
+        if *unit == Unit::Hour { "an" } else { "a" },
+        unit.name()
+    )]
     UnitTooShort {
         /// The unit asked for.
         unit: Unit,

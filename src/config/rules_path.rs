@@ -17,6 +17,8 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::yaml::Position;
+
 /// How many files there may be.
 pub const FILES_MAX: usize = 10_000;
 
@@ -75,10 +77,12 @@ pub enum ReadError {
         error: std::io::Error,
     },
     /// Not YAML text at all.
-    #[error("{path}: not UTF-8 text; is this a rules file?")]
+    #[error("{path}:{at}: not UTF-8 text; is this a rules file?")]
     NotText {
         /// Which path.
         path: String,
+        /// Where the first byte stands that is none.
+        at: Position,
     },
     /// A directory with nothing in it that could hold rules.
     #[error("{path}: no rules file in this directory; put a .yaml file there, or name a file")]
@@ -250,7 +254,12 @@ impl Found {
         let name = self.path.display().to_string();
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Source { name, text }),
-            Err(_) => Err(ReadError::NotText { path: name }),
+            Err(error) => {
+                let good = error.utf8_error().valid_up_to();
+                let good = error.as_bytes().get(..good).unwrap_or_default();
+                let at = Position::after(&String::from_utf8_lossy(good));
+                Err(ReadError::NotText { path: name, at })
+            }
         }
     }
 }

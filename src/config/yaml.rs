@@ -127,6 +127,15 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
 // === impl Position ===
 
 impl Position {
+    /// Where that stands which follows a text at the beginning of a file.
+    pub(super) fn after(text: &str) -> Self {
+        let last = text.rsplit('\n').next().unwrap_or_default();
+        Self {
+            line: text.matches('\n').count().saturating_add(1),
+            column: last.chars().count().saturating_add(1),
+        }
+    }
+
     fn of(marker: &Marker) -> Self {
         Self {
             line: marker.line(),

@@ -250,8 +250,12 @@ impl<'r> Status<'r> {
                 Code::OverLimit if takes && !subject.shadow_mode() => Self {
                     code: Code::OverLimit,
                     current_limit: Some(subject.current_limit(check)),
-                    until_us: Some(UNDECIDED_RETRY_US),
-                    retries: true,
+                    until_us: Some(if check.may_ever_pass() {
+                        UNDECIDED_RETRY_US
+                    } else {
+                        check.limit.window().as_us()
+                    }),
+                    retries: check.may_ever_pass(),
                     ..Self::pass()
                 },
                 Code::OverLimit | Code::Ok => Self::pass(),

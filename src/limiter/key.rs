@@ -13,7 +13,6 @@
 
 use super::address::{Address, Prefix};
 use super::algorithm::Algorithm;
-use super::calendar::Calendar;
 use super::descriptor::{Entry, Holder};
 use super::limit::Limit;
 use super::rule::{CountsAs, Rule, Values};
@@ -67,14 +66,17 @@ impl Identity<'_> {
     /// The key of the bucket.
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
-        digest.write(&[u8::from(self.rule.is_none())]);
+        let calendar = self.limit.calendar();
+        let kind = u8::from(self.rule.is_none()) | u8::from(calendar.is_some()) << 1;
+        digest.write(&[kind]);
         let window_us = match self.limit.unit() {
             Some(_) => self.limit.window().as_us(),
             None => 0,
         };
         digest.write(&window_us.to_le_bytes());
-        let calendar = self.limit.calendar().map_or("", Calendar::name);
-        text(&mut digest, calendar.as_bytes());
+        if let Some(calendar) = calendar {
+            text(&mut digest, calendar.name().as_bytes());
+        }
         text(&mut digest, self.algorithm.name().as_bytes());
         text(
             &mut digest,

@@ -6,6 +6,7 @@
 //!
 //! What it deliberately does not do: count, ask the time, know which store will answer.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::algorithm::{Algorithm, FixedWindow};
@@ -68,10 +69,23 @@ pub struct Plan<'r> {
     pub matched: Vec<Matched<'r>>,
     /// Whether there are rules for the request's domain at all.
     pub domain_known: bool,
-    /// Whether its rules say that a request takes from all its limits or from none.
+    /// Whether, as far as its rules say, a request takes from all its limits or from none.
     pub all_or_nothing: bool,
     /// How many overrides had no usable unit and were not obeyed.
     pub overrides_not_obeyed: u64,
+}
+
+/// The names that matched rules replace, each looked up in one step however many there are.
+struct Replaced<'r> {
+    names: HashMap<&'r str, By>,
+}
+
+/// Who names a rule as replaced. One that names itself replaces only others of that name.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum By {
+    /// The rule of this number, and no other.
+    Rule(usize),
+    Several,
 }
 
 // === impl Plan ===
@@ -82,10 +96,11 @@ impl<'r> Plan<'r> {
         let domain_known = rules.knows(request.domain);
         let mut plan = Self {
             lines: Vec::with_capacity(request.len()),
-            asked: Vec::with_capacity(request.len()),
+            // Room only where there may be something to ask.
+            asked: Vec::new(),
             matched: Vec::with_capacity(request.len()),
             domain_known,
-            all_or_nothing: rules.all_or_nothing(request.domain),
+            all_or_nothing: rules.all_or_nothing(request.domain).unwrap_or_default(),
             overrides_not_obeyed: 0,
         };
         if !domain_known {
@@ -93,13 +108,16 @@ impl<'r> Plan<'r> {
             plan.matched.resize(request.len(), Matched::default());
             return plan;
         }
-        let mut replaces = false;
+        let mut asked_max = 0_usize;
         for descriptor in request.descriptors() {
             if let Some(Override::NotObeyed) = descriptor.limit {
                 plan.overrides_not_obeyed = plan.overrides_not_obeyed.saturating_add(1);
             }
             let matched = match descriptor.limit {
-                Some(Override::Limit(_)) => Matched::default(),
+                Some(Override::Limit(_)) => {
+                    asked_max = asked_max.saturating_add(1);
+                    Matched::default()
+                }
                 Some(Override::NotObeyed) | None => {
                     match rules.find(request.domain, descriptor.entries) {
                         Match::UnknownDomain | Match::None => Matched::default(),
@@ -107,12 +125,13 @@ impl<'r> Plan<'r> {
                     }
                 }
             };
-            let mut of_descriptor = matched.rules.iter();
-            replaces |= of_descriptor.any(|rule| !rule.replaces.is_empty());
+            asked_max = asked_max.saturating_add(matched.rules.len());
             plan.matched.push(matched);
         }
+        plan.asked.reserve_exact(asked_max);
+        let replaced = Replaced::by(&plan.matched);
         for (position, descriptor) in request.descriptors().enumerate() {
-            let line = plan.line(request.domain, position, &descriptor, replaces, hasher);
+            let line = plan.line(request.domain, position, &descriptor, &replaced, hasher);
             plan.lines.push(line);
         }
         plan
@@ -129,7 +148,7 @@ impl<'r> Plan<'r> {
         domain: &[u8],
         position: usize,
         descriptor: &Descriptor<'_, '_>,
-        replaces: bool,
+        replaced: &Replaced<'r>,
         hasher: &impl KeyHasher,
     ) -> Line {
         let start = self.asked.len();
@@ -149,22 +168,27 @@ impl<'r> Plan<'r> {
             return Line::Checks(start..self.asked.len());
         }
         let matched = self.matched.get(position).copied().unwrap_or_default();
+        if matched.rules.is_empty() {
+            return Line::Pass;
+        }
         // Who holds a slot is no part of what a bucket is.
         let (entries, held) = descriptor
             .entries
             .split_at_checked(matched.entries)
             .unwrap_or((descriptor.entries, &[]));
-        let ask = Ask {
-            hits: descriptor.hits,
-            holder: held.first().map(|entry| holder(entry.value, hasher)),
-        };
         for rule in matched.rules {
             let Allowance::Limited { limit, algorithm } = &rule.allowance else {
                 return Line::Unlimited;
             };
-            if replaces && self.is_replaced(rule) {
+            if replaced.holds(rule) {
                 continue;
             }
+            // Several limits may stand here, of which not each has slots.
+            let holding = held.first().filter(|entry| rule.is_held_by(entry));
+            let ask = Ask {
+                hits: descriptor.hits,
+                holder: holding.map(|entry| holder(entry.value, hasher)),
+            };
             let identity = Identity {
                 domain,
                 entries,
@@ -182,11 +206,43 @@ impl<'r> Plan<'r> {
             end => Line::Checks(start..end),
         }
     }
+}
 
-    /// Whether another matched rule names this one as replaced; it is then not counted.
-    fn is_replaced(&self, rule: &Rule) -> bool {
-        let mut matched = self.matched.iter().flat_map(|matched| matched.rules);
-        matched.any(|other| other.index != rule.index && other.replaces.contains(&rule.name))
+// === impl Replaced ===
+
+impl<'r> Replaced<'r> {
+    /// What these rules name.
+    fn by(matched: &[Matched<'r>]) -> Self {
+        let mut names = HashMap::new();
+        for rule in matched.iter().flat_map(|matched| matched.rules) {
+            for name in &rule.replaces {
+                let by = names.entry(name.as_str()).or_insert(By::Rule(rule.index));
+                if *by != By::Rule(rule.index) {
+                    *by = By::Several;
+                }
+            }
+        }
+        Self { names }
+    }
+
+    /// Whether another matched rule names this one; it is then not counted.
+    fn holds(&self, rule: &Rule) -> bool {
+        // Most rule sets replace nothing: then no name is hashed.
+        !self.names.is_empty()
+            && match self.names.get(rule.name.as_str()) {
+                None => false,
+                Some(By::Several) => true,
+                Some(By::Rule(index)) => *index != rule.index,
+            }
+    }
+}
+
+// === impl Check ===
+
+impl Check {
+    /// Whether its hits pass in a bucket never used; else they never do.
+    pub fn may_ever_pass(&self) -> bool {
+        self.ask.hits.taken() <= self.limit.burst()
     }
 }
 

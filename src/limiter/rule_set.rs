@@ -58,8 +58,8 @@ pub struct Matched<'r> {
 #[derive(Clone, Debug, Default)]
 struct Domain {
     siblings: Siblings,
-    /// A request takes from all its limits or from none.
-    all_or_nothing: bool,
+    /// Whether a request takes from all its limits or from none; none when nothing is said.
+    all_or_nothing: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -171,17 +171,16 @@ impl RuleSet {
         }
     }
 
-    /// From now on a request in this domain takes from all its limits or from none.
-    pub fn set_all_or_nothing(&mut self, domain: &str) {
+    /// Says whether from now on a request in this domain takes from all its limits or from none.
+    pub fn set_all_or_nothing(&mut self, domain: &str, whole: bool) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
-            domain.all_or_nothing = true;
+            domain.all_or_nothing = Some(whole);
         }
     }
 
-    /// Whether a request in this domain takes from all its limits or from none.
-    pub fn all_or_nothing(&self, domain: &[u8]) -> bool {
-        let domain = self.domains.get(domain);
-        domain.is_some_and(|domain| domain.all_or_nothing)
+    /// Whether a request in this domain takes from all its limits or from none; none when its rules do not say.
+    pub fn all_or_nothing(&self, domain: &[u8]) -> Option<bool> {
+        self.domains.get(domain)?.all_or_nothing
     }
 
     /// Every rule, in the order added.

@@ -154,7 +154,9 @@ impl RateLimit {
         let request = wire::decode(message, answering.obeyed);
         let generation = self.generations.present().ok_or(Unanswered::NoRules)?;
         let mut plan = Plan::new(&generation.rules, &request, &self.hash);
-        plan.all_or_nothing |= answering.all_or_nothing;
+        // The domain's own word comes first.
+        let said = generation.rules.all_or_nothing(request.domain);
+        plan.all_or_nothing = said.unwrap_or(answering.all_or_nothing);
         self.count_plan(&request, &plan);
         let checks = plan.checks();
         let decision = if checks.is_empty() {

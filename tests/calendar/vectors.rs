@@ -476,11 +476,12 @@ fn refused(
 
 #[test]
 fn what_no_calendar_has_is_refused_with_advice() {
-    for unit in [Second, Minute, Hour] {
-        let message = format!(
-            "calendar windows last a day at least, not a {}",
-            unit.name()
-        );
+    for (unit, words) in [
+        (Second, "a second"),
+        (Minute, "a minute"),
+        (Hour, "an hour"),
+    ] {
+        let message = format!("calendar windows last a day at least, not {words}");
         let advice = "use unit day, week, month or year, or leave out `calendar`";
         refused(unit, 1, "UTC", None, &message, advice);
     }

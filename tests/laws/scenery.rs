@@ -136,6 +136,13 @@ impl Tree {
         self
     }
 
+    /// Several limits on one descriptor.
+    pub(crate) fn with_all<const N: usize>(mut self, path: Path<'_>, rules: [Rule; N]) -> Self {
+        let node = self.node(path);
+        self.rules.set_rules(node, rules);
+        self
+    }
+
     /// Makes a node without a rule, which lets pass what reaches it.
     pub(crate) fn with_bare(mut self, path: Path<'_>) -> Self {
         self.node(path);

@@ -161,10 +161,12 @@ fn what_is_not_there_or_no_text_is_named() {
     assert_eq!(
         refusal(&whole(&directory)),
         format!(
-            "{}: not UTF-8 text; is this a rules file?",
+            "{}:1:1: not UTF-8 text; is this a rules file?",
             binary.display()
         )
     );
+    fs::write(&binary, b"domain: d\n# \xc3\xa9 \xff\n").unwrap();
+    assert!(refusal(&whole(&directory)).contains("binary:2:5: not UTF-8"));
     fs::remove_file(&binary).unwrap();
     let dangling = directory.path().join("dangling");
     symlink("nowhere", &dangling).unwrap();

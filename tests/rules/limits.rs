@@ -8,13 +8,13 @@
 
 use std::num::NonZeroU16;
 
-use tollgate::config::rules_file::TEXT_BYTES_MAX;
+use tollgate::config::rules_file::{TEXT_BYTES_MAX, load};
 use tollgate::limiter::algorithm::SEGMENTS_MAX;
 use tollgate::limiter::{
-    ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OverLimit, Rule,
+    ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OverLimit, Rule, Value,
 };
 
-use crate::reading::{bad, found, good, limit, only, read};
+use crate::reading::{MERGED, bad, found, good, limit, only, read, source};
 use crate::refused::refused;
 
 refused! {
@@ -25,7 +25,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky}
 " => "FILE: unknown algorithm 'leaky'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, token_bucket_interval, leaky_bucket, concurrency"
+  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, gcra, token_bucket_interval, leaky_bucket, concurrency"
 
     an_alias_in_capitals:
 "domain: d
@@ -34,7 +34,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: GCRA}
 " => "FILE: unknown algorithm 'GCRA'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, token_bucket_interval, leaky_bucket, concurrency"
+  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, gcra, token_bucket_interval, leaky_bucket, concurrency"
 
     a_multiplier_of_zero:
 "domain: d
@@ -1493,15 +1493,162 @@ fn bodies_and_header_values_are_bounded() {
 }
 
 #[test]
-fn all_or_nothing_is_a_domains() {
+fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
     for (text, whole) in [
-        ("domain: d\n", false),
-        ("domain: d\nall_or_nothing: false\n", false),
-        ("domain: d\nall_or_nothing: ~\n", false),
-        ("domain: d\nall_or_nothing: yes\n", true),
-        ("all_or_nothing: true\ndomain: d\n", true),
+        ("domain: d\n", None),
+        ("domain: d\nall_or_nothing: false\n", Some(false)),
+        ("domain: d\nall_or_nothing: ~\n", None),
+        ("domain: d\nall_or_nothing: yes\n", Some(true)),
+        ("all_or_nothing: true\ndomain: d\n", Some(true)),
     ] {
         assert_eq!(good(text).rules.all_or_nothing(b"d"), whole, "{text}");
-        assert!(!good(text).rules.all_or_nothing(b"e"));
+        assert_eq!(good(text).rules.all_or_nothing(b"e"), None);
     }
+    let file = |name, said| source(name, &format!("domain: d\nall_or_nothing: {said}\n"));
+    assert!(load(&[file("a.yaml", true), file("b.yaml", true)], MERGED).is_ok());
+    let problems = load(&[file("a.yaml", true), file("b.yaml", false)], MERGED).unwrap_err();
+    assert_eq!(
+        problems[0].message,
+        "all_or_nothing is true in an earlier file of this domain, and false here"
+    );
+    assert_eq!((problems[0].at.line, problems[0].at.column), (2, 17));
+}
+
+#[test]
+fn an_hour_is_an_hour() {
+    let problems =
+        bad("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, calendar: true}}]\n");
+    assert_eq!(
+        problems[0].message,
+        "calendar windows last a day at least, not an hour"
+    );
+}
+
+#[test]
+fn slots_of_one_descriptor_have_one_holder() {
+    let slots = |key: &str, window: u32| {
+        format!(
+            "{{algorithm: concurrency, slot_seconds: {window}, name: n{window}, holder_key: {key}}}"
+        )
+    };
+    let file = |one: &str, other: &str| {
+        format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limits:\n  - {}\n  - {}\n",
+            slots(one, 1),
+            slots(other, 2)
+        )
+    };
+    good(&file("id", "id"));
+    good(&file("id", "''"));
+    let problems = bad(&file("id", "user"));
+    assert_eq!(
+        problems[0].to_string(),
+        "rules.yaml: holder_key 'user' beside holder_key 'id' on one descriptor
+  at rules.yaml:6:5, descriptors[0].rate_limits[1]
+  hint: use one for all: a descriptor's last entry says who holds the slots of all its limits"
+    );
+}
+
+/// The first words of each warning, and where it is of.
+fn warned(text: &str) -> Vec<String> {
+    let warnings = good(text).warnings;
+    let told = warnings
+        .iter()
+        .map(|one| format!("{} {} {}", one.at, one.path, one.message));
+    told.collect()
+}
+
+#[test]
+fn a_level_that_its_parents_holder_key_hides_is_a_warning() {
+    let file = |below: &str| {
+        format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{algorithm: concurrency, slot_seconds: 1, holder_key: id}}\n  descriptors:\n  - {{{below}}}\n"
+        )
+    };
+    for hidden in ["key: id, rate_limit: {unit: day}", "key: id, value: x"] {
+        assert_eq!(
+            warned(&file(hidden)),
+            [
+                "6:11 descriptors[0].descriptors[0] 'id' is the holder_key of the level above: as a last entry it says who holds a slot there, and what is configured here never applies"
+            ]
+        );
+    }
+    for reached in [
+        "key: user, rate_limit: {unit: day}",
+        "key: id, descriptors: [{key: deep, rate_limit: {unit: day}}]",
+    ] {
+        assert!(warned(&file(reached)).is_empty(), "{reached}");
+    }
+}
+
+#[test]
+fn an_over_limit_that_nobody_sees_is_a_warning() {
+    let file = |more: &str| {
+        format!("domain: d\ndescriptors:\n- key: k\n  over_limit: {{body: x}}\n  {more}\n")
+    };
+    for (more, why) in [
+        ("value: v", "there is no limit on this descriptor"),
+        ("rate_limit: {unlimited: true}", "the limit is unlimited"),
+        (
+            "rate_limit: {unit: day}\n  shadow_mode: true",
+            "shadow_mode refuses nothing",
+        ),
+    ] {
+        assert_eq!(
+            warned(&file(more)),
+            [format!(
+                "4:15 descriptors[0] over_limit is never seen here: {why}"
+            )]
+        );
+    }
+    assert!(warned(&file("rate_limit: {unit: day}")).is_empty());
+    assert!(warned(&file("rate_limit: {unit: day}\n  quota_mode: true")).is_empty());
+}
+
+#[test]
+fn headers_and_metadata_merge_as_everything_else_does() {
+    let text = "domain: d
+descriptors:
+- key: k
+  rate_limit: {unit: day}
+  over_limit: {headers: &h {x-a: one, x-b: two}}
+  metadata: &m {a: 1, b: {c: d}}
+- key: l
+  rate_limit: {unit: day}
+  over_limit: {headers: {<<: *h, X-A: mine}}
+  metadata: {<<: [{a: 2, e: f}, *m], b: mine}
+";
+    let loaded = good(text);
+    let rule = found(&loaded.rules, &[("l", "")]).unwrap();
+    let headers = &rule.over_limit.as_ref().unwrap().headers;
+    let headers: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.fill(|_| String::new())))
+        .collect();
+    assert_eq!(
+        headers,
+        [("x-a", "mine".to_owned()), ("x-b", "two".to_owned())]
+    );
+    assert_eq!(
+        rule.metadata,
+        Some(Value::Map(vec![
+            ("b".to_owned(), Value::Text("mine".to_owned())),
+            ("a".to_owned(), Value::Number(2.0)),
+            ("e".to_owned(), Value::Text("f".to_owned())),
+        ]))
+    );
+    for field in ["over_limit: {headers: {<<: x}}", "metadata: {<<: x}"] {
+        let problems = bad(&format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day}}, {field}}}]\n"
+        ));
+        assert_eq!(problems.len(), 1);
+        assert!(
+            problems[0].message.contains("map merge requires map"),
+            "{}",
+            problems[0]
+        );
+        assert_eq!(problems[0].advice, "write `<<: *anchor`");
+    }
+    // Quoted it is a name.
+    good("domain: d\ndescriptors: [{key: k, metadata: {'<<': x}}]\n");
 }

@@ -187,7 +187,7 @@ fn files_that_cannot_be_read_are_refused_once() {
     assert!(
         error
             .to_string()
-            .ends_with("binary: not UTF-8 text; is this a rules file?"),
+            .ends_with("binary:1:1: not UTF-8 text; is this a rules file?"),
         "{error}"
     );
     fs::remove_dir_all(directory.path()).unwrap();

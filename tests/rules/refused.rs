@@ -372,7 +372,7 @@ descriptors:
     share_threshold: true
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files_a'
   at FILE:5:22, descriptors[0]
-  hint: remove share_threshold, or write the value as a pattern such as `files/*`"
+  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
 
     share_threshold_without_a_value:
 "domain: d
@@ -380,7 +380,7 @@ descriptors:
   - {key: files, share_threshold: true}
 " => "FILE: share_threshold can only be used with wildcard values (containing '*'), but found key 'files'
   at FILE:3:35, descriptors[0]
-  hint: remove share_threshold, or write the value as a pattern such as `files/*`"
+  hint: remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`"
 
     metadata_that_no_struct_holds:
 "domain: d

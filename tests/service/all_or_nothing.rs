@@ -24,7 +24,8 @@ use tollgate::service::ratelimit::{Parts, RateLimit};
 use tollgate::store::memory::{Bounds, MemoryStore};
 
 use crate::asking::{
-    Code, RateLimitRequest, START, Service, descriptor, hits, limit_of, request, settings,
+    Code, Descriptor, RateLimitRequest, START, Service, descriptor, hits, limit_of, request,
+    settings,
 };
 
 const TASKS: usize = 64;
@@ -245,6 +246,47 @@ async fn a_limit_that_is_only_watched_gives_nothing_back_but_goes_back_itself() 
     );
 }
 
+/// What Envoy sends when a request is done, refused or not.
+fn given_back(asked: Descriptor) -> RateLimitRequest {
+    let given_back = Descriptor {
+        hits_addend: Some(1),
+        is_negative_hits: true,
+        ..asked
+    };
+    request("d", vec![given_back])
+}
+
+#[tokio::test]
+async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_can_be_told() {
+    let more = "  - {key: slots, rate_limit: {algorithm: concurrency, requests_per_unit: 5, slot_seconds: 60, holder_key: id}}
+  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}
+  - {key: twice, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log}}
+";
+    for (key, left) in [("slots", 3), ("all", 3), ("twice", 5)] {
+        let mut service = service(more).await;
+        let asked = |id: &'static str| match key {
+            "slots" => descriptor(&[(key, "v"), ("id", id)]),
+            _ => descriptor(&[(key, "v")]),
+        };
+        for (id, code) in [
+            ("1", Code::Ok),
+            ("2", Code::Ok),
+            ("3", Code::OverLimit),
+            ("4", Code::OverLimit),
+        ] {
+            let both = vec![asked(id), descriptor(&[("tight", "v")])];
+            let answer = service.ask(request("d", both)).await;
+            assert_eq!(answer.overall_code(), code);
+            if code == Code::OverLimit {
+                service.ask(given_back(asked(id))).await;
+            }
+        }
+        // Two are under way. The page says of the last what it does.
+        let status = service.status("d", hits(key, "v", 0)).await;
+        assert_eq!(status.limit_remaining, left, "{key}");
+    }
+}
+
 #[tokio::test]
 async fn quotas_give_back_only_when_all_of_them_are_over() {
     let quota =
@@ -275,8 +317,15 @@ async fn quotas_give_back_only_when_all_of_them_are_over() {
 #[tokio::test]
 async fn a_setting_says_it_for_every_domain_and_without_it_each_limit_takes_for_itself() {
     let rules = "domain: d\ndescriptors:\n  - {key: tight, rate_limit: {unit: hour, requests_per_unit: 2}}\n  - {key: wide, rate_limit: {unit: hour, requests_per_unit: 100}}\n";
-    for (arguments, left) in [(&[][..], 95), (&["--all-or-nothing", "true"], 98)] {
-        let mut service = Service::start(rules, arguments).await;
+    let everywhere = &["--all-or-nothing", "true"][..];
+    for (said, arguments, left) in [
+        ("", &[][..], 95),
+        ("", everywhere, 98),
+        // The domain's own word comes first.
+        ("all_or_nothing: false\n", everywhere, 95),
+        ("all_or_nothing: true\n", &[], 98),
+    ] {
+        let mut service = Service::start(&format!("{said}{rules}"), arguments).await;
         for _ in 0..5 {
             service.ask(both("tight")).await;
         }

@@ -126,6 +126,22 @@ async fn a_full_table_keeps_the_keys_it_has() {
     );
 }
 
+#[tokio::test]
+async fn a_rule_that_refuses_everything_refuses_when_the_table_is_full_too() {
+    let rules = "{domain: d, descriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 10}}, {key: banned, rate_limit: {unit: minute, requests_per_unit: 0}}]}";
+    for answer in ["error", "allow", "deny"] {
+        let bounds = ["--partitions", "1", "--buckets-max", "1", "--on-overload"];
+        let mut service = Service::start(rules, &[&bounds[..], &[answer]].concat()).await;
+        service.status("d", hits("a", "x", 1)).await;
+        for (key, count) in [("banned", 1), ("a", 11)] {
+            let status = service.status("d", hits(key, "new", count)).await;
+            assert_eq!(status.code(), Code::OverLimit, "{answer}");
+            assert!(status.current_limit.is_some());
+        }
+        assert_eq!(service.metric("tollgate_overload_answers_total"), 0);
+    }
+}
+
 const REMEMBERING: &str = "
 domain: d
 descriptors:

@@ -91,8 +91,8 @@ impl Account {
         self.absent_at >= since
     }
 
-    /// A check was decided at `now`, after workers had read the clock as in `readings`, and this is what came out. When
-    /// no past explains it: what should have.
+    /// A check was decided at `now`, after workers had read the clock as in `readings`, by a table that `may_be_full`, and
+    /// this is what came out. When no past explains it: what should have.
     pub(crate) fn decided(
         &mut self,
         terms: &Terms,
@@ -100,9 +100,11 @@ impl Account {
         now: u64,
         readings: &[u64],
         counted: Counted,
+        may_be_full: bool,
     ) -> Result<(), Vec<Counted>> {
         self.sweep(terms, readings);
         let mut right = Vec::new();
+        let was_absent = self.pasts.iter().any(|past| past.newest.is_none());
         let each = self.pasts.drain(..).map(|mut past| {
             let said = past.ask(terms, asked, i128::from(now));
             (past, said)
@@ -112,6 +114,10 @@ impl Account {
         for (past, said) in if found { explain } else { other } {
             self.may_be(past);
             right.push(said);
+        }
+        if found && was_absent && may_be_full && !counted.allowed {
+            // What is refused needs no room, and is forgotten where there is none.
+            self.may_be(Past::default());
         }
         if found { Ok(()) } else { Err(right) }
     }
@@ -149,7 +155,17 @@ impl Past {
             // Nothing is taken from a bucket never used: there is still nothing to remember.
             return Self::default().used_at(terms, asked, asked_at);
         }
-        self.used_at(terms, asked, asked_at)
+        let was_absent = self.newest.is_none();
+        let said = self.used_at(terms, asked, asked_at);
+        if was_absent && self.holds_nothing() {
+            // Nor is there when it was refused and not counted.
+            *self = Self::default();
+        }
+        said
+    }
+
+    fn holds_nothing(&self) -> bool {
+        self.marks.is_empty() && self.missing == 0 && self.windows.values().all(|count| *count == 0)
     }
 
     fn used_at(&mut self, terms: &Terms, mut asked: Asked, asked_at: i128) -> Counted {

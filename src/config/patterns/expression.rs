@@ -7,7 +7,7 @@ use std::fmt;
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_syntax::ast::{self, Ast, Flag, Flags, FlagsItemKind};
 use regex_syntax::hir::translate::TranslatorBuilder;
-use regex_syntax::hir::{Dot, Hir, HirKind, Look, Repetition};
+use regex_syntax::hir::{self, Dot, Hir, HirKind, Look, Repetition};
 
 use crate::limiter::PatternError;
 
@@ -21,6 +21,8 @@ pub enum RegexError {
     Unreadable(String, usize),
     /// It asks for Unicode.
     Unicode(usize),
+    /// It names a class of Unicode.
+    UnicodeClass(usize),
     /// It is larger than may be.
     TooLarge,
     /// Those before it have used up what all may take.
@@ -46,7 +48,10 @@ pub(super) fn parsed(regex: &str) -> Result<Hir, RegexError> {
         .build();
     translator
         .translate(regex, &tree)
-        .map_err(|error| RegexError::Unreadable(error.kind().to_string(), at(error.span())))
+        .map_err(|error| match error.kind() {
+            hir::ErrorKind::UnicodeNotAllowed => RegexError::UnicodeClass(at(error.span())),
+            kind => RegexError::Unreadable(kind.to_string(), at(error.span())),
+        })
 }
 
 /// Finds where an expression asks for Unicode.
@@ -133,6 +138,12 @@ impl fmt::Display for RegexError {
                 write!(
                     f,
                     "Unicode is off, the value is bytes, at its character {at}"
+                )
+            }
+            Self::UnicodeClass(at) => {
+                write!(
+                    f,
+                    "nothing of Unicode can stand there, the value is bytes, at its character {at}"
                 )
             }
             Self::TooLarge => f.write_str("too large"),

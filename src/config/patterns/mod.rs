@@ -4,7 +4,8 @@
 //! there are. How: all patterns of a key become one NFA, and that a dense DFA, built whole while rules are read:
 //! matching is then a table look-up a byte, without a lock, a cache or an allocation. Patterns may need more states
 //! than are worth their memory (twenty of `/v1/*/x/*/y` can be half done in a million ways); then a few of them at a
-//! time get a DFA. A single expression that does not fit even so goes to the crate's meta engine, which makes states as
+//! time get a DFA; how many is learnt on the way, and what did not fit together is not tried again. All attempts share
+//! a budget of steps, so that no rules file takes long to read. A single expression that does not fit even so goes to the crate's meta engine, which makes states as
 //! values need them and, when they do not repay, steps through the NFA: still one pass over the value. Its caches are
 //! shared between threads, so it is the second choice, and only for an NFA so small that even the worst value is borne.
 //!
@@ -46,7 +47,7 @@ pub const REGEX_BYTES_MAX: usize = 1 << 20;
 /// How large the NFA of all patterns of one key may be.
 pub const KEY_BYTES_MAX: usize = 10 << 20;
 
-/// How large the DFA of one key may be: so many times its NFA, no more than `DENSE_BYTES_MAX`, and `DENSE_BYTES_MIN` is
+/// How large one DFA may be: so many times its NFA, no more than `DENSE_BYTES_MAX`, and `DENSE_BYTES_MIN` is
 /// always worth a try. A DFA as large as a trie of the patterns fits; one that doubles with each of them is given up
 /// soon.
 const DENSE_PER_NFA_BYTE: usize = 64;
@@ -55,6 +56,10 @@ const DENSE_BYTES_MAX: usize = 8 << 20;
 
 /// How much it may take to make it, in the same way: what takes more has states that are large sets, and takes long.
 const MAKING_PER_NFA_BYTE: usize = 16;
+
+/// With how much the first attempt is made, and how many times more each other has.
+const MAKING_FIRST_BYTES: usize = 2 << 10;
+const MAKING_GROWTH: usize = 8;
 
 /// How many patterns that may be half done in many ways get a DFA together, where not all do.
 const ENTANGLED_TOGETHER: usize = 3;
@@ -68,8 +73,21 @@ const SLOW_COST_BYTES: usize = 4 << 20;
 /// How large its cache of states may grow, for each thread that matches at one time.
 const SLOW_CACHE_BYTES: usize = 256 << 10;
 
-/// How much all automata of one rule set may take, built or given up.
+/// How much all automata of one rule set may take.
 pub const ALL_BYTES_MAX: usize = 128 << 20;
+
+/// How much work the tables of one rule set may be, made or given up: a step is one byte of the sets of NFA states that
+/// its states stand for, followed for one class of bytes. That is what the time of determinizing goes by.
+pub const ALL_STEPS_MAX: usize = 3 << 27;
+
+/// How many of them a pattern is worth where not all fit into one table.
+const STEPS_PER_PATTERN: usize = 1 << 20;
+
+/// Which part of what is left the patterns that wait may take; each is tried in groups of several sizes.
+const WAITING_SHARE: usize = 4;
+
+/// Which part of the steps left the attempt may take to have all patterns of a key in one table.
+const ALL_TOGETHER_SHARE: usize = 4;
 
 /// How much looking at an expression counts for each byte of its NFA: a thousand that only repeat cost time as well.
 const CHECKS_PER_BYTE: usize = 4;
@@ -77,8 +95,17 @@ const CHECKS_PER_BYTE: usize = 4;
 /// Compiles patterns, and remembers what it compiled: the same patterns at another level share one automaton.
 #[derive(Debug)]
 pub struct Automata {
-    bytes_left: usize,
+    left: Room,
     known: HashMap<Vec<Owned>, Arc<dyn Patterns>>,
+}
+
+/// How much automata may take.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Of memory.
+    bytes: usize,
+    /// Of time.
+    steps: usize,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -111,7 +138,10 @@ enum Kind {
 impl Default for Automata {
     fn default() -> Self {
         Self {
-            bytes_left: ALL_BYTES_MAX,
+            left: Room {
+                bytes: ALL_BYTES_MAX,
+                steps: ALL_STEPS_MAX,
+            },
             known: HashMap::new(),
         }
     }
@@ -134,43 +164,104 @@ impl Automata {
 
     fn made(&mut self, patterns: &[Ready<'_>]) -> Result<Arc<dyn Patterns>, PatternError> {
         let all: Vec<usize> = (0..patterns.len()).collect();
-        if let Some(dense) = self.dense(patterns, &all)? {
+        let hope = Room {
+            bytes: self.left.bytes,
+            steps: self.left.steps / ALL_TOGETHER_SHARE,
+        };
+        if let Some(dense) = self.dense(patterns, &all, hope)? {
             return Ok(Arc::new(dense));
         }
-        let of_kind = |kind| {
-            let same = |number: &usize| patterns.get(*number).map(Ready::kind) == Some(kind);
-            all.iter().copied().filter(same).collect::<Vec<_>>()
-        };
-        let mut groups = vec![of_kind(Kind::Plain), of_kind(Kind::Regex)];
-        let entangled = of_kind(Kind::Entangled);
-        groups.extend(entangled.chunks(ENTANGLED_TOGETHER).map(<[usize]>::to_vec));
         let mut parts = Vec::new();
-        while let Some(group) = groups.pop() {
-            // All together have been tried.
-            let dense = if group.len() == patterns.len() {
-                None
-            } else {
-                self.dense(patterns, &group)?
-            };
-            let matcher: Arc<dyn Patterns> = match (dense, group.as_slice()) {
-                (_, []) => continue,
-                (Some(dense), _) => Arc::new(dense),
-                (None, [only]) => {
-                    let only = patterns.get(*only).ok_or(PatternError::TooLarge)?;
-                    self.slow(only)?
-                }
-                (None, several) => {
-                    let (first, second) = several.split_at(several.len() / 2);
-                    groups.extend([first.to_vec(), second.to_vec()]);
-                    continue;
-                }
-            };
-            parts.push(Part {
-                numbers: group,
-                matcher,
-            });
+        for (kind, first) in [
+            (Kind::Plain, patterns.len()),
+            (Kind::Entangled, ENTANGLED_TOGETHER),
+            (Kind::Regex, 1),
+        ] {
+            let same = |number: &usize| patterns.get(*number).map(Ready::kind) == Some(kind);
+            let numbers: Vec<_> = all.iter().copied().filter(same).collect();
+            self.in_groups(patterns, &numbers, (kind, first), &mut parts)?;
         }
         Ok(Arc::new(Parts(parts)))
+    }
+
+    /// Several tables for patterns that do not fit into one. How many go into one is learnt on the way: half as many as
+    /// did not fit, and of regular expressions twice as many as did, tried less and less often while it is in vain.
+    fn in_groups(
+        &mut self,
+        patterns: &[Ready<'_>],
+        numbers: &[usize],
+        (kind, mut size): (Kind, usize),
+        parts: &mut Vec<Part>,
+    ) -> Result<(), PatternError> {
+        let mut rest = numbers;
+        // After how many groups it is tried again to have larger ones.
+        let (mut wait, mut waited) = (0_usize, 0_usize);
+        while !rest.is_empty() {
+            size = size.clamp(1, rest.len());
+            let (group, _) = rest.split_at(size);
+            let Some(mut dense) = self.dense_of(patterns, group, rest.len())? else {
+                if let [only] = group {
+                    let only = patterns.get(*only).ok_or(PatternError::TooLarge)?;
+                    let matcher = self.slow(only)?;
+                    let numbers = group.to_vec();
+                    parts.push(Part { numbers, matcher });
+                    rest = rest.get(1..).unwrap_or_default();
+                }
+                size /= 2;
+                continue;
+            };
+            waited = waited.saturating_add(1);
+            while kind == Kind::Regex && waited > wait && size < rest.len() {
+                let twice = size.saturating_mul(2).min(rest.len());
+                let (group, _) = rest.split_at(twice);
+                if let Some(larger) = self.dense_of(patterns, group, rest.len())? {
+                    self.left.bytes = self.left.bytes.saturating_add(dense.bytes());
+                    (dense, size, wait) = (larger, twice, 0);
+                } else {
+                    wait = wait.saturating_mul(2).max(1);
+                    waited = 0;
+                }
+            }
+            let (group, after) = rest.split_at(size);
+            parts.push(Part {
+                numbers: group.to_vec(),
+                matcher: Arc::new(dense),
+            });
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// One table for these, which are some of so many that still wait for theirs, and take no more than their share.
+    fn dense_of(
+        &mut self,
+        patterns: &[Ready<'_>],
+        numbers: &[usize],
+        waiting: usize,
+    ) -> Result<Option<Dense>, PatternError> {
+        // All together have been tried.
+        if numbers.len() == patterns.len() {
+            return Ok(None);
+        }
+        let share = |left: usize| (left / waiting.max(1)).saturating_mul(numbers.len());
+        let kind = numbers.first().and_then(|first| patterns.get(*first));
+        let room = match numbers {
+            // These only need memory for each, and are tried in few sizes.
+            _ if kind.map(Ready::kind) == Some(Kind::Plain) => Room {
+                bytes: self.left.bytes,
+                steps: share(self.left.steps),
+            },
+            [_] => Room {
+                steps: self.left.steps / 2,
+                ..self.left
+            },
+            _ => Room {
+                bytes: share(self.left.bytes) / WAITING_SHARE,
+                steps: (share(self.left.steps) / WAITING_SHARE)
+                    .min(numbers.len().saturating_mul(STEPS_PER_PATTERN)),
+            },
+        };
+        self.dense(patterns, numbers, room)
     }
 
     /// One table of states for these of the patterns. None when it would be too large, or take too long to make.
@@ -178,30 +269,39 @@ impl Automata {
         &mut self,
         patterns: &[Ready<'_>],
         numbers: &[usize],
+        room: Room,
     ) -> Result<Option<Dense>, PatternError> {
+        if self.left.steps == 0 {
+            return Err(PatternError::NoRoomLeft);
+        }
         let chosen = numbers.iter().filter_map(|number| patterns.get(*number));
         let nfa = together(chosen).ok_or(PatternError::TooLarge)?;
         let bound = |per_byte: usize| {
             let bytes = nfa.memory_usage().saturating_mul(per_byte);
-            let bytes = bytes.clamp(DENSE_BYTES_MIN, DENSE_BYTES_MAX);
-            bytes.min(self.bytes_left)
+            bytes.clamp(DENSE_BYTES_MIN, DENSE_BYTES_MAX)
         };
-        let making = bound(MAKING_PER_NFA_BYTE);
-        let config = dense::Config::new()
-            .match_kind(MatchKind::All)
-            .start_kind(StartKind::Anchored)
-            .accelerate(false)
-            .dfa_size_limit(Some(bound(DENSE_PER_NFA_BYTE)))
-            .determinize_size_limit(Some(making));
-        let mut builder = dense::Builder::new();
-        if let Ok(dfa) = builder.configure(config).build_from_nfa(&nfa) {
-            let dense = Dense::new(dfa).ok_or(PatternError::TooLarge)?;
-            self.take(dense.bytes())?;
-            Ok(Some(dense))
-        } else {
-            // What was tried in vain counts too, so that no rule set takes for ever to read.
-            self.take(making)?;
-            Ok(None)
+        let classes = nfa.byte_classes().alphabet_len().max(1);
+        let making_most = bound(MAKING_PER_NFA_BYTE).min(room.steps / classes);
+        // What it really takes cannot be asked for, so it is found by trying.
+        let mut making = MAKING_FIRST_BYTES.min(making_most);
+        loop {
+            self.work(making.saturating_mul(classes))?;
+            let config = dense::Config::new()
+                .match_kind(MatchKind::All)
+                .start_kind(StartKind::Anchored)
+                .accelerate(false)
+                .dfa_size_limit(Some(bound(DENSE_PER_NFA_BYTE).min(room.bytes)))
+                .determinize_size_limit(Some(making));
+            let mut builder = dense::Builder::new();
+            if let Ok(dfa) = builder.configure(config).build_from_nfa(&nfa) {
+                let dense = Dense::new(dfa).ok_or(PatternError::TooLarge)?;
+                self.take(dense.bytes())?;
+                return Ok(Some(dense));
+            }
+            if making >= making_most {
+                return Ok(None);
+            }
+            making = making.saturating_mul(MAKING_GROWTH).min(making_most);
         }
     }
 
@@ -221,9 +321,20 @@ impl Automata {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), PatternError> {
-        let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.ok_or(PatternError::NoRoomLeft)?;
-        Ok(())
+        self.spend(Room { bytes, steps: 0 })
+    }
+
+    fn work(&mut self, steps: usize) -> Result<(), PatternError> {
+        self.spend(Room { bytes: 0, steps })
+    }
+
+    /// Where there is too little left, nothing is: what comes later is not even tried.
+    fn spend(&mut self, room: Room) -> Result<(), PatternError> {
+        let left = self.left.bytes.checked_sub(room.bytes);
+        let left = left.zip(self.left.steps.checked_sub(room.steps));
+        let left = left.map(|(bytes, steps)| Room { bytes, steps });
+        self.left = left.unwrap_or(Room { bytes: 0, steps: 0 });
+        left.map(drop).ok_or(PatternError::NoRoomLeft)
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! What it deliberately does not do: know which names belong where (`mod` says), or mean anything by a value.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::super::yaml::{Content, Node};
@@ -21,8 +22,17 @@ pub(super) struct Fields<'n> {
     pairs: Vec<(&'n str, &'n Node)>,
 }
 
+/// A name and a value where any name may stand.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'n> {
+    pub(super) name: &'n Node,
+    pub(super) value: &'n Node,
+    /// It came by `<<`, and what stands here itself, or came before it, counts instead.
+    pub(super) merged: bool,
+}
+
 /// Keys and values, as nodes.
-pub(super) fn both(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
+fn both(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
     pairs.iter().flat_map(|(key, value)| [key, value])
 }
 
@@ -201,15 +211,71 @@ impl Loader<'_> {
                 }
             }
             Content::Sequence(_) => {}
-            Content::Scalar { .. } => {
-                let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
-                self.problem_of(
-                    Phase::Types,
-                    node.at,
-                    place,
-                    message.to_owned(),
-                    "write `<<: *anchor`",
-                );
+            Content::Scalar { .. } => self.no_merge(node, place),
+        }
+    }
+
+    fn no_merge(&mut self, node: &Node, place: &Place<'_>) {
+        let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
+        self.problem_of(
+            Phase::Types,
+            node.at,
+            place,
+            message.to_owned(),
+            "write `<<: *anchor`",
+        );
+    }
+
+    /// The pairs of a mapping in which any name may stand: first its own, then those that it merges, the first to count
+    /// first. None when it is no mapping, or too much.
+    pub(super) fn free<'n>(&mut self, node: &'n Node, place: &Place<'_>) -> Vec<Pair<'n>> {
+        let mut found = Vec::new();
+        let mut merges = Vec::new();
+        self.pairs_of(node, place, false, (&mut found, &mut merges));
+        let mut merges: VecDeque<_> = merges.into();
+        while let Some(merge) = merges.pop_front() {
+            let mut inner = Vec::new();
+            match &merge.content {
+                Content::Mapping(_) => {
+                    self.pairs_of(merge, place, true, (&mut found, &mut inner));
+                }
+                Content::Sequence(items) if self.spend(items, merge.at, place) => {
+                    inner.extend(items.iter().map(Rc::as_ref));
+                }
+                Content::Sequence(_) => {}
+                Content::Scalar { .. } => self.no_merge(merge, place),
+            }
+            // What is merged there counts before what is merged after it.
+            for merge in inner.into_iter().rev() {
+                merges.push_front(merge);
+            }
+        }
+        found
+    }
+
+    /// Adds a mapping's own pairs, and what it merges.
+    fn pairs_of<'n>(
+        &mut self,
+        node: &'n Node,
+        place: &Place<'_>,
+        merged: bool,
+        (found, inner): (&mut Vec<Pair<'n>>, &mut Vec<&'n Node>),
+    ) {
+        let Content::Mapping(pairs) = &node.content else {
+            return;
+        };
+        if !self.spend(both(pairs), node.at, place) {
+            return;
+        }
+        for (name, value) in pairs {
+            if name.is_plain() && name.text() == Some("<<") {
+                inner.push(value);
+            } else {
+                found.push(Pair {
+                    name,
+                    value,
+                    merged,
+                });
             }
         }
     }

@@ -320,7 +320,7 @@ pub(super) static OVER_LIMIT: Mapping = Mapping {
 /// Every mapping there is.
 pub(super) static MAPPINGS: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
 
-fn algorithms() -> Vec<&'static str> {
+pub(super) fn algorithms() -> Vec<&'static str> {
     let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
         let aliases = algorithm.aliases().iter().copied();
         [algorithm.name()].into_iter().chain(aliases)

@@ -2,8 +2,10 @@
 //!
 //! What it deliberately does not do: check names; any will do.
 
+use std::collections::HashSet;
+
 use super::super::yaml::{Content, Node};
-use super::fields::{Fields, both};
+use super::fields::{Fields, Pair};
 use super::problem::Place;
 use super::{Loader, Phase};
 use crate::limiter::Value;
@@ -47,21 +49,27 @@ impl Loader<'_> {
                 let values = items.iter().map(|item| self.value(item, place));
                 Some(Value::List(values.collect::<Option<_>>()?))
             }
-            Content::Mapping(pairs) => {
-                if !self.spend(both(pairs), node.at, place) {
-                    return None;
-                }
-                let mut values = Vec::with_capacity(pairs.len());
-                for (key, value) in pairs {
+            Content::Mapping(_) => {
+                let mut values = Vec::new();
+                let mut own = HashSet::new();
+                for Pair {
+                    name: key,
+                    value,
+                    merged,
+                } in self.free(node, place)
+                {
                     let Some(name) = key.text().filter(|_| key.is_text()) else {
                         let message = "error parsing metadata: a key is not of type string";
                         self.problem(key.at, place, message.to_owned(), "put the key in quotes");
                         return None;
                     };
+                    if !own.insert(name) && merged {
+                        continue;
+                    }
                     let value = self.value(value, place)?;
                     values.push((name.to_owned(), value));
                 }
-                Some(Value::Map(values))
+                self.unfolding_left.map(|_| Value::Map(values))
             }
         }
     }

@@ -133,6 +133,8 @@ struct Below<'b> {
     /// None when what they would hang on is itself wrong; then they are only checked.
     parent: Option<Parent<'b>>,
     levels: &'b [Arc<Level>],
+    /// The key by which slots of the level above are held.
+    holder_key: Option<&'b str>,
 }
 
 // === impl Loader ===
@@ -178,13 +180,23 @@ impl Loader<'_> {
             );
             return;
         }
-        if self.boolean(&fields, &place, "all_or_nothing") {
-            self.rules.set_all_or_nothing(domain);
+        if fields.given("all_or_nothing").is_some() {
+            let whole = self.boolean(&fields, &place, "all_or_nothing");
+            if self.rules.all_or_nothing(domain.as_bytes()) == Some(!whole) {
+                let message = format!(
+                    "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
+                    !whole
+                );
+                let at = fields.place_of("all_or_nothing");
+                self.problem(at, &place, message, "say it once, or the same in each file");
+            }
+            self.rules.set_all_or_nothing(domain, whole);
         }
         let below = Below {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
             levels: &[],
+            holder_key: None,
         };
         self.descriptors(&fields, &place, below);
     }
@@ -240,6 +252,7 @@ impl Loader<'_> {
         let usable = !level.key.is_empty()
             && self.short(&level.key, fields.place_of("key"), place)
             && values_usable;
+        self.never_reached(&fields, place, &level.key, below.holder_key);
         let mut levels = below.levels.to_vec();
         levels.push(Arc::new(level));
         let node = below
@@ -260,15 +273,38 @@ impl Loader<'_> {
         if let Some(first) = rules.first_mut() {
             first.metadata = metadata;
         }
+        let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
+        self.never_refused(&fields, place, &rules);
         if let Some(node) = node {
             self.rules.set_rules(node, rules);
         }
         let below = Below {
             parent: node.map(Parent::Node),
             levels: &levels,
+            holder_key: holder_key.as_deref(),
             ..below
         };
         self.descriptors(&fields, place, below);
+    }
+
+    /// Warns of a level that is asked for nobody: what would reach it says who holds a slot of the level above.
+    fn never_reached(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        key: &str,
+        holder_key: Option<&str>,
+    ) {
+        let limited = ["rate_limit", "rate_limits"];
+        let limited = limited.iter().any(|name| fields.given(name).is_some());
+        if holder_key == Some(key) && (limited || fields.given("descriptors").is_none()) {
+            let message = format!(
+                "'{}' is the holder_key of the level above: as a last entry it says who holds a slot there, and what is configured here never applies",
+                shown(key)
+            );
+            let advice = "give one of them another key, or remove this descriptor's limit";
+            self.warning(fields.place_of("key"), place, message, advice);
+        }
     }
 
     fn add_node(
@@ -313,8 +349,7 @@ impl Loader<'_> {
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
                 shown(&level.label())
             );
-            let advice =
-                "remove share_threshold, or write the value as a pattern such as `files/*`";
+            let advice = "remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`";
             self.problem(fields.place_of("share_threshold"), place, message, advice);
         }
     }

@@ -11,10 +11,10 @@ use http::{HeaderName, HeaderValue};
 
 use super::super::yaml::Content;
 use super::Loader;
-use super::fields::{Fields, both};
+use super::fields::{Fields, Pair};
 use super::grammar;
 use super::problem::{Place, Position, shown};
-use crate::limiter::{OverLimit, Template};
+use crate::limiter::{Allowance, OverLimit, Rule, Template};
 
 /// How many headers a refusal may have.
 const HEADERS_MAX: usize = 32;
@@ -32,6 +32,25 @@ const FRAMING: [&str; 6] = [
 // === impl Loader ===
 
 impl Loader<'_> {
+    /// Warns of an `over_limit` that nobody will see, for nothing here refuses.
+    pub(super) fn never_refused(&mut self, fields: &Fields<'_>, place: &Place<'_>, rules: &[Rule]) {
+        // Limits that are wrong have been spoken of.
+        let written = ["rate_limit", "rate_limits"]
+            .iter()
+            .any(|name| fields.given(name).is_some());
+        let why = match rules.first() {
+            _ if fields.given("over_limit").is_none() => return,
+            None if written => return,
+            None => "there is no limit on this descriptor",
+            Some(rule) if rule.allowance == Allowance::Unlimited => "the limit is unlimited",
+            Some(rule) if rule.shadow_mode => "shadow_mode refuses nothing",
+            Some(_) => return,
+        };
+        let message = format!("over_limit is never seen here: {why}");
+        let advice = "move it beside a limit that refuses, or remove it";
+        self.warning(fields.place_of("over_limit"), place, message, advice);
+    }
+
     pub(super) fn over_limit(
         &mut self,
         fields: &Fields<'_>,
@@ -54,22 +73,19 @@ impl Loader<'_> {
             return Vec::new();
         };
         let place = place.field("headers");
-        let Content::Mapping(pairs) = &node.content else {
+        if !matches!(node.content, Content::Mapping(_)) {
             let message = "headers is not a mapping".to_owned();
             let advice = "write `name: value` pairs, such as `content-type: application/json`";
             self.problem(node.at, &place, message, advice);
             return Vec::new();
-        };
-        if !self.spend(both(pairs), node.at, &place) {
-            return Vec::new();
         }
-        if pairs.len() > HEADERS_MAX {
-            let message = format!("more than {HEADERS_MAX} headers");
-            self.problem(node.at, &place, message, "use fewer");
-            return Vec::new();
-        }
-        let mut headers: Vec<(String, Template)> = Vec::with_capacity(pairs.len());
-        for (name, value) in pairs {
+        let mut headers: Vec<(String, Template)> = Vec::new();
+        for Pair {
+            name,
+            value,
+            merged,
+        } in self.free(node, &place)
+        {
             let (Some(name_text), Some(text)) = (name.text(), value.text()) else {
                 let message = "a header is not a name and a text".to_owned();
                 self.problem(name.at, &place, message, "write `name: value`");
@@ -80,10 +96,18 @@ impl Loader<'_> {
                 && self.header_value(text, value.at, &place)
             {
                 if headers.iter().any(|(other, _)| *other == name) {
+                    if merged {
+                        continue;
+                    }
                     let message = format!("header '{}' stands twice", shown(&name));
                     self.problem(value.at, &place, message, "remove one");
                 }
                 headers.push((name, Template::new(text)));
+                if headers.len() > HEADERS_MAX {
+                    let message = format!("more than {HEADERS_MAX} headers");
+                    self.problem(node.at, &place, message, "use fewer");
+                    return Vec::new();
+                }
             }
         }
         headers

@@ -81,6 +81,17 @@ impl Loader<'_> {
                 let advice = "remove one, or give one another window or a `name`";
                 self.problem(item.at, &place, message.to_owned(), advice);
             }
+            let key = rule.holder_key.as_ref();
+            let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
+            if let Some((key, other)) = key.zip(keys.find(|other| Some(*other) != key)) {
+                let message = format!(
+                    "holder_key '{}' beside holder_key '{}' on one descriptor",
+                    shown(key),
+                    shown(other)
+                );
+                let advice = "use one for all: a descriptor's last entry says who holds the slots of all its limits";
+                self.problem(item.at, &place, message, advice);
+            }
             rules.push(rule);
             places.push((position, replaces_at));
         }
@@ -189,9 +200,8 @@ impl Loader<'_> {
             name => algorithm::named(name),
         };
         let Some(mut algorithm) = algorithm else {
-            let names: Vec<_> = ALGORITHMS.iter().map(|known| known.name()).collect();
             let message = format!("unknown algorithm '{}'", shown(name));
-            let advice = format!("use one of {}", names.join(", "));
+            let advice = format!("use one of {}", grammar::algorithms().join(", "));
             self.problem(fields.place_of("algorithm"), place, message, &advice);
             return None;
         };

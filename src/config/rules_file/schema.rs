@@ -44,7 +44,7 @@ fn object(mapping: &Mapping) -> Value {
     };
     let together = match mapping.name {
         "limit" => together(),
-        "descriptor" => one_way_to_match(),
+        "descriptor" => one_way(),
         _ => json!([true]),
     };
     json!({
@@ -57,7 +57,7 @@ fn object(mapping: &Mapping) -> Value {
     })
 }
 
-/// A field's value. Nothing (`null`) is as good as an absent field; a text may be written as a number or a truth.
+/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match everything; a text may be written as a number or a truth.
 fn property(field: &Field) -> Value {
     // A whole number may stand for text as long as it fits 64 bits.
     let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
@@ -65,6 +65,7 @@ fn property(field: &Field) -> Value {
     let text = text(&["string", "integer", "boolean", "null"]);
     let nonempty = matches!(field.name, "domain" | "key");
     let mut value = match &field.kind {
+        Kind::Text if field.name == "regex" => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text => json!({ "allOf": [text] }),
         Kind::Word { words, any_case } => word(&words(), *any_case),
@@ -82,7 +83,7 @@ fn property(field: &Field) -> Value {
         }),
         Kind::Texts { or_one } => {
             let item = json!({ "type": ["string", "number", "boolean"] });
-            let list = json!({ "type": ["array", "null"], "items": item, "minItems": 1 });
+            let list = json!({ "type": "array", "items": item, "minItems": 1 });
             if *or_one {
                 json!({ "anyOf": [list, item] })
             } else {
@@ -132,15 +133,16 @@ fn in_any_case(words: &[&str]) -> String {
     format!("^({})$", each.collect::<Vec<_>>().join("|"))
 }
 
-/// At most one of the fields that say which values a level takes.
-fn one_way_to_match() -> Value {
+/// At most one of the fields that say which values a level takes, and of those that hold its limits.
+fn one_way() -> Value {
     let said = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     let ways = ["value", "values", "cidr", "regex"];
     let pairs = ways.iter().enumerate().flat_map(|(position, one)| {
         let others = ways.iter().skip(position.saturating_add(1));
         others.map(move |other| json!({ "not": { "allOf": [said(one), said(other)] } }))
     });
-    pairs.collect()
+    let limits = json!({ "not": { "allOf": [said("rate_limit"), said("rate_limits")] } });
+    pairs.chain([limits]).collect()
 }
 
 /// What the fields of a limit mean together.
@@ -187,6 +189,31 @@ fn together() -> Value {
             },
         }),
     ];
+    // What makes a calendar's windows needs a calendar, and that a unit of days.
+    let in_calendar = is("calendar", json!(true));
+    together.push(json!({
+        "if": { "anyOf": [unlimited, in_calendar] },
+        "else": none_of(&["time_zone", "week_start"]),
+    }));
+    let short = Unit::ALL
+        .into_iter()
+        .filter(|unit| unit.seconds() < Unit::Day.seconds());
+    let short: Vec<_> = short.map(Unit::name).collect();
+    together.push(json!({
+        "if": in_calendar,
+        "then": { "properties": { "unit": { "not": { "type": "string", "pattern": in_any_case(&short) } } } },
+    }));
+    // A variant that is made by its field cannot stand without.
+    let segmented: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|one| one.choices().contains(&Choice::Segments))
+        .filter(|one| one.with(Choice::Segments).is_none())
+        .map(|one| one.name())
+        .collect();
+    together.push(json!({
+        "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": segmented } } },
+        "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
+    }));
     // A choice needs an algorithm that has it.
     for (name, choice) in super::rate_limit::CHOICES {
         let with = |has: bool| {

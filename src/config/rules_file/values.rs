@@ -65,7 +65,7 @@ impl Loader<'_> {
             name => fields.given(name).is_some(),
         });
         let Some(name) = given.next() else {
-            return Some(Values::Any);
+            return self.nothing_said(fields, place).then_some(Values::Any);
         };
         let others: Vec<_> = given.collect();
         for other in &others {
@@ -99,6 +99,19 @@ impl Loader<'_> {
         values.filter(|_| others.is_empty())
     }
 
+    /// Whether a name without anything behind it is at most `value`, with which the reference means any value. Ours say
+    /// so: who leaves prefixes out hardly means every address.
+    fn nothing_said(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> bool {
+        let empty = NAMES.into_iter().filter(|name| *name != "value");
+        let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();
+        for name in &empty {
+            let message = format!("nothing stands behind '{name}'");
+            let advice = format!("say what it holds, or remove `{name}` to match any value");
+            self.problem(fields.place_of(name), place, message, &advice);
+        }
+        empty.is_empty()
+    }
+
     fn list(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Values> {
         let items = self.items(
             fields,
@@ -110,7 +123,8 @@ impl Loader<'_> {
         let mut values = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
             let place = place.item("values", position);
-            let Some(value) = self.item_text(item, &place) else {
+            let advice = "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one";
+            let Some(value) = self.item_text(item, &place, advice) else {
                 continue;
             };
             if value.contains('*') {
@@ -139,7 +153,8 @@ impl Loader<'_> {
         self.counted(fields, place, ("cidr", items), "prefixes")?;
         for (position, item) in items.iter().enumerate() {
             let place = place.item("cidr", position);
-            let Some(text) = self.item_text(item, &place) else {
+            let advice = "remove it, or write a prefix such as 10.0.0.0/8";
+            let Some(text) = self.item_text(item, &place, advice) else {
                 continue;
             };
             prefixes.extend(self.prefix(text, item.at, &place));
@@ -170,13 +185,16 @@ impl Loader<'_> {
         (1..=LIST_ITEMS_MAX).contains(&items.len()).then_some(())
     }
 
-    fn item_text<'n>(&mut self, item: &'n Node, place: &Place<'_>) -> Option<&'n str> {
+    /// An item's text; `when_empty` is what to do where there is none.
+    fn item_text<'n>(
+        &mut self,
+        item: &'n Node,
+        place: &Place<'_>,
+        when_empty: &str,
+    ) -> Option<&'n str> {
         let (message, advice) = match item.text() {
             Some(text) if !text.is_empty() && !item.is_null() => return Some(text),
-            Some(_) => (
-                "an item is empty",
-                "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one",
-            ),
+            Some(_) => ("an item is empty", when_empty),
             None => (
                 "an item is not text",
                 "write one value, in quotes if need be",
@@ -200,6 +218,15 @@ impl Loader<'_> {
             PrefixError::Length(most) => (
                 format!("the length of '{shown}' is not a whole number from 0 to {most}"),
                 format!("write such a number after the `/`, or none for /{most}"),
+            ),
+            // All of it would be far more than the version 4 addresses that were meant.
+            PrefixError::HostBits { network, host } if network.is_v6() && !host.is_v6() => (
+                format!(
+                    "'{shown}' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits"
+                ),
+                format!(
+                    "write a length from 96 to 128, 0.0.0.0/0 for all of IPv4, or {host:#} for the one address"
+                ),
             ),
             PrefixError::HostBits { network, host } => (
                 format!("'{shown}' has bits set beyond its prefix"),
@@ -245,6 +272,10 @@ impl Loader<'_> {
             Err(error @ RegexError::Unicode(_)) => (
                 format!("regex '{}': {error}", shown(text)),
                 "remove `(?u)`; letters beyond ASCII match as their bytes in UTF-8",
+            ),
+            Err(error @ RegexError::UnicodeClass(_)) => (
+                format!("regex '{}': {error}", shown(text)),
+                "write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\\x80-\\xff]+` for any of them; `\\w` and `\\d` know ASCII only",
             ),
             Err(error) => (
                 format!(
@@ -376,7 +407,12 @@ impl Loader<'_> {
         let Err(wrong) = self.rules.compile(&mut self.automata) else {
             return;
         };
+        // What comes after the one that found no room was not tried, and is not to blame.
+        let mut no_room = false;
         for (node, error) in wrong {
+            if error == PatternError::NoRoomLeft && std::mem::replace(&mut no_room, true) {
+                continue;
+            }
             // They were added in the order of their numbers.
             let stands = self
                 .stands

@@ -7,7 +7,9 @@
 //! The promise: at most N in each aligned window; up to 2N across an edge. Unless told otherwise, refused hits are counted
 //! until the window ends, so a caller that keeps hammering sees no more than one that waits.
 //!
-//! Registers: the count, and none. Its window is the one that holds `seen`. Costs one addition and one comparison.
+//! What it costs: an addition and a comparison; where it has a calendar, looking the window up, without memory.
+//!
+//! Registers: the count, and none. Its window is the one that holds `seen`.
 //!
 //! What it deliberately does not do: clip hits that straddle the limit, or take back what it refused.
 

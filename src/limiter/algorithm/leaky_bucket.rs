@@ -8,6 +8,8 @@
 //!
 //! The arithmetic and the registers are the token bucket's. Refused hits are not counted, unless the limit says so.
 //!
+//! What it costs: what the token bucket does.
+//!
 //! What it deliberately does not do: hold a request until its turn has come. The caller learns when that is.
 
 use super::{Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp, TokenBucket};

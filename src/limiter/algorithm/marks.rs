@@ -4,8 +4,8 @@
 //! by whom", so the clock laws, a store's accounts and a script in Redis need to know only this. Why behind a pointer: most
 //! buckets have none, and pay eight bytes for it.
 //!
-//! Adding and taking the oldest off cost the same however many there are; room is given back when three quarters of it
-//! are not used any more.
+//! Adding, dropping and taking off the oldest cost the same however many there are; taking others off looks through all.
+//! Room is given back when three quarters of it are not used any more.
 //!
 //! What it deliberately does not do: bound itself. A limit bounds it (`MARKS_REQUESTS_MAX`, `SEGMENTS_MAX`).
 
@@ -108,14 +108,23 @@ impl Marks {
             return 0;
         };
         let mut left = hits;
-        marks.retain_mut(|mark| {
-            if left > 0 && meant(mark) {
-                let off = left.min(mark.hits);
-                left = left.saturating_sub(off);
+        let empties = |mark: &mut Mark, left: &mut u64| {
+            if *left > 0 && meant(mark) {
+                let off = mark.hits.min(*left);
+                *left = left.saturating_sub(off);
                 mark.hits = mark.hits.saturating_sub(off);
             }
-            mark.hits > 0
-        });
+            mark.hits == 0
+        };
+        // Most often the oldest are meant, and then the others need not be looked at.
+        while let Some(oldest) = marks.front_mut()
+            && empties(oldest, &mut left)
+        {
+            marks.pop_front();
+        }
+        if left > 0 {
+            marks.retain_mut(|mark| !empties(mark, &mut left));
+        }
         self.give_room_back();
         hits.saturating_sub(left)
     }

@@ -9,7 +9,8 @@
 //!
 //! 1. an older `now` counts as the newest that bucket has seen;
 //! 2. a stored time more than one window ahead of `now` (the clock jumped and came back) is brought back to the
-//!    present window with its count kept.
+//!    present window with its count kept. (Of a calendar, more than the longest that such a window can ever be, which
+//!    may be many hours more than the one at hand: 76 h for a day.)
 //!
 //! Both are possible without knowing the algorithm because a state holds exactly one time, the newest it has seen,
 //! from which an algorithm derives its own (the window it counts in, the instant its level was right); the times of
@@ -158,7 +159,7 @@ pub struct Outcome {
     pub allowed: bool,
     /// What was used of the limit before this question, a begun hit counted whole.
     pub used_before: u64,
-    /// What is left of the limit after it.
+    /// What is left of the limit after it: so many would pass now, and not one more.
     pub remaining: u64,
     /// Until the bucket is as good as new, if nobody asks again.
     pub reset_us: u64,
@@ -191,6 +192,14 @@ fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
         CountRefused::Blocking | CountRefused::All => {
             hits.min(limit.burst().saturating_mul(2).saturating_sub(used))
         }
+    }
+}
+
+/// How many hits a bucket that holds a burst may miss at most: where refused hits count, one burst of debt more.
+fn deepest(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
+    match count_refused(algorithm, limit) {
+        CountRefused::None => limit.burst(),
+        CountRefused::Blocking | CountRefused::All => limit.burst().saturating_mul(2),
     }
 }
 

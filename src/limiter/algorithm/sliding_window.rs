@@ -10,6 +10,8 @@
 //! previous × (W − e) + (present + hits) × W ≤ N × W. Each product is below 2^118. Refused hits are not counted, unless the
 //! limit says so.
 //!
+//! What it costs: a division or two of 128 bits, and two registers.
+//!
 //! Registers: the present window's count, the previous one's. The present window is the one that holds `seen`.
 //!
 //! What it deliberately does not do: know when in a window a hit came (`sliding_window_segments` knows it roughly,

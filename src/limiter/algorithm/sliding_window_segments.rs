@@ -2,7 +2,7 @@
 //!
 //! The idea: cut a window into n segments and count each on its own; every W / n the oldest leaves and its hits return at
 //! once. This is what .NET's `SlidingWindowRateLimiter` does with its `SegmentsPerWindow`. One segment is a fixed window
-//! that does not count what it refused; many come close to `sliding_log`, for at most n + 1 numbers a bucket.
+//! that does not count what it refused; many come close to `sliding_log`, for at most n marks a bucket.
 //!
 //! The promise: at most N in the present segment and the n − 1 before it, exactly; so at most N in any window that begins
 //! with a segment, and up to N more in one that does not.
@@ -11,7 +11,9 @@
 //! them are a window exactly whatever n is. A hit is marked with the beginning of its segment and counts for a window
 //! from there; the rest is `sliding_log`'s.
 //!
-//! Registers: the hits that the marks hold, and none. A mark a segment that holds a hit.
+//! What it costs: a mark of 24 bytes a segment that holds a hit, at most n of them; else what `sliding_log` does.
+//!
+//! Registers: the hits that the marks hold, and none.
 //!
 //! What it deliberately does not do: weigh a segment by what is left of it (`sliding_window` does that with its two).
 

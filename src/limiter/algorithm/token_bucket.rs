@@ -11,6 +11,8 @@
 //! as hits / per_us in lowest terms, everything is counted in 1/per_us of a hit: time t fills hits × t, exactly, with
 //! no drift. Products are below 2^118 (u128).
 //!
+//! What it costs: a division or two of 128 bits, and two registers.
+//!
 //! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::reduced_by`]); both
 //! as of `seen`.
 //!
@@ -18,7 +20,7 @@
 
 use super::{
     Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp,
-    TokenBucketInterval, debt,
+    TokenBucketInterval, debt, deepest,
 };
 
 #[cfg(doc)]
@@ -117,9 +119,7 @@ impl Algorithm for TokenBucket {
 
     fn life_us(&self, limit: &Limit) -> u64 {
         let rate = limit.rate();
-        let deepest = u128::from(limit.burst())
-            .saturating_mul(2)
-            .saturating_mul(u128::from(rate.per_us));
+        let deepest = u128::from(deepest(self, limit)).saturating_mul(u128::from(rate.per_us));
         let fills_in_us = deepest
             .checked_div(u128::from(rate.hits))
             .map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX));

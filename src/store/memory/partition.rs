@@ -9,14 +9,14 @@
 //! thousand times what another does.
 //!
 //! What it deliberately does not do: ask the time, forget a bucket that is still in use. When the table is full of those
-//! a new key is refused, which a setting turns into an answer (`service`).
+//! a new key that would pass is an error, which a setting turns into an answer (`service`). What is refused needs no room
+//! and stays refused, and then what the refusal would have counted is forgotten.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use indexmap::IndexMap;
-use indexmap::map::Entry as Slot;
 
-use crate::limiter::{Check, Key, Outcome, State, Timestamp};
+use crate::limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 use crate::store::StoreError;
 
 /// A partition's table.
@@ -70,51 +70,86 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// When its bucket is new, or needs room for another mark, and there is none. Nothing is taken then.
+    /// When it would pass and its bucket is new, or needs room for another mark, and there is none. Nothing is taken then.
     pub(super) fn apply(&mut self, check: &Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let takes = check.ask.hits.taken() > 0;
-        let marks_full = takes && check.algorithm.has_marks() && self.marks >= self.marks_max;
-        let full = self.buckets.len() >= self.buckets_max;
-        let mut unused = Bucket::default();
-        let bucket = match self.buckets.entry(check.key) {
-            Slot::Occupied(slot) => slot.into_mut(),
-            // Nothing is taken, so there is nothing to remember.
-            Slot::Vacant(_) if !takes => &mut unused,
-            Slot::Vacant(_) if full => {
-                return Err(StoreError::Full {
-                    buckets_max: self.buckets_max,
-                });
-            }
-            Slot::Vacant(_) if marks_full => {
-                return Err(StoreError::NoRoomForMarks {
-                    marks_max: self.marks_max,
-                });
-            }
-            Slot::Vacant(slot) => slot.insert(unused),
-        };
-        let room_before = bucket.state.marks.room();
-        if marks_full && bucket.state.marks.len() >= room_before {
-            // What is refused needs no room.
-            let mut supposed = bucket.state.clone();
-            let outcome = supposed.step(check.algorithm, &check.limit, check.ask, now);
-            if outcome.allowed {
-                return Err(StoreError::NoRoomForMarks {
-                    marks_max: self.marks_max,
-                });
-            }
-            return Ok(outcome);
+        match self.buckets.get_index_of(&check.key) {
+            Some(place) => self.again(place, check, now),
+            None => self.first(check, now),
         }
-        let outcome = bucket
-            .state
-            .step(check.algorithm, &check.limit, check.ask, now);
+    }
+
+    /// Decides a check of a key that has no bucket.
+    fn first(&mut self, check: &Check, now: Timestamp) -> Result<Outcome, StoreError> {
+        let takes = check.ask.hits.taken() > 0;
+        let room = self.room_for_first(check);
+        if takes && check.may_ever_pass() {
+            room.clone()?;
+        }
+        let mut bucket = Bucket::default();
+        let outcome = bucket.step(check, now);
+        // Where nothing was taken there is nothing to remember; least of all what a rule that refuses everything refused.
+        // And a refusal needs no room: as an error it might be let through.
+        if takes && room.is_ok() && !bucket.is_as_never_used() {
+            self.marks = self.marks.saturating_add(bucket.state.marks.room());
+            self.buckets.insert(check.key, bucket);
+        }
+        Ok(outcome)
+    }
+
+    fn room_for_first(&self, check: &Check) -> Result<(), StoreError> {
+        if self.buckets.len() >= self.buckets_max {
+            return Err(StoreError::Full {
+                buckets_max: self.buckets_max,
+            });
+        }
+        if check.algorithm.has_marks() && self.marks >= self.marks_max {
+            return Err(self.no_room_for_marks());
+        }
+        Ok(())
+    }
+
+    fn no_room_for_marks(&self) -> StoreError {
+        StoreError::NoRoomForMarks {
+            marks_max: self.marks_max,
+        }
+    }
+
+    /// Decides a check of the bucket at `place`.
+    fn again(
+        &mut self,
+        place: usize,
+        check: &Check,
+        now: Timestamp,
+    ) -> Result<Outcome, StoreError> {
+        let no_room = self.no_room_for_marks();
+        let Some((_, bucket)) = self.buckets.get_index_mut(place) else {
+            return self.first(check, now);
+        };
+        let hits = check.ask.hits.taken();
+        let room_before = bucket.state.marks.room();
+        let mut counted = *check;
+        let mut fits = true;
+        if hits > 0
+            && check.algorithm.has_marks()
+            && self.marks >= self.marks_max
+            && bucket.marks_are_full()
+        {
+            // What has run out makes room: giving nothing back drops it, and changes nothing else.
+            counted.ask.hits = Hits::Refund(0);
+            let left = bucket.step(&counted, now).remaining;
+            counted = *check;
+            if bucket.marks_are_full() {
+                // A refusal needs no room, so long as what it would count is forgotten.
+                counted.limit = check.limit.with_count_refused(CountRefused::None);
+                fits = hits > left;
+            }
+        }
+        let outcome = fits.then(|| bucket.step(&counted, now)).ok_or(no_room);
         self.marks = self
             .marks
             .saturating_add(bucket.state.marks.room())
             .saturating_sub(room_before);
-        // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
-        let life_us = check.algorithm.life_us(&check.limit);
-        bucket.life_us = life_us.max(outcome.reset_us);
-        Ok(outcome)
+        outcome
     }
 
     /// Looks at no more than `looks_max` buckets and frees those that are as good as new. Gives how many.
@@ -148,6 +183,29 @@ impl Partition {
     }
 }
 
+// === impl Bucket ===
+
+impl Bucket {
+    fn step(&mut self, check: &Check, now: Timestamp) -> Outcome {
+        let outcome = self
+            .state
+            .step(check.algorithm, &check.limit, check.ask, now);
+        // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
+        let life_us = check.algorithm.life_us(&check.limit);
+        self.life_us = life_us.max(outcome.reset_us);
+        outcome
+    }
+
+    fn is_as_never_used(&self) -> bool {
+        self.state.registers == [0, 0] && self.state.marks.is_empty()
+    }
+
+    /// Whether another mark would need more memory.
+    fn marks_are_full(&self) -> bool {
+        self.state.marks.len() >= self.state.marks.room()
+    }
+}
+
 // === impl KeyIsHash ===
 
 impl Hasher for KeyIsHash {
@@ -173,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::limiter::algorithm::{FixedWindow, SlidingLog};
-    use crate::limiter::{Hits, Limit, Unit};
+    use crate::limiter::{ALGORITHMS, Limit, Unit};
 
     fn check(key: u128) -> Check {
         Check {
@@ -283,5 +341,77 @@ mod tests {
         assert!(partition.apply(&check(4), at).unwrap().allowed);
         assert_eq!(partition.sweep(begin.plus_us(60_001_000), 1_000), 3);
         assert_eq!(partition.marks(), 0);
+    }
+
+    #[test]
+    fn what_can_never_pass_is_refused_by_a_full_table_too() {
+        let now = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(1, 0);
+        partition.apply(&check(1), now).unwrap();
+        let denied = Limit::per(0, Unit::Minute, NonZeroU32::MIN);
+        for algorithm in ALGORITHMS {
+            for (limit, hits) in [(check(2).limit, 2), (denied, 1)] {
+                let asked = Check {
+                    algorithm: *algorithm,
+                    limit,
+                    ask: Hits::Take(hits).into(),
+                    ..check(2)
+                };
+                let outcome = partition.apply(&asked, now).unwrap();
+                assert!(!outcome.allowed, "{algorithm:?}");
+                assert_eq!(outcome.retry_us, None, "{algorithm:?}");
+            }
+        }
+        assert_eq!((partition.len(), partition.marks()), (1, 0));
+    }
+
+    #[test]
+    fn a_refusal_that_leaves_nothing_takes_no_bucket() {
+        let now = Timestamp::from_seconds(600);
+        for algorithm in ALGORITHMS {
+            let mut partition = Partition::new(10, 10);
+            let asked = Check {
+                algorithm: *algorithm,
+                ask: Hits::Take(2).into(),
+                ..check(1)
+            };
+            assert!(!partition.apply(&asked, now).unwrap().allowed);
+            let counts = algorithm.usual_count_refused() != CountRefused::None;
+            assert_eq!(partition.len(), usize::from(counts), "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn marks_that_have_run_out_make_room_when_there_is_no_other() {
+        let begin = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(10, 1);
+        for us in 0..4 {
+            partition.apply(&logged(1, 1), begin.plus_us(us)).unwrap();
+        }
+        let full = Err(StoreError::NoRoomForMarks { marks_max: 1 });
+        let end = begin.plus_us(60_000_000);
+        assert_eq!(partition.apply(&logged(1, 1), end.minus_us(1)), full);
+        assert!(partition.apply(&logged(1, 1), end).unwrap().allowed);
+        assert_eq!(partition.apply(&logged(1, 1), end), full);
+    }
+
+    #[test]
+    fn what_is_refused_without_room_leaves_no_mark() {
+        let begin = Timestamp::from_seconds(600);
+        let mut partition = Partition::new(10, 1);
+        let counting = |hits| {
+            let check = logged(1, hits);
+            let limit = check.limit.with_count_refused(CountRefused::All);
+            Check { limit, ..check }
+        };
+        for us in 0..4 {
+            let at = begin.plus_us(us);
+            assert!(partition.apply(&counting(25), at).unwrap().allowed);
+        }
+        let refused = partition.apply(&counting(1), begin.plus_us(4)).unwrap();
+        assert!(!refused.allowed);
+        // When the first mark has run out, and not later: no debt.
+        assert_eq!(refused.retry_us, Some(59_999_996));
+        assert_eq!(partition.marks(), 4);
     }
 }

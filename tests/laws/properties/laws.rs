@@ -43,6 +43,8 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         let judged = asked
             .memory_is_bounded(&past)
             .and_then(|()| asked.allowed_means_now())
+            .and_then(|()| asked.what_is_left_passes())
+            .and_then(|()| asked.a_burst_passes_when_unused())
             .and_then(|()| asked.looking_changes_nothing(&mut looked_at))
             .and_then(|()| asked.a_look_renews_its_own_slots())
             .and_then(|()| asked.refusals_leave_what_is_said())
@@ -112,7 +114,7 @@ impl Asked<'_> {
         let algorithm = self.candidate.algorithm;
         let most = match algorithm.name() {
             _ if !algorithm.has_marks() => 0,
-            "sliding_window_segments" => (past.segments + past.eras() + 1).min(2 * past.requests),
+            "sliding_window_segments" => (past.segments + past.eras()).min(2 * past.requests),
             "concurrency" => past.requests,
             _ if past.counted_refused => 2 * past.requests,
             _ => past.requests,
@@ -151,6 +153,32 @@ impl Asked<'_> {
         )?;
         ensure(allowed == (retry_us == Some(0)), || {
             "allowed and retry disagree".to_owned()
+        })
+    }
+
+    /// As many as are left pass now, and not one more: a store tells by it who is refused.
+    fn what_is_left_passes(&self) -> Verdict {
+        let Question { limit, now, .. } = self.question;
+        let left = self.said.remaining;
+        let passes = |hits: u64| {
+            let mut state = self.after.clone();
+            let ask = Ask::from(Hits::Take(hits));
+            self.candidate.ask(&mut state, &limit, ask, now).allowed
+        };
+        ensure(left == 0 || passes(left), || {
+            format!("{left} are left and do not pass")
+        })?;
+        ensure(!passes(left.saturating_add(1)), || {
+            format!("{left} are left and one more passes")
+        })
+    }
+
+    /// A bucket never used has the whole burst, and a store that has no room for it refuses what is more.
+    fn a_burst_passes_when_unused(&self) -> Verdict {
+        let Question { limit, now, .. } = self.question;
+        let left = self.look(&mut State::default(), now).remaining;
+        ensure(left == limit.burst(), || {
+            format!("{left} are left of a bucket never used")
         })
     }
 

@@ -2,10 +2,10 @@
 //!
 //! What it deliberately does not do: ask several limits (`all_or_nothing` is the store's affair).
 
-use tollgate::limiter::algorithm::{FixedWindow, TokenBucket, count_refused};
-use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, State, Unit};
+use tollgate::limiter::algorithm::{FixedWindow, TokenBucket, count_refused, named};
+use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
-use crate::scenery::{SECOND_US, at, per};
+use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Used after each refusal.
@@ -94,4 +94,25 @@ fn debt_deeper_than_its_bound_is_left_as_it_is() {
     assert_eq!(used(&all, Take(1)), 95); // beyond 20 already
     assert_eq!(used(&all, Refund(80)), 15);
     assert_eq!(used(&all, Take(95)), 20);
+}
+
+#[test]
+fn a_bucket_is_kept_for_as_long_as_it_may_be_in_debt_and_no_longer() {
+    // 10 a minute fill in a minute, and twice as many in two.
+    for (algorithm, fills_us) in [
+        ("token_bucket", 60_000_001), // a part of a hit is rounded up
+        ("leaky_bucket", 60_000_001),
+        ("token_bucket_interval", 60_000_000),
+    ] {
+        let algorithm = named(algorithm).unwrap();
+        let life_us = |limit: Limit| algorithm.life_us(&limit);
+        let limit = with_burst(10, Unit::Minute, 10);
+        assert_eq!(life_us(limit), fills_us, "{algorithm:?}");
+        let none = limit.with_count_refused(CountRefused::None);
+        assert_eq!(life_us(none), fills_us, "{algorithm:?}");
+        for counting in [CountRefused::Blocking, CountRefused::All] {
+            let limit = limit.with_count_refused(counting);
+            assert_eq!(life_us(limit), fills_us + 60_000_000, "{algorithm:?}");
+        }
+    }
 }

@@ -271,6 +271,25 @@ fn when_the_store_cannot_be_asked_only_what_would_be_enforced_is_refused() {
 }
 
 #[test]
+fn what_was_not_decided_and_never_passes_is_not_asked_to_come_again() {
+    let tree = tree();
+    // Of 3 a minute.
+    for (hits, told) in [
+        (0, (true, 1)),
+        (3, (true, 1)),
+        (4, (false, 60)),
+        (u64::MAX, (false, 60)),
+    ] {
+        let request = request(&[take(&[("plan", "free")], hits)]);
+        let plan = Plan::new(&tree.rules, &request, &TwoHashes);
+        let status = conclude_unasked(&plan, Code::OverLimit).statuses[0];
+        assert_eq!(status.code, Code::OverLimit);
+        let until_us = status.until_us.unwrap();
+        assert_eq!((status.retries, until_us / 1_000_000), told, "{hits}");
+    }
+}
+
+#[test]
 fn an_outcome_that_is_missing_passes() {
     let tree = tree();
     let asked = [take(&[("plan", "free")], 1), take(&[("plan", "free")], 9)];

@@ -3,12 +3,14 @@
 //! What it deliberately does not do: find rules by wildcard or level (`matching` does), or conclude.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use tollgate::limiter::{Check, Hits, Limit, Line, Override, Plan, Rule, Subject, Unit};
+use tollgate::limiter::key::holder;
+use tollgate::limiter::{Check, Hits, KeyHasher, Limit, Line, Override, Plan, Rule, Subject, Unit};
 
 use crate::scenery::{
-    Asked, Buckets, Tree, TwoHashes, at, called, counted, limited, per, replacing, request, shadow,
-    take, take_within, unlimited,
+    Asked, Buckets, Tree, TwoHashes, at, called, counted, limited, per, replacing, request,
+    request_in, shadow, take, take_within, unlimited,
 };
 
 /// One letter a descriptor: `p`ass, `u`nlimited, a rule's `c`heck, an `o`verride's check.
@@ -108,6 +110,17 @@ fn an_unlimited_rule_replaces_and_cannot_be_replaced() {
 fn a_rule_without_a_name_is_never_replaced() {
     let rules = [("a", named("")), ("b", replacing(&["x"], named("")))];
     assert_eq!(replaced(&rules, "ab"), "cc");
+}
+
+#[test]
+fn a_rule_that_names_itself_replaces_only_others_of_that_name() {
+    let itself = || replacing(&["a"], named("a"));
+    let rules = [("a", itself()), ("b", named("a")), ("c", itself())];
+    assert_eq!(replaced(&rules, "a"), "c");
+    assert_eq!(replaced(&rules, "aa"), "cc"); // one rule, reached twice
+    assert_eq!(replaced(&rules, "ab"), "cp");
+    assert_eq!(replaced(&rules, "ac"), "pp");
+    assert_eq!(replaced(&rules, "abc"), "ppp");
 }
 
 #[test]
@@ -276,4 +289,51 @@ fn a_check_carries_its_limit_and_algorithm() {
     let check = checks(&tree, &[take(K, 1)])[0];
     assert_eq!(check.limit, limit);
     assert_eq!(check.algorithm.name(), "token_bucket");
+}
+
+#[test]
+fn only_what_has_slots_is_told_who_holds_one() {
+    let held = Rule {
+        holder_key: Some("id".to_owned()),
+        ..counted(per(10, Unit::Minute), "concurrency")
+    };
+    let tree = Tree::new().with_all(K, [held, limited(10, Unit::Hour)]);
+    let path = [K[0], ("id", "x")];
+    let holders: Vec<_> = checks(&tree, &[take(&path, 1)])
+        .iter()
+        .map(|check| check.ask.holder)
+        .collect();
+    assert_eq!(holders, [Some(holder(b"x", &TwoHashes)), None]);
+}
+
+/// Hashes, and counts how often.
+#[derive(Default)]
+struct Counting(AtomicU32);
+
+// === impl Counting ===
+
+impl KeyHasher for Counting {
+    type Digest = <TwoHashes as KeyHasher>::Digest;
+
+    fn start(&self) -> Self::Digest {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        TwoHashes.start()
+    }
+}
+
+#[test]
+fn what_no_rule_counts_costs_neither_a_hash_nor_memory_for_checks() {
+    let tree = Tree::new()
+        .with(K, limited(10, Unit::Minute))
+        .with_bare(&[("bare", "")]);
+    let cost = |domain, path| {
+        let hasher = Counting::default();
+        let request = request_in(domain, &[take(path, 1)]);
+        let room = Plan::new(&tree.rules, &request, &hasher).asked.capacity();
+        (hasher.0.into_inner(), room)
+    };
+    assert_eq!(cost(Tree::DOMAIN, K), (1, 1));
+    assert_eq!(cost(Tree::DOMAIN, &[("unknown", "v")]), (0, 0));
+    assert_eq!(cost(Tree::DOMAIN, &[("bare", "v")]), (0, 0));
+    assert_eq!(cost("unknown", K), (0, 0));
 }

@@ -277,6 +277,14 @@ pub(crate) const PATTERNS: &[Shape] = &[
         let line = |n| format!("- {{key: k, regex: '(a|b)*a(a|b){{18}}c{{{n}}}'}}\n");
         grown("domain: d\ndescriptors:\n", bytes, line, "")
     }),
+    ("regexes half done in every way", |bytes| {
+        let line = |n| format!("- {{key: k, regex: '.*v{n}.*[0-9]{{3}}'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
+    ("classes half done in every way", |bytes| {
+        let line = |n| format!("- {{key: k, regex: '.*[a-z]{{3,9}}{n}.*x'}}\n");
+        grown("domain: d\ndescriptors:\n", bytes, line, "")
+    }),
     ("stars half done in every way", |bytes| {
         let line = |n| format!("- {{key: k, value: '/v1/*/item{n}/*/sub{n}'}}\n");
         grown("domain: d\ndescriptors:\n", bytes, line, "")

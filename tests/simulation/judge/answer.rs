@@ -158,8 +158,13 @@ impl Voice {
             };
             return Self {
                 status,
-                // Comes back in a second.
-                tightness: (1, u64::MAX - 1_000_000),
+                tightness: if check.wish.hits.taken() > terms.burst.into() {
+                    // Never passes, whoever decides.
+                    (0, u64::MAX - terms.window_us())
+                } else {
+                    // Comes back in a second.
+                    (1, u64::MAX - 1_000_000)
+                },
             };
         };
         let remaining = if outcome.allowed {

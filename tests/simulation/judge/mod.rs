@@ -323,8 +323,10 @@ impl<'s> Judge<'s> {
                 Some((seen.wish, seen.terms, on_trial))
             });
             let holds = seen.is_some_and(|(wish, terms, on_trial)| {
+                // Of several limits on one descriptor only those with slots are told whose they are.
+                let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
                 check.ask.hits == wish.hits
-                    && check.ask.holder.is_some() == wish.holder.is_some()
+                    && check.ask.holder.is_some() == is_held
                     && (taken == Taken::OnTrial) == on_trial
                     && check.limit.count_refused() == terms.count_refused
                     && check.algorithm.name() == terms.algorithm
@@ -414,6 +416,12 @@ impl<'s> Judge<'s> {
         self.recount(ticket, Asked { hits, holder }, outcome, now);
     }
 
+    /// Whether there were ever enough buckets to fill a table.
+    fn may_be_full(&self) -> bool {
+        let bounds = &self.scenario.bounds;
+        self.accounts.len() >= bounds.buckets_max.div_ceil(bounds.partitions)
+    }
+
     /// Holds what came of a check against what should have.
     fn recount(&mut self, ticket: Ticket, asked: Asked, outcome: Outcome, now: Now) {
         let Some((_, check)) = find(&mut self.callers, ticket) else {
@@ -425,8 +433,17 @@ impl<'s> Judge<'s> {
             remaining: outcome.remaining,
             at: outcome.at.as_us(),
         };
+        let may_be_full = self.may_be_full();
         let account = self.accounts.entry(bucket).or_insert_with(Account::new);
-        if let Err(right) = account.decided(&terms, asked, now.now_us, &self.readings, counted) {
+        let decided = account.decided(
+            &terms,
+            asked,
+            now.now_us,
+            &self.readings,
+            counted,
+            may_be_full,
+        );
+        if let Err(right) = decided {
             self.break_law(
                 Law::Recount,
                 format!("{ticket:?}, {asked:?} of {bucket:?} under {terms:?}: {counted:?}, and by the recount {right:?}"),
@@ -487,9 +504,7 @@ impl<'s> Judge<'s> {
                 self.sights.table_full += 1;
                 let bucket = check.wish.bucket(&check.terms);
                 let (terms, sent) = (check.terms, check.sent.unwrap_or_default());
-                let bounds = &self.scenario.bounds;
-                let buckets = self.accounts.len();
-                let may_be_full = buckets >= bounds.buckets_max.div_ceil(bounds.partitions);
+                let (buckets, may_be_full) = (self.accounts.len(), self.may_be_full());
                 let account = self.accounts.get_mut(&bucket);
                 let new = account.is_none_or(|account| {
                     account.may_have_been_absent(&terms, &self.readings, sent)
@@ -616,7 +631,7 @@ impl<'s> Judge<'s> {
             ));
         }
         if self.scenario.promises_hold() {
-            let (added_up, wrong) = left::wrong(&self.callers);
+            let (added_up, wrong) = left::wrong(&self.callers, self.may_be_full());
             self.sights.added_up += added_up;
             broken.extend(wrong.into_iter().map(|words| (Law::Left, words)));
             let exceeded = promise::exceeded(&self.callers, &self.generations);
