@@ -27,6 +27,8 @@ RUN target="$(rustc -vV | sed -n 's/^host: //p')" \
 FROM scratch
 # /bin/ratelimit is where the reference service's image has its binary.
 COPY --from=build /out/ /
+# Where the host gives every process huge pages: 15 MB less, and no check the slower.
+ENV MIMALLOC_ALLOW_THP=0
 USER 65532:65532
 EXPOSE 8081 8080
 ENTRYPOINT ["/usr/bin/tollgate"]

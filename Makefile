@@ -1,29 +1,65 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
-# make bench  CPU a check, beside a bare tonic service that answers a constant
+# make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
+# make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
+# make bench-peers  decisions alone beside other libraries, and another server (installs them below target/)
+# make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
-# make fuzz   the rules loader, a minute of mutations (nightly and cargo-fuzz); FUZZ_SECONDS=600 for longer
+# make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
+# make fuzz   the rules loader and the quick door's reader, a minute of mutations each (nightly and cargo-fuzz);
+#             FUZZ_SECONDS=600 for longer
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
 VENV := target/venv
 HELM := target/helm
+TOOLS := target/tools
+# The same as of the crate gungraun in Cargo.toml.
+GUNGRAUN := 0.20.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test lint bench readme pictures fuzz deps clean
+.PHONY: run test test-doors test-memory lint bench bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
 test: deps lint
 	$(CARGO) test --locked
+	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
+
+test-doors: deps
+	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
 
 lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 
+# Optimised, since it is long. MEMORY_KEYS and MEMORY_SECONDS say how long.
+test-memory: export MEMORY_KEYS ?= 2000000,10000000
+test-memory: export MEMORY_SECONDS ?= 300
+test-memory:
+	$(CARGO) test --locked --release --test store -- --nocapture flood
+	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+
 bench: deps
-	$(CARGO) bench --locked --bench wire
+	$(CARGO) bench --locked --bench wire -- $(BENCH)
+
+# The peer is measured by the wire's bench wherever it is found.
+THROTTLECRAB := 0.4.40
+
+bench-peers: deps target/peers/bin/throttlecrab-server
+	$(CARGO) bench --locked --bench wire -- --axis one-key
+	CARGO_TARGET_DIR=$(CURDIR)/target/peers $(CARGO) bench --locked --manifest-path benches/peers/Cargo.toml --bench decision
+
+target/peers/bin/throttlecrab-server:
+	@command -v protoc >/dev/null || { \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq protobuf-compiler >/dev/null; } || \
+	  { echo "protoc is missing and could not be installed; run: sudo apt-get install protobuf-compiler"; exit 1; }; }
+	$(CARGO) install --quiet --locked --version =$(THROTTLECRAB) --root target/peers throttlecrab-server
+
+# The same test that otherwise holds the figures.
+baseline: deps
+	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
 
 # Writes what is made from the code: the README's table of settings, the schema of those in the chart's values, and the
 # schema of rules files.
@@ -39,14 +75,23 @@ pictures:
 # New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
 fuzz:
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing; run: cargo install cargo-fuzz"; exit 1; }
-	mkdir -p target/fuzz/rules_file
+	mkdir -p target/fuzz/rules_file target/fuzz/wire
+	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
-deps: $(VENV)/.done $(HELM)/.done
-	@command -v h2load >/dev/null || { \
-	  echo "installing nghttp2-client (h2load)"; \
-	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nghttp2-client >/dev/null; } || \
-	  { echo "h2load is missing and could not be installed; run: sudo apt-get install nghttp2-client"; exit 1; }; }
+# h2load, nghttpd and valgrind, from Debian's packages.
+PACKAGES := nghttp2-client nghttp2-server valgrind
+
+deps: $(VENV)/.done $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN)
+	@{ command -v h2load && command -v nghttpd && command -v valgrind; } >/dev/null || { \
+	  echo "installing $(PACKAGES)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }
+
+# What counts instructions. Built without optimisation: it only starts callgrind and reads what it wrote.
+$(TOOLS)/.gungraun-$(GUNGRAUN):
+	$(CARGO) install --quiet --locked --debug --force --version =$(GUNGRAUN) --root $(TOOLS) gungraun-runner
+	touch $@
 
 # Envoy itself, a gRPC client in another language, and the schemas of Kubernetes.
 $(VENV)/.done: tests/requirements.txt

@@ -49,7 +49,17 @@ pub struct Connection {
     waiting: Option<Pin<Box<Sleep>>>,
     /// How many bytes of it are still to come.
     greeting_bytes_left: usize,
-    _open: OpenConnection,
+    /// Counted as open until this is dropped.
+    open: OpenConnection,
+}
+
+/// A connection on its way from one runtime to another.
+#[derive(Debug)]
+pub struct Detached {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    greeting_bytes_left: usize,
+    open: OpenConnection,
 }
 
 /// One of the connections that a port may hold.
@@ -128,7 +138,7 @@ pub fn accept(
                 peer,
                 waiting: Some(Box::pin(sleep(GREETING_WAIT_MAX))),
                 greeting_bytes_left: greeting_bytes,
-                _open: OpenConnection {
+                open: OpenConnection {
                     counters: counters.clone(),
                     _permit: permit,
                 },
@@ -201,6 +211,40 @@ impl Drop for OpenConnection {
 }
 
 // === impl Connection ===
+
+impl Connection {
+    /// Takes it off the runtime that it is on.
+    ///
+    /// # Errors
+    ///
+    /// When the system will not let go of it.
+    pub fn detach(self) -> io::Result<Detached> {
+        Ok(Detached {
+            stream: self.stream.into_std()?,
+            peer: self.peer,
+            greeting_bytes_left: self.greeting_bytes_left,
+            open: self.open,
+        })
+    }
+}
+
+impl Detached {
+    /// Puts it on the runtime that this is called on. Its greeting may take as long again.
+    ///
+    /// # Errors
+    ///
+    /// When the system will not wait for it there.
+    pub fn attach(self) -> io::Result<Connection> {
+        let greeted = self.greeting_bytes_left == 0;
+        Ok(Connection {
+            stream: TcpStream::from_std(self.stream)?,
+            peer: self.peer,
+            waiting: (!greeted).then(|| Box::pin(sleep(GREETING_WAIT_MAX))),
+            greeting_bytes_left: self.greeting_bytes_left,
+            open: self.open,
+        })
+    }
+}
 
 impl AsyncRead for Connection {
     fn poll_read(

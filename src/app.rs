@@ -21,13 +21,14 @@ use tokio::time::{sleep, timeout};
 use crate::accept::{self, Connection, Stopping};
 use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;
+use crate::config::memory_limit::MemoryLimit;
 use crate::config::reload::{Change, LoadError, Reload};
-use crate::config::settings::Settings;
+use crate::config::settings::{MEMORY_MIN, OnMemoryFull, Settings};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
-use crate::service::{self, Generations, Health, JsonRateLimit};
+use crate::service::{FrontDoor, Generations, Health, JsonRateLimit};
 use crate::store::{BACKENDS, Setup, Worker, memory};
 
 /// The ports, already bound.
@@ -47,6 +48,7 @@ pub struct App {
     listeners: Listeners,
     service: Arc<RateLimit>,
     workers: Vec<Worker>,
+    cores: usize,
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     json: Arc<JsonRateLimit>,
@@ -63,14 +65,19 @@ struct Running {
     health: Health,
     /// One a partition; none may end while requests come.
     workers: JoinSet<()>,
+    /// What the workers may run on; they answer the HTTP port to the end.
+    _front_door: Arc<FrontDoor>,
     /// Ends with this.
     _rules: JoinSet<()>,
-    grpc: JoinHandle<Result<(), service::ServeError>>,
+    grpc: JoinHandle<()>,
     http: JoinHandle<()>,
     admin: Option<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
 }
+
+/// How many bytes buckets may take where neither a setting nor the system says anything.
+const MEMORY_MAX_UNKNOWN: u64 = 256 << 20;
 
 /// How often the rules' files are looked at. A change counts once two looks agree, so it is taken within twice this and
 /// the time it takes to read.
@@ -114,6 +121,33 @@ impl Listeners {
     }
 }
 
+/// How many partitions suit so many cores: one each while they are few. A turn of a core wakes every partition it has a
+/// check for, and one partition decides for a dozen cores (`docs/performance.md`), so many cores share.
+fn usual_partitions(cores: usize) -> usize {
+    cores.min(8).max(cores / 4)
+}
+
+/// How many bytes buckets may take, and in the log why so many.
+fn memory_max(settings: &Settings) -> usize {
+    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_this_process()) {
+        (Some(bytes), _) => (bytes, "--memory-max says so".to_owned()),
+        (None, Some(limit)) => (
+            limit.share().max(MEMORY_MIN),
+            format!(
+                "half of the {} bytes in {}",
+                limit.bytes,
+                limit.from.display()
+            ),
+        ),
+        (None, None) => (
+            MEMORY_MAX_UNKNOWN,
+            "the system does not tell how much memory there is".to_owned(),
+        ),
+    };
+    tracing::info!(bytes, "buckets may take {bytes} bytes: {why}");
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 async fn bind(host: &str, port: u16, setting: &str) -> io::Result<TcpListener> {
     accept::bind(host, port).await.map_err(|error| {
         let message =
@@ -137,17 +171,25 @@ impl App {
     ) -> Result<Self, AppError> {
         let metrics = Metrics::new().map_err(|error| AppError::Defect(error.to_string()))?;
         let metrics = Arc::new(metrics);
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let cores = settings.cores.map_or_else(
+            || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            usize::from,
+        );
         let setup = Setup {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             memory: memory::Bounds {
                 partitions: settings
                     .partitions
-                    .map_or(cores.saturating_mul(2), usize::from),
+                    .map_or_else(|| usual_partitions(cores), usize::from),
                 mailbox_checks_max: settings.mailbox_checks_max,
-                buckets_max: settings.buckets_max,
-                marks_max: settings.marks_max,
+                memory_max: memory_max(&settings),
+                when_full: match settings.on_memory_full {
+                    OnMemoryFull::Share => memory::WhenFull::Share,
+                    OnMemoryFull::Allow => memory::WhenFull::Allow,
+                    OnMemoryFull::Deny => memory::WhenFull::Deny,
+                    OnMemoryFull::Error => memory::WhenFull::Error,
+                },
             },
         };
         let backend = BACKENDS
@@ -169,6 +211,7 @@ impl App {
             listeners,
             service,
             workers,
+            cores,
             metrics,
             generations,
             json: Arc::new(json),
@@ -202,14 +245,14 @@ impl App {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         let (delay, within) = (self.settings.drain_delay, self.settings.drain_timeout);
-        let mut running = self.start(reload).await;
+        let mut running = self.start(reload).await?;
         running.until(ready, shutdown).await?;
         running.drain(delay, within).await;
         Ok(())
     }
 
     /// Spawns everything that runs.
-    async fn start(self, reload: mpsc::Receiver<()>) -> Running {
+    async fn start(self, reload: mpsc::Receiver<()>) -> Result<Running, AppError> {
         let settings = self.settings;
         let readiness = Readiness::new(Arc::clone(&self.generations), &settings);
         let shown = Shown {
@@ -220,10 +263,17 @@ impl App {
             log_level: self.log_level,
         };
         let health = Health::new().await;
+        let front_door = FrontDoor::open(
+            &self.service,
+            &settings,
+            self.cores,
+            &self.metrics,
+            health.clone(),
+        );
+        let front_door = front_door.map_err(|error| AppError::Defect(error.to_string()))?;
+        let front_door = Arc::new(front_door);
         let mut workers = JoinSet::new();
-        for worker in self.workers {
-            workers.spawn(worker);
-        }
+        front_door.spawn_workers(&mut workers, self.workers);
         let mut rules = JoinSet::new();
         if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());
@@ -234,11 +284,7 @@ impl App {
         let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
         let http_max = (settings.http_connections_max, 1);
         let (stop_grpc, stop) = watch::channel(false);
-        let grpc = tokio::spawn(service::serve(
-            self.service,
-            settings,
-            Arc::clone(&self.metrics),
-            health.clone(),
+        let grpc = tokio::spawn(Arc::clone(&front_door).serve(
             connections(self.listeners.grpc, "grpc", grpc_max),
             stopped(stop),
         ));
@@ -256,18 +302,19 @@ impl App {
                 stopped(stop),
             ))
         });
-        Running {
+        Ok(Running {
             generations: self.generations,
             readiness,
             health,
             workers,
+            _front_door: front_door,
             _rules: rules,
             grpc,
             http,
             admin,
             stop_grpc,
             stop_http,
-        }
+        })
     }
 }
 

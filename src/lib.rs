@@ -4,15 +4,17 @@
 //! This file holds no logic: it says which rooms there are, who may import whom, and which way a request walks.
 //!
 //! ```text
-//! socket ─ accept ─ tonic ─▶ service/ratelimit :: should_rate_limit
-//!                    1 wire::decode(proto)    ▶ Request
-//!                    2 Plan::new(rules, …)    ▶ Plan       one generation of rules for the whole request
-//!                    3 store.apply(checks)    ▶ Outcomes   the only await, under the caller's deadline
+//! socket ─ accept ─ door (h2) ─▶ for every stream that is ready:
+//!                    1 door::read(bytes)      ▶ Request
+//!                    2 Plan::written_on(…)    ▶ Plan       one generation of rules for the whole request
+//!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
 //!                    │     memory: key → partition → mailbox ─▶ worker ─▶ partition.apply ─▶ algorithm
 //!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
-//!                    5 metrics; wire::encode  ▶ proto
-//! socket ◀─ tonic ───┘
+//!                    5 metrics; door::write   ▶ bytes      one flush for all
+//! socket ◀───────────┘
 //! ```
+//!
+//! By tonic (`--door tonic`, `/json`) the same steps: `wire::decode`, `RateLimit::should_rate_limit`, `wire::encode`.
 //!
 //! ## Who may import whom
 //!

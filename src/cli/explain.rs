@@ -11,12 +11,16 @@ use clap::Args;
 
 use super::entries::{Entries, descriptor};
 use super::{Exit, rules_argument};
-use crate::config::settings::RulesSettings;
+use crate::config::settings::{RulesSettings, TakingSettings};
 use crate::limiter::algorithm::count_refused;
 use crate::limiter::{
-    Algorithm, Allowance, Choice, CountsAs, Entry, How, Level, Limit, Match, Rule, RuleSet,
+    Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
+    RuleSet, Template,
 };
 use crate::service::client::{Client, Question};
+
+/// How much of a body or of a header's value is shown, in characters.
+const TEXT_SHOWN_MAX: usize = 80;
 
 /// What `explain` was told.
 #[derive(Args, Debug)]
@@ -26,6 +30,9 @@ pub(super) struct Explain {
 
     #[command(flatten)]
     settings: RulesSettings,
+
+    #[command(flatten)]
+    taking: TakingSettings,
 
     /// The domain
     domain: String,
@@ -66,6 +73,7 @@ impl Explain {
             Match::UnknownDomain | Match::None => say!("no limit applies: the request passes"),
             Match::Rules(matched) => {
                 let entries = entries.get(..matched.entries).unwrap_or_default();
+                self.say_all_or_nothing(&rules);
                 if matched.rules.len() > 1 {
                     say!(
                         "{} limits, of which the tightest answers",
@@ -129,6 +137,15 @@ impl Explain {
         }
     }
 
+    /// Whether a request takes from all its limits or from none: the domain's word comes first, as in `serve`.
+    fn say_all_or_nothing(&self, rules: &RuleSet) {
+        let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
+            Some(whole) => (whole, "domain"),
+            None => (self.taking.all_or_nothing, "setting"),
+        };
+        say!("  all_or_nothing: {whole}, by the {word_of}");
+    }
+
     fn look(&self, address: &str) -> anyhow::Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -189,7 +206,7 @@ fn fitting(how: How, level: &Level) -> String {
         How::Regex => {
             // In labels a sign stands before it.
             let text = level.values.text();
-            format!("the regex {}", text.strip_prefix('~').unwrap_or(&text))
+            format!("the regex {}", text.strip_prefix('~').unwrap_or(text))
         }
     }
 }
@@ -219,7 +236,8 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
                 say!("  holder_key: {key}, as the last entry; without it a slot is anonymous");
             }
             say!("  promise: {}", algorithm.promise());
-            say!("  bucket: {}", bucket(rule, entries));
+            let bucket = bucket(rule, entries);
+            say!("  bucket: {bucket}; {}", kind(rule, &limit, algorithm));
         }
     }
     for (flag, words) in [
@@ -231,6 +249,11 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
     ] {
         if flag {
             say!("  {words}");
+        }
+    }
+    if let Some(over_limit) = &rule.over_limit {
+        for words in over_limit_lines(over_limit) {
+            say!("  over_limit: {words}");
         }
     }
     if !rule.name.is_empty() {
@@ -273,14 +296,52 @@ fn choices(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
     words.collect()
 }
 
-/// What tells this bucket from every other.
+/// Body and headers of a refusal, a line each, gaps as written.
+fn over_limit_lines(over_limit: &OverLimit) -> Vec<String> {
+    let body = Some(&over_limit.body).filter(|body| !body.is_empty());
+    let body = body.map(|body| format!("body {}", beginning(body)));
+    let headers = over_limit.headers.iter();
+    let headers = headers.map(|(name, value)| format!("header {name}: {}", beginning(value)));
+    body.into_iter().chain(headers).collect()
+}
+
+/// A text on one line, and no more than its beginning when it is long.
+fn beginning(template: &Template) -> String {
+    let text = template.fill(|gap: Gap| gap.written().to_owned());
+    let mut shown = String::new();
+    for character in text.chars().take(TEXT_SHOWN_MAX) {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    if text.chars().nth(TEXT_SHOWN_MAX).is_none() {
+        return shown;
+    }
+    format!("{shown}… ({} bytes)", text.len())
+}
+
+/// What tells this bucket from those of the other limits of its descriptor. How long a slot is held does not.
+fn kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
+    let mut parts = vec![algorithm.name().to_owned()];
+    if limit.unit().is_some() {
+        parts.push(limit.window_words());
+    }
+    if !rule.name.is_empty() {
+        parts.push(format!("name {}", rule.name));
+    }
+    parts.join(", ")
+}
+
+/// Domain and entries of the bucket.
 fn bucket(rule: &Rule, entries: &[Entry<'_>]) -> String {
     let entries = entries.iter().enumerate().map(|(level, entry)| {
         let configured = rule.path.get(level);
         let (value, all) = match rule.counts_as(level, entry.value) {
             CountsAs::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
             CountsAs::Address(prefix) => (prefix.to_string(), false),
-            CountsAs::All(values) => (values.text().into_owned(), true),
+            CountsAs::All(values) => (values.text().to_owned(), true),
         };
         let shared = all || configured.is_some_and(|level| level.share_threshold);
         let all = if shared {

@@ -139,7 +139,7 @@ fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
 /// A domain and descriptor that a rule matches; none where it takes a regular expression to match.
 fn example(rule: &Rule) -> Option<String> {
     let entries = rule.path.iter().map(|level| {
-        let value = match &level.values {
+        let value = match &*level.values {
             Values::Any => "x".to_owned(),
             Values::Text(value) => value.clone(),
             Values::List(values) => values.first()?.clone(),

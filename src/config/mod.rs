@@ -6,9 +6,12 @@
 //!
 //! Calendar windows (`calendar`) are here because zone names are something the operator writes.
 //!
+//! How much memory there is (`memory_limit`) is here because it is what an operator has said to the container.
+//!
 //! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
 
 pub mod calendar;
+pub mod memory_limit;
 pub mod patterns;
 pub mod reference_variables;
 pub mod reload;

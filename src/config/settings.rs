@@ -112,9 +112,9 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = truth, action = ArgAction::Set)]
     pub negative_hits: bool,
 
-    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file can say so for its domain
-    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = truth, action = ArgAction::Set)]
-    pub all_or_nothing: bool,
+    /// What a request takes when one of its limits refuses
+    #[command(flatten)]
+    pub taking: TakingSettings,
 
     /// Whether limits that come with a request are obeyed; if not, the configured rule applies
     #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
@@ -166,7 +166,16 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
     pub on_overload: Verdict,
 
-    /// How many partitions hold the buckets; twice the cores unless said
+    /// How gRPC comes in: h2 takes rate limit checks by a short way of its own and leaves the rest to tonic; tonic takes
+    /// everything
+    #[arg(long, env = "TOLLGATE_DOOR", default_value = "h2")]
+    pub door: Door,
+
+    /// How many threads take checks; as many as the process may use cores unless said
+    #[arg(long, env = "TOLLGATE_CORES", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+
+    /// How many partitions hold the buckets; one a core unless said, above 8 cores 8, above 32 a quarter of the cores
     #[arg(long, env = "TOLLGATE_PARTITIONS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub partitions: Option<u16>,
 
@@ -174,15 +183,14 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_MAILBOX_CHECKS_MAX", default_value_t = 16_384, value_parser = positive)]
     pub mailbox_checks_max: usize,
 
-    /// How many buckets all partitions hold together (about 100 bytes each); a new key beyond it is answered by
-    /// --on-overload
-    #[arg(long, env = "TOLLGATE_BUCKETS_MAX", default_value_t = 10_000_000, value_parser = positive)]
-    pub buckets_max: usize,
+    /// How much memory all partitions take together for buckets, logs, holders and their growth, such as 512MiB; half of
+    /// what the container may use unless said, or of the machine's memory where there is no such limit
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory)]
+    pub memory_max: Option<u64>,
 
-    /// How many hits of sliding logs, segments of windows and held slots all partitions remember one by one (24 bytes each);
-    /// a check that needs one more is answered by --on-overload
-    #[arg(long, env = "TOLLGATE_MARKS_MAX", default_value_t = 4_000_000, value_parser = positive)]
-    pub marks_max: usize,
+    /// What becomes of new keys when that is full of keys over their limits, the only ones never forgotten
+    #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share")]
+    pub on_memory_full: OnMemoryFull,
 
     /// How many connections the gRPC port keeps open
     #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive)]
@@ -225,6 +233,14 @@ pub struct RulesSettings {
     pub merge_domain_config: bool,
 }
 
+/// What `serve` and `explain` are told about what requests take.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct TakingSettings {
+    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file can say so for its domain
+    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    pub all_or_nothing: bool,
+}
+
 /// What to answer when there is no decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Verdict {
@@ -234,6 +250,28 @@ pub enum Verdict {
     Allow,
     /// Over limit
     Deny,
+}
+
+/// The way in for gRPC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Door {
+    /// Checks by a short way, everything else by tonic
+    H2,
+    /// Everything by tonic
+    Tonic,
+}
+
+/// What becomes of new keys without room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum OnMemoryFull {
+    /// They are counted in one bucket that all of a rule share, in each partition
+    Share,
+    /// They pass and are not counted
+    Allow,
+    /// They are over limit
+    Deny,
+    /// They are not decided, and --on-overload answers
+    Error,
 }
 
 /// Headers that clients know.
@@ -311,24 +349,35 @@ fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
-/// A size such as `64KiB`, `8MiB` or plain bytes.
+/// A size such as `64KiB`, `8MiB` or plain bytes, below 4 GiB.
 fn size(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = text.get(digits.len()..).unwrap_or_default().trim();
-    let factor = match unit {
-        "" | "B" => Some(1),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1 << 30),
-        _ => None,
-    };
-    let amount = digits.parse::<usize>().ok().filter(|amount| *amount > 0);
-    let bytes = amount
-        .zip(factor)
-        .and_then(|(amount, factor)| amount.checked_mul(factor));
-    bytes
+    bytes(text)
         .filter(|bytes| u32::try_from(*bytes).is_ok())
+        .and_then(|bytes| usize::try_from(bytes).ok())
         .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
+}
+
+/// The least that `--memory-max` may be.
+pub const MEMORY_MIN: u64 = 64 << 10;
+
+/// The same, of any size that is of use.
+fn memory(text: &str) -> Result<u64, String> {
+    bytes(text)
+        .filter(|bytes| *bytes >= MEMORY_MIN)
+        .ok_or_else(|| "give a number and MiB or GiB, such as 512MiB; at least 64KiB".to_owned())
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text.get(digits.len()..).unwrap_or_default().trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    let amount = digits.parse::<u64>().ok().filter(|amount| *amount > 0)?;
+    amount.checked_mul(factor)
 }
 
 /// The name of an HTTP header.

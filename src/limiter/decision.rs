@@ -46,7 +46,7 @@ pub struct Status<'r> {
     pub retries: bool,
     /// Whether it counts as a quota.
     pub quota: bool,
-    /// Which of [`Plan::asked`] it speaks of: of several limits on one descriptor, the tightest.
+    /// Which of [`Plan::checks`] it speaks of: of several limits on one descriptor, the tightest.
     pub asked: Option<usize>,
 }
 
@@ -69,6 +69,15 @@ pub struct Decision<'r> {
     pub shadowed: bool,
     /// One a descriptor, in the order asked.
     pub statuses: Vec<Status<'r>>,
+}
+
+impl Decision<'_> {
+    /// The vector of its statuses, empty, for decisions by other rules.
+    pub fn into_emptied_statuses<'s>(mut self) -> Vec<Status<'s>> {
+        self.statuses.clear();
+        // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).
+        self.statuses.into_iter().map(|_| Status::pass()).collect()
+    }
 }
 
 /// What one outcome adds to its limit's counters, in hits.
@@ -94,7 +103,7 @@ const UNDECIDED_RETRY_US: u64 = 1_000_000;
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// The decision, given one outcome a check in the order of [`Plan::asked`]. For a check that has none, because the
+    /// The decision, given one outcome a check in the order of [`Plan::checks`]. For a check that has none, because the
     /// store did not decide it, `undecided` stands; but what is never enforced is not refused for that either.
     pub fn conclude(
         &self,
@@ -102,7 +111,18 @@ impl<'r> Plan<'r> {
         undecided: Code,
         modes: Modes,
     ) -> Decision<'r> {
-        let mut statuses = self.statuses(outcomes, undecided, modes);
+        self.conclude_into(Vec::new(), outcomes, undecided, modes)
+    }
+
+    /// The same, with the statuses in a vector that was used before.
+    pub fn conclude_into(
+        &self,
+        mut statuses: Vec<Status<'r>>,
+        outcomes: &[Option<Outcome>],
+        undecided: Code,
+        modes: Modes,
+    ) -> Decision<'r> {
+        self.put_statuses(&mut statuses, outcomes, undecided, modes);
         let (mut over, mut quotas, mut quotas_over) = (false, 0_usize, 0_usize);
         for status in &statuses {
             let status_over = status.code == Code::OverLimit;
@@ -115,9 +135,10 @@ impl<'r> Plan<'r> {
         }
         over |= quotas > 0 && quotas_over == quotas;
         let refused = over && !modes.shadow;
-        if refused && self.all_or_nothing {
+        if refused && self.all_or_nothing() {
             // Who is over stays so; which limit leaves the least may be another one now.
-            statuses = self.statuses(&self.with_what_goes_back(outcomes), undecided, modes);
+            let after = self.with_what_goes_back(outcomes);
+            self.put_statuses(&mut statuses, &after, undecided, modes);
         }
         Decision {
             code: if refused { Code::OverLimit } else { Code::Ok },
@@ -126,12 +147,13 @@ impl<'r> Plan<'r> {
         }
     }
 
-    fn statuses(
+    fn put_statuses(
         &self,
+        statuses: &mut Vec<Status<'r>>,
         outcomes: &[Option<Outcome>],
         undecided: Code,
         modes: Modes,
-    ) -> Vec<Status<'r>> {
+    ) {
         let status = |line: &Line| {
             let (mut status, quota) = match line {
                 Line::Pass => (Status::pass(), modes.quota),
@@ -140,8 +162,8 @@ impl<'r> Plan<'r> {
                 Line::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
                         let outcome = outcomes.get(position).copied().flatten();
-                        let asked = self.asked.get(position)?;
-                        let mut status = Status::of(asked, outcome.as_ref(), undecided);
+                        let asked = self.asked(position)?;
+                        let mut status = Status::of(&asked, outcome.as_ref(), undecided);
                         status.asked = Some(position);
                         let over = outcome.is_some_and(|outcome| !outcome.allowed);
                         let quota = modes.quota || asked.subject.quota_mode();
@@ -157,14 +179,15 @@ impl<'r> Plan<'r> {
             status.quota = quota;
             status
         };
-        self.lines.iter().map(status).collect()
+        statuses.clear();
+        statuses.extend(self.lines().iter().map(status));
     }
 
     /// What was taken for nothing goes back, and is left over: what a check took, and those before it from the same bucket.
     fn with_what_goes_back(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
-        let asked = self.asked.iter().zip(outcomes);
-        let after = asked.map(|(Asked { check, .. }, outcome)| {
+        let asked = self.checks().iter().zip(outcomes);
+        let after = asked.map(|(check, outcome)| {
             let mut outcome = (*outcome)?;
             let back = going_back.entry(check.key).or_default();
             if outcome.allowed && !check.stays_when_refused() {
@@ -242,7 +265,7 @@ impl<'r> Status<'r> {
 
     /// The status that one check gives its descriptor. Where the store did not decide, `undecided` stands; but what is
     /// never enforced is not refused for that either.
-    fn of(asked: &Asked<'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
+    fn of(asked: &Asked<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
         let Asked { check, subject } = asked;
         let Some(outcome) = outcome else {
             let takes = matches!(check.ask.hits, Hits::Take(_));
@@ -343,6 +366,31 @@ impl Tally {
             tally.shadow_mode = tally.over_limit;
         }
         tally
+    }
+}
+
+impl Tally {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// No number above `hits_max`.
+    #[must_use]
+    pub fn at_most(&self, hits_max: u64) -> Self {
+        self.with(self, |hits, _| hits.min(hits_max))
+    }
+
+    fn with(&self, other: &Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            total_hits: each(self.total_hits, other.total_hits),
+            over_limit: each(self.over_limit, other.over_limit),
+            near_limit: each(self.near_limit, other.near_limit),
+            within_limit: each(self.within_limit, other.within_limit),
+            shadow_mode: each(self.shadow_mode, other.shadow_mode),
+            negative_hits: each(self.negative_hits, other.negative_hits),
+        }
     }
 }
 

@@ -90,6 +90,12 @@ struct Head {
     limit: Option<Override>,
 }
 
+/// In place of an entry where there is none.
+const NO_ENTRY: Entry<'static> = Entry {
+    key: &[],
+    value: &[],
+};
+
 // === impl Entry ===
 
 impl Entry<'_> {
@@ -159,6 +165,13 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Makes it a request in `domain` with no descriptor yet. What it had is forgotten, but for the room it took.
+    pub fn begin(&mut self, domain: &'a [u8]) {
+        self.domain = domain;
+        self.entries.clear();
+        self.descriptors.clear();
+    }
+
     /// Adds a descriptor after those already there.
     pub fn push(
         &mut self,
@@ -166,13 +179,35 @@ impl<'a> Request<'a> {
         hits: Hits,
         limit: Option<Override>,
     ) {
-        let start = self.entries.len();
         self.entries.extend(entries);
+        self.end_descriptor(hits, limit);
+    }
+
+    /// Adds an entry to the descriptor that [`Request::end_descriptor`] will end.
+    pub fn push_entry(&mut self, entry: Entry<'a>) {
+        self.entries.push(entry);
+    }
+
+    /// Makes a descriptor of the entries since the last one.
+    pub fn end_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
+        let start = self.descriptors.last().map_or(0, |head| head.entries.end);
         self.descriptors.push(Head {
             entries: start..self.entries.len(),
             hits,
             limit,
         });
+    }
+
+    /// An empty request that takes over the room of this one, for texts that live elsewhere.
+    #[must_use]
+    pub fn emptied<'b>(mut self) -> Request<'b> {
+        self.begin(&[]);
+        Request {
+            domain: &[],
+            // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).
+            entries: self.entries.into_iter().map(|_| NO_ENTRY).collect(),
+            descriptors: self.descriptors,
+        }
     }
 
     /// How many descriptors there are.

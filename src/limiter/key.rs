@@ -15,7 +15,8 @@ use super::address::{Address, Prefix};
 use super::algorithm::Algorithm;
 use super::descriptor::{Entry, Holder};
 use super::limit::Limit;
-use super::rule::{CountsAs, Rule, Values};
+use super::rule::{CountsAs, Rule};
+use super::values::Values;
 
 /// A keyed 128-bit hash of a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -59,6 +60,21 @@ const AN_ADDRESS: u64 = u64::MAX;
 
 /// The same: what follows stands for all values of a level.
 const ALL_VALUES: u64 = u64::MAX - 1;
+
+// === impl Key ===
+
+impl Key {
+    /// Its upper and its lower half: in words of 8 bytes a key lies as closely as they do.
+    pub fn halves(self) -> [u64; 2] {
+        let lower = self.0 & u128::from(u64::MAX);
+        [self.0 >> 64, lower].map(|half| u64::try_from(half).unwrap_or_default())
+    }
+
+    /// The key of these halves.
+    pub fn of_halves([upper, lower]: [u64; 2]) -> Self {
+        Self((u128::from(upper) << 64) | u128::from(lower))
+    }
+}
 
 // === impl Identity ===
 
@@ -115,11 +131,9 @@ pub fn label_key(
     text(&mut digest, domain);
     for (level, entry) in entries.iter().enumerate().take(levels) {
         let configured = rule.and_then(|rule| Some((rule, rule.path.get(level)?)));
-        let text_of_level;
         let (key, value) = match configured {
             Some((rule, level)) if !rule.label_has_value(level) => {
-                text_of_level = level.values.text();
-                (level.key.as_bytes(), text_of_level.as_bytes())
+                (level.key.as_bytes(), level.values.text().as_bytes())
             }
             _ => (entry.key, entry.value),
         };
@@ -147,7 +161,7 @@ fn value(digest: &mut impl Digest, counts_as: CountsAs<'_>) {
         }
         CountsAs::All(values) => {
             digest.write(&ALL_VALUES.to_le_bytes());
-            match values {
+            match &**values {
                 Values::Any | Values::Text(_) => {
                     digest.write(&[0]);
                     text(digest, values.text().as_bytes());

@@ -16,11 +16,12 @@
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], [`Choice`], the table [`ALGORITHMS`]; one file each |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
 //! | `pattern` | [`Pattern`], [`Patterns`], [`PatternCompiler`]: stars and regular expressions, many at once |
-//! | `rule` | [`Rule`], [`Level`], [`Values`], [`Allowance`], [`OverLimit`]: one configured limit |
+//! | `values` | [`Values`], [`LevelValues`]: which values a level speaks of, and their text in labels |
+//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimit`]: one configured limit |
 //! | `siblings` | how an entry finds its node among those that follow one node |
 //! | `rule_set` | [`RuleSet`], [`Matched`]: the configured tree, and how a descriptor finds its rules |
 //! | `key` | [`Key`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`Asked`], [`Plan`]: a request against the rules |
+//! | `plan` | [`Check`], [`Asked`], [`Plan`], [`Sheet`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 
 pub mod timestamp;
@@ -37,6 +38,8 @@ pub mod address;
 
 pub mod pattern;
 
+pub mod values;
+
 pub mod rule;
 
 mod siblings;
@@ -50,14 +53,15 @@ pub mod plan;
 pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
-pub use algorithm::{ALGORITHMS, Algorithm, Choice, Outcome, State};
+pub use algorithm::{ALGORITHMS, Algorithm, Choice, Mark, Marks, Outcome, REGISTER_MAX, State};
 pub use calendar::{Calendar, Span, Weekday};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Ask, Descriptor, Entry, Hits, Holder, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
 pub use pattern::{Pattern, PatternCompiler, PatternError, Patterns};
-pub use plan::{Asked, Check, Line, Plan, Subject};
-pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value, Values};
-pub use rule_set::{AddError, How, Match, Matched, Parent, RuleSet, Step};
+pub use plan::{Asked, Check, Line, Plan, Sheet, Subject};
+pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value};
+pub use rule_set::{AddError, DomainRules, How, Match, Matched, Parent, RuleSet, Step};
 pub use timestamp::Timestamp;
+pub use values::{LevelValues, Values};

@@ -14,7 +14,7 @@ use super::descriptor::{Ask, Descriptor, Override, Request};
 use super::key::{Identity, Key, KeyHasher, holder};
 use super::limit::Limit;
 use super::rule::{Allowance, Rule};
-use super::rule_set::{Match, Matched, RuleSet};
+use super::rule_set::{Matched, RuleSet};
 
 /// One question to the store.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,11 @@ pub struct Check {
     pub algorithm: &'static dyn Algorithm,
     /// Taking or giving back how much, on whose behalf.
     pub ask: Ask,
+    /// A number of the rule or the override that asks. Keys of the same share a bucket where a store has no room for
+    /// theirs.
+    pub source: u64,
+    /// Whether it is about that bucket: the store says so in a check that it decided there.
+    pub shared: bool,
 }
 
 /// What one descriptor came to, in the order asked.
@@ -42,9 +47,9 @@ pub enum Line {
 
 /// One question of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'r> {
+pub struct Asked<'p, 'r> {
     /// What the store is asked.
-    pub check: Check,
+    pub check: &'p Check,
     /// On whose behalf.
     pub subject: Subject<'r>,
 }
@@ -61,21 +66,37 @@ pub enum Subject<'r> {
 /// A whole request, ready to be asked.
 #[derive(Debug)]
 pub struct Plan<'r> {
+    rules: &'r RuleSet,
+    sheet: Sheet,
+}
+
+/// What a plan is written on. It borrows nothing, so it can wait for a store beside the generation of rules that it speaks
+/// of, and be written on again in the same memory.
+#[derive(Debug, Default)]
+pub struct Sheet {
     /// One a descriptor, in the order sent.
-    pub lines: Vec<Line>,
+    lines: Vec<Line>,
     /// What the store is to be asked, in order.
-    pub asked: Vec<Asked<'r>>,
-    /// The rules that each descriptor matched, enforced or not, in the order sent.
-    pub matched: Vec<Matched<'r>>,
-    /// Whether there are rules for the request's domain at all.
-    pub domain_known: bool,
-    /// Whether, as far as its rules say, a request takes from all its limits or from none.
-    pub all_or_nothing: bool,
-    /// How many overrides had no usable unit and were not obeyed.
-    pub overrides_not_obeyed: u64,
+    checks: Vec<Check>,
+    /// Each check's rule, by its index; none is an override.
+    subjects: Vec<Option<usize>>,
+    /// What each descriptor matched, enforced or not.
+    matched: Vec<MatchedRules>,
+    domain_known: bool,
+    /// None where the domain's rules do not say.
+    all_or_nothing: Option<bool>,
+    overrides_not_obeyed: u64,
+}
+
+/// [`Matched`], by number.
+#[derive(Clone, Debug, Default)]
+struct MatchedRules {
+    rules: Range<usize>,
+    entries: usize,
 }
 
 /// The names that matched rules replace, each looked up in one step however many there are.
+#[derive(Default)]
 struct Replaced<'r> {
     names: HashMap<&'r str, By>,
 }
@@ -93,53 +114,120 @@ enum By {
 impl<'r> Plan<'r> {
     /// Holds `request` against `rules`.
     pub fn new(rules: &'r RuleSet, request: &Request<'_>, hasher: &impl KeyHasher) -> Self {
-        let domain_known = rules.knows(request.domain);
-        let mut plan = Self {
-            lines: Vec::with_capacity(request.len()),
-            // Room only where there may be something to ask.
-            asked: Vec::new(),
-            matched: Vec::with_capacity(request.len()),
-            domain_known,
-            all_or_nothing: rules.all_or_nothing(request.domain).unwrap_or_default(),
-            overrides_not_obeyed: 0,
-        };
-        if !domain_known {
-            plan.lines.resize(request.len(), Line::Pass);
-            plan.matched.resize(request.len(), Matched::default());
-            return plan;
-        }
-        let mut asked_max = 0_usize;
-        for descriptor in request.descriptors() {
-            if let Some(Override::NotObeyed) = descriptor.limit {
-                plan.overrides_not_obeyed = plan.overrides_not_obeyed.saturating_add(1);
-            }
-            let matched = match descriptor.limit {
-                Some(Override::Limit(_)) => {
-                    asked_max = asked_max.saturating_add(1);
-                    Matched::default()
-                }
-                Some(Override::NotObeyed) | None => {
-                    match rules.find(request.domain, descriptor.entries) {
-                        Match::UnknownDomain | Match::None => Matched::default(),
-                        Match::Rules(matched) => matched,
-                    }
-                }
-            };
-            asked_max = asked_max.saturating_add(matched.rules.len());
-            plan.matched.push(matched);
-        }
-        plan.asked.reserve_exact(asked_max);
-        let replaced = Replaced::by(&plan.matched);
-        for (position, descriptor) in request.descriptors().enumerate() {
-            let line = plan.line(request.domain, position, &descriptor, &replaced, hasher);
-            plan.lines.push(line);
-        }
+        Self::written_on(Sheet::default(), rules, request, hasher)
+    }
+
+    /// The same, on a sheet that was used before.
+    pub fn written_on(
+        mut sheet: Sheet,
+        rules: &'r RuleSet,
+        request: &Request<'_>,
+        hasher: &impl KeyHasher,
+    ) -> Self {
+        sheet.clear();
+        let mut plan = Self { rules, sheet };
+        plan.write(request, hasher);
         plan
     }
 
-    /// What to ask the store, in order.
-    pub fn checks(&self) -> Vec<Check> {
-        self.asked.iter().map(|asked| asked.check).collect()
+    /// The plan that this sheet holds; `rules` are those it was written by.
+    pub fn read_from(sheet: Sheet, rules: &'r RuleSet) -> Self {
+        Self { rules, sheet }
+    }
+
+    /// What it is written on.
+    pub fn into_sheet(self) -> Sheet {
+        self.sheet
+    }
+
+    /// What the store is to be asked, in order.
+    pub fn checks(&self) -> &[Check] {
+        &self.sheet.checks
+    }
+
+    /// What each descriptor came to, in the order sent.
+    pub fn lines(&self) -> &[Line] {
+        &self.sheet.lines
+    }
+
+    /// One question, by its place among [`Plan::checks`].
+    pub fn asked(&self, position: usize) -> Option<Asked<'_, 'r>> {
+        let subject = match self.sheet.subjects.get(position)? {
+            Some(rule) => Subject::Rule(self.rules.rules().get(*rule)?),
+            None => Subject::Override,
+        };
+        let check = self.sheet.checks.get(position)?;
+        Some(Asked { check, subject })
+    }
+
+    /// Every question, in order.
+    pub fn all_asked(&self) -> impl Iterator<Item = Asked<'_, 'r>> {
+        (0..self.sheet.checks.len()).filter_map(|position| self.asked(position))
+    }
+
+    /// The rules that each descriptor matched, enforced or not, in the order sent.
+    pub fn matched(&self) -> impl Iterator<Item = Matched<'r>> {
+        let rules = self.rules.rules();
+        self.sheet.matched.iter().map(|matched| Matched {
+            rules: rules.get(matched.rules.clone()).unwrap_or_default(),
+            entries: matched.entries,
+        })
+    }
+
+    /// Whether there are rules for the request's domain at all.
+    pub fn domain_known(&self) -> bool {
+        self.sheet.domain_known
+    }
+
+    /// Whether the request takes from all its limits or from none.
+    pub fn all_or_nothing(&self) -> bool {
+        self.sheet.all_or_nothing.unwrap_or_default()
+    }
+
+    /// Says whether it does where the domain's rules do not say: their own word comes first.
+    pub fn all_or_nothing_unless_said(&mut self, all_or_nothing: bool) {
+        self.sheet.all_or_nothing.get_or_insert(all_or_nothing);
+    }
+
+    /// How many overrides had no usable unit and were not obeyed.
+    pub fn overrides_not_obeyed(&self) -> u64 {
+        self.sheet.overrides_not_obeyed
+    }
+
+    fn write(&mut self, request: &Request<'_>, hasher: &impl KeyHasher) {
+        let sheet = &mut self.sheet;
+        let domain = self.rules.domain(request.domain);
+        sheet.domain_known = domain.is_some();
+        let Some(domain) = domain else {
+            sheet.lines.resize(request.len(), Line::Pass);
+            sheet.matched.resize(request.len(), MatchedRules::default());
+            return;
+        };
+        sheet.all_or_nothing = domain.all_or_nothing();
+        let mut replaced = Replaced::default();
+        for descriptor in request.descriptors() {
+            let matched = match descriptor.limit {
+                Some(Override::Limit(_)) => Matched::default(),
+                not_obeyed => {
+                    let not_obeyed = u64::from(not_obeyed.is_some());
+                    sheet.overrides_not_obeyed =
+                        sheet.overrides_not_obeyed.saturating_add(not_obeyed);
+                    domain.find(descriptor.entries).unwrap_or_default()
+                }
+            };
+            for rule in matched.rules {
+                replaced.add(rule);
+            }
+            let start = matched.rules.first().map_or(0, |rule| rule.index);
+            sheet.matched.push(MatchedRules {
+                rules: start..start.saturating_add(matched.rules.len()),
+                entries: matched.entries,
+            });
+        }
+        for (position, descriptor) in request.descriptors().enumerate() {
+            let line = self.line(request.domain, position, &descriptor, &replaced, hasher);
+            self.sheet.lines.push(line);
+        }
     }
 
     /// What a descriptor comes to; its checks are put to those already there.
@@ -151,7 +239,8 @@ impl<'r> Plan<'r> {
         replaced: &Replaced<'r>,
         hasher: &impl KeyHasher,
     ) -> Line {
-        let start = self.asked.len();
+        let sheet = &mut self.sheet;
+        let start = sheet.checks.len();
         if let Some(Override::Limit(limit)) = descriptor.limit {
             let identity = Identity {
                 domain,
@@ -160,14 +249,12 @@ impl<'r> Plan<'r> {
                 limit: &limit,
                 rule: None,
             };
-            let ask = descriptor.hits.into();
-            self.asked.push(Asked {
-                check: identity.check(ask, hasher),
-                subject: Subject::Override,
-            });
-            return Line::Checks(start..self.asked.len());
+            sheet.ask(&identity, descriptor.hits.into(), hasher);
+            return Line::Checks(start..sheet.checks.len());
         }
-        let matched = self.matched.get(position).copied().unwrap_or_default();
+        let Some(matched) = sheet.matched.get(position).cloned() else {
+            return Line::Pass;
+        };
         if matched.rules.is_empty() {
             return Line::Pass;
         }
@@ -176,7 +263,7 @@ impl<'r> Plan<'r> {
             .entries
             .split_at_checked(matched.entries)
             .unwrap_or((descriptor.entries, &[]));
-        for rule in matched.rules {
+        for rule in self.rules.rules().get(matched.rules).unwrap_or_default() {
             let Allowance::Limited { limit, algorithm } = &rule.allowance else {
                 return Line::Unlimited;
             };
@@ -184,10 +271,10 @@ impl<'r> Plan<'r> {
                 continue;
             }
             // Several limits may stand here, of which not each has slots.
-            let holding = held.first().filter(|entry| rule.is_held_by(entry));
+            let held_by = held.first().filter(|entry| rule.is_held_by(entry));
             let ask = Ask {
                 hits: descriptor.hits,
-                holder: holding.map(|entry| holder(entry.value, hasher)),
+                holder: held_by.map(|entry| holder(entry.value, hasher)),
             };
             let identity = Identity {
                 domain,
@@ -196,12 +283,9 @@ impl<'r> Plan<'r> {
                 limit,
                 rule: Some(rule),
             };
-            self.asked.push(Asked {
-                check: identity.check(ask, hasher),
-                subject: Subject::Rule(rule),
-            });
+            sheet.ask(&identity, ask, hasher);
         }
-        match self.asked.len() {
+        match sheet.checks.len() {
             end if end == start => Line::Pass,
             end => Line::Checks(start..end),
         }
@@ -211,18 +295,14 @@ impl<'r> Plan<'r> {
 // === impl Replaced ===
 
 impl<'r> Replaced<'r> {
-    /// What these rules name.
-    fn by(matched: &[Matched<'r>]) -> Self {
-        let mut names = HashMap::new();
-        for rule in matched.iter().flat_map(|matched| matched.rules) {
-            for name in &rule.replaces {
-                let by = names.entry(name.as_str()).or_insert(By::Rule(rule.index));
-                if *by != By::Rule(rule.index) {
-                    *by = By::Several;
-                }
+    /// Takes in what a matched rule names.
+    fn add(&mut self, rule: &'r Rule) {
+        for name in &rule.replaces {
+            let by = self.names.entry(name).or_insert(By::Rule(rule.index));
+            if *by != By::Rule(rule.index) {
+                *by = By::Several;
             }
         }
-        Self { names }
     }
 
     /// Whether another matched rule names this one; it is then not counted.
@@ -246,16 +326,46 @@ impl Check {
     }
 }
 
-// === impl Identity ===
+// === impl Sheet ===
 
-impl Identity<'_> {
-    /// The question to the store about this bucket.
-    fn check(&self, ask: Ask, hasher: &impl KeyHasher) -> Check {
-        Check {
-            key: self.key(hasher),
-            limit: *self.limit,
-            algorithm: self.algorithm,
-            ask,
-        }
+impl Sheet {
+    /// What the store is to be asked, in order.
+    pub fn checks(&self) -> &[Check] {
+        &self.checks
     }
+
+    fn clear(&mut self) {
+        self.lines.clear();
+        self.checks.clear();
+        self.subjects.clear();
+        self.matched.clear();
+        self.all_or_nothing = None;
+        self.overrides_not_obeyed = 0;
+    }
+
+    /// Puts the question about this bucket to those already there.
+    fn ask(&mut self, identity: &Identity<'_>, ask: Ask, hasher: &impl KeyHasher) {
+        self.checks.push(Check {
+            key: identity.key(hasher),
+            limit: *identity.limit,
+            algorithm: identity.algorithm,
+            ask,
+            source: match identity.rule {
+                Some(rule) => rule.source,
+                None => source_of_override(identity.limit),
+            },
+            shared: false,
+        });
+        self.subjects.push(identity.rule.map(|rule| rule.index));
+    }
+}
+
+/// All overrides of the same limit are of one source.
+fn source_of_override(limit: &Limit) -> u64 {
+    let numbers = [limit.requests(), limit.window().as_us()];
+    // Each bit of a number reaches all of the sum's: a multiplication by an odd constant, and its upper half on the lower.
+    numbers.into_iter().fold(1, |sum: u64, number| {
+        let mixed = (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    })
 }

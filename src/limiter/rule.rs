@@ -5,14 +5,15 @@
 //!
 //! What it deliberately does not do: find itself, count, read YAML.
 
-use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::address::{Address, Prefix};
 use super::algorithm::Algorithm;
+use super::calendar::Calendar;
 use super::descriptor::Entry;
 use super::limit::Limit;
+use super::values::{LevelValues, Values};
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,29 +29,13 @@ pub enum Allowance {
     },
 }
 
-/// Which values a level speaks of.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Values {
-    /// Any.
-    #[default]
-    Any,
-    /// This one, or, where it holds a `*`, all that fit. Never empty.
-    Text(String),
-    /// Any of these. Never empty, and no sibling lists one of them too.
-    List(Vec<String>),
-    /// Addresses that lie in any of these. Never empty, and no sibling has one of them too.
-    Prefixes(Vec<Prefix>),
-    /// All that match this regular expression as a whole.
-    Regex(String),
-}
-
 /// One level of the tree, as configured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Level {
     /// The key, or a pattern for it.
     pub key: String,
     /// The values.
-    pub values: Values,
+    pub values: LevelValues,
     /// How many bits of an IPv6 address tell its bucket from others. Values that are no address are left as they are.
     pub ipv6_prefix: Option<u8>,
     /// All values that match a pattern, list, prefix or regular expression share one bucket and one label: the level's.
@@ -67,11 +52,8 @@ pub enum CountsAs<'v> {
     /// This address, or all of this prefix, however spelled.
     Address(Prefix),
     /// All values of the level together.
-    All(&'v Values),
+    All(&'v LevelValues),
 }
-
-/// How much of a list or regular expression stands in a label, in bytes.
-const LABEL_BYTES_MAX: usize = 200;
 
 /// What the caller's caller sees when this limit refuses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -149,60 +131,8 @@ pub struct Rule {
     pub over_limit: Option<Arc<OverLimit>>,
     /// Its position in its rule set.
     pub index: usize,
-}
-
-// === impl Values ===
-
-impl Values {
-    /// The value of the reference's grammar: empty stands for any.
-    pub fn of(value: &str) -> Self {
-        if value.is_empty() {
-            Self::Any
-        } else {
-            Self::Text(value.to_owned())
-        }
-    }
-
-    /// As it stands in labels: empty for any, `free|trial`, `10.0.0.0/8|fd00::/8`, `~REGEX`. A value or pattern is
-    /// whole, of others there is only so much.
-    pub fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Any => Cow::Borrowed(""),
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::List(values) => Cow::Owned(bounded(values.iter())),
-            Self::Prefixes(prefixes) => Cow::Owned(bounded(prefixes.iter())),
-            Self::Regex(regex) => Cow::Owned(bounded([format_args!("~{regex}")])),
-        }
-    }
-
-    /// Whether many values match that are not all values, so that they may share a bucket.
-    pub fn are_many(&self) -> bool {
-        match self {
-            Self::Any => false,
-            Self::Text(text) => text.contains('*'),
-            Self::List(_) | Self::Prefixes(_) | Self::Regex(_) => true,
-        }
-    }
-}
-
-/// Joined by `|`, and cut where it grows too long.
-fn bounded(parts: impl IntoIterator<Item = impl fmt::Display>) -> String {
-    let mut text = String::new();
-    for part in parts {
-        let separator = if text.is_empty() { "" } else { "|" };
-        // A String takes all that is written.
-        let _ = write!(text, "{separator}{part}");
-        if text.len() > LABEL_BYTES_MAX {
-            let mut end = LABEL_BYTES_MAX;
-            while !text.is_char_boundary(end) {
-                end = end.saturating_sub(1);
-            }
-            text.truncate(end);
-            text.push('…');
-            break;
-        }
-    }
-    text
+    /// Tells it from other rules, also those of other rule sets: what stands where it stood and counts alike has the same.
+    pub source: u64,
 }
 
 // === impl Level ===
@@ -212,7 +142,7 @@ impl Level {
     pub fn new(key: &str, value: &str) -> Self {
         Self {
             key: key.to_owned(),
-            values: Values::of(value),
+            values: Values::of(value).into(),
             ..Self::default()
         }
     }
@@ -229,10 +159,10 @@ impl Level {
 
     /// What a value that came to this level counts as.
     pub fn counts_as<'v>(&'v self, value: &'v [u8]) -> CountsAs<'v> {
-        match &self.values {
+        match &*self.values {
             Values::Any if self.share_threshold => CountsAs::Text(b""),
             Values::Text(text) if self.share_threshold => CountsAs::Text(text.as_bytes()),
-            values if self.share_threshold => CountsAs::All(values),
+            _ if self.share_threshold => CountsAs::All(&self.values),
             Values::Prefixes(_) => self.address(value),
             _ if self.ipv6_prefix.is_some() => self.address(value),
             _ => CountsAs::Text(value),
@@ -250,12 +180,17 @@ impl Level {
 // === impl Gap ===
 
 impl Gap {
-    /// Every gap and how it is written.
-    pub const ALL: [(Self, &'static str); 3] = [
-        (Self::Limit, "{limit}"),
-        (Self::Window, "{window}"),
-        (Self::RetryAfterSeconds, "{retry_after_seconds}"),
-    ];
+    /// Every gap.
+    pub const ALL: [Self; 3] = [Self::Limit, Self::Window, Self::RetryAfterSeconds];
+
+    /// How it is written.
+    pub const fn written(self) -> &'static str {
+        match self {
+            Self::Limit => "{limit}",
+            Self::Window => "{window}",
+            Self::RetryAfterSeconds => "{retry_after_seconds}",
+        }
+    }
 }
 
 // === impl Template ===
@@ -266,7 +201,8 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         loop {
-            let gaps = Gap::ALL.iter().filter_map(|(gap, written)| {
+            let gaps = Gap::ALL.iter().filter_map(|gap| {
+                let written = gap.written();
                 let at = rest.find(written)?;
                 Some((at, *gap, at.saturating_add(written.len())))
             });
@@ -320,7 +256,20 @@ impl Rule {
             metadata: None,
             over_limit: None,
             index: 0,
+            source: 0,
         }
+    }
+
+    /// The number that is to be its `source`, made of domain, path, name, algorithm and window. Costs a hash: once, when
+    /// rules are read. Its secret is known, for all this comes from the operator.
+    pub(super) fn source_of(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.domain, self.labels(), &self.name).hash(&mut hasher);
+        if let Allowance::Limited { limit, algorithm } = &self.allowance {
+            (algorithm.name(), limit.window().as_us()).hash(&mut hasher);
+            limit.calendar().map(Calendar::name).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// The label of each level, outermost first, as configured.

@@ -54,6 +54,13 @@ pub struct Matched<'r> {
     pub entries: usize,
 }
 
+/// The rules of one domain, as requests see them.
+#[derive(Clone, Copy, Debug)]
+pub struct DomainRules<'r> {
+    rules: &'r RuleSet,
+    domain: &'r Domain,
+}
+
 /// The rules of one domain.
 #[derive(Clone, Debug, Default)]
 struct Domain {
@@ -159,12 +166,13 @@ impl RuleSet {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Gives a node its rules. `rule.index` is set here.
+    /// Gives a node its rules. `index` and `source` are set here.
     pub fn set_rules(&mut self, node: usize, rules: impl IntoIterator<Item = Rule>) {
         if let Some(node) = self.nodes.get_mut(node) {
             let start = self.rules.len();
             for mut rule in rules {
                 rule.index = self.rules.len();
+                rule.source = rule.source_of();
                 self.rules.push(rule);
             }
             node.rules = start..self.rules.len();
@@ -238,34 +246,54 @@ impl RuleSet {
         steps
     }
 
+    /// The rules of a domain; none when there are none.
+    pub fn domain(&self, domain: &[u8]) -> Option<DomainRules<'_>> {
+        let domain = self.domains.get(domain)?;
+        Some(DomainRules {
+            rules: self,
+            domain,
+        })
+    }
+
     /// The rules for a descriptor.
     pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
-        let Some(domain) = self.domains.get(domain) else {
-            return Match::UnknownDomain;
-        };
-        let mut siblings = &domain.siblings;
+        match self.domain(domain).map(|domain| domain.find(entries)) {
+            None => Match::UnknownDomain,
+            Some(None) => Match::None,
+            Some(Some(matched)) => Match::Rules(matched),
+        }
+    }
+}
+
+// === impl DomainRules ===
+
+impl<'r> DomainRules<'r> {
+    /// Whether a request here takes from all its limits or from none; none when the rules do not say.
+    pub fn all_or_nothing(&self) -> Option<bool> {
+        self.domain.all_or_nothing
+    }
+
+    /// The rules for a descriptor; none when no limit applies.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Matched<'r>> {
+        let mut siblings = &self.domain.siblings;
         let mut reached: &[Rule] = &[];
         for (level, entry) in entries.iter().enumerate() {
             let last = level.saturating_add(1) == entries.len();
             if last && reached.iter().any(|rule| rule.is_held_by(entry)) {
-                return Match::Rules(Matched {
+                return Some(Matched {
                     rules: reached,
                     entries: level,
                 });
             }
-            let found = siblings.find(entry);
-            let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
-                return Match::None;
-            };
-            reached = self.rules.get(node.rules.clone()).unwrap_or_default();
+            let (_, node) = siblings.find(entry)?;
+            let node = self.rules.nodes.get(node)?;
+            let rules = self.rules.rules.get(node.rules.clone());
+            reached = rules.unwrap_or_default();
             siblings = &node.children;
         }
-        match reached {
-            [] => Match::None,
-            rules => Match::Rules(Matched {
-                rules,
-                entries: entries.len(),
-            }),
-        }
+        (!reached.is_empty()).then_some(Matched {
+            rules: reached,
+            entries: entries.len(),
+        })
     }
 }

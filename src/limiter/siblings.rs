@@ -19,7 +19,8 @@ use std::sync::Arc;
 use super::address::{Address, Prefix};
 use super::descriptor::Entry;
 use super::pattern::{Pattern, PatternCompiler, PatternError, Patterns};
-use super::rule::{Level, Values};
+use super::rule::Level;
+use super::values::Values;
 
 /// The number of a node: nodes configured later have higher ones.
 pub(super) type NodeIndex = usize;
@@ -145,7 +146,7 @@ impl Siblings {
             node,
             level: Arc::clone(level),
         };
-        match &level.values {
+        match &*level.values {
             Values::Any if of_key.default.is_some() => return Err(AddError::Alike),
             Values::Any => of_key.default = Some(node),
             Values::Text(value) => {
@@ -280,7 +281,7 @@ impl Siblings {
                     names.extend(rare.listed.keys().map(text));
                     names.extend(rare.prefixes.nodes.keys().map(Prefix::to_string));
                     let regexes = rare.patterns.regexes.iter();
-                    names.extend(regexes.map(|one| one.level.values.text().into_owned()));
+                    names.extend(regexes.map(|one| one.level.values.text().to_owned()));
                 }
                 names
             }
@@ -348,7 +349,7 @@ impl StarredKeys {
             self.keys = None;
         }
         if let Some(starred) = self.all.get_mut(place) {
-            if configured.level.values == Values::Any {
+            if *configured.level.values == Values::Any {
                 starred.any = Some(configured.node);
             } else {
                 starred.values.wildcards.push(configured);
@@ -466,7 +467,7 @@ impl Automaton {
     /// In the order in which they count.
     fn patterns(&self) -> impl Iterator<Item = Pattern<'_>> {
         let all = self.wildcards.iter().chain(&self.regexes);
-        all.filter_map(|configured| match &configured.level.values {
+        all.filter_map(|configured| match &*configured.level.values {
             Values::Text(value) => Some(Pattern::Stars(value)),
             Values::Regex(regex) => Some(Pattern::Regex(regex)),
             // Nothing else is put here.

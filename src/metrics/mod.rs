@@ -10,6 +10,7 @@
 //! What it deliberately does not do: be global, tell time, serve HTTP (`admin`).
 
 mod bounded_map;
+mod counts;
 mod label;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use prometheus::{
 };
 
 use self::bounded_map::BoundedMap;
+pub use self::counts::Counts;
 use self::label::{LABEL_BYTES_MAX, label};
 use crate::limiter::{Key, Rule, RuleSet, Tally};
 
@@ -50,6 +52,9 @@ const LATENCY_BUCKETS: &[f64] = &[
 
 /// A number that only grows.
 pub type Counter = IntCounter;
+
+/// A distribution that one task adds to, and says to the others now and then.
+pub type LocalHistogram = prometheus::local::LocalHistogram;
 
 /// How much of a request can stand in labels: levels, and bytes of each text.
 pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
@@ -85,16 +90,24 @@ pub struct Metrics {
     pub shed_deadline: IntCounter,
     /// Checks dropped undecided because nobody waited for them.
     pub shed_caller_gone: IntCounter,
-    /// Checks refused because a partition had no room for another bucket.
-    pub shed_buckets_full: IntCounter,
-    /// Checks refused because a partition had no room for another mark.
-    pub shed_marks_full: IntCounter,
+    /// Checks not decided because a partition had no room at all.
+    pub shed_memory_full: IntCounter,
     /// Checks whose hits went back because their request did not pass.
     pub given_back: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
     pub http_shed: IntCounter,
+    /// Bytes that all partitions may take together.
+    pub memory_max_bytes: IntGauge,
     /// Buckets freed because they were as good as new.
     pub buckets_freed: IntCounter,
+    /// Buckets forgotten for want of room before they were as good as new; none was exhausted.
+    pub buckets_forgotten: IntCounter,
+    /// Checks for whose bucket there was no room, and which were counted in one that they share.
+    pub no_room_shared: IntCounter,
+    /// The same, allowed.
+    pub no_room_allowed: IntCounter,
+    /// The same, denied.
+    pub no_room_denied: IntCounter,
 
     /// Rule sets taken.
     pub config_load_success: IntCounter,
@@ -126,6 +139,7 @@ pub struct Metrics {
     mailbox_checks: IntGaugeVec,
     buckets: IntGaugeVec,
     marks: IntGaugeVec,
+    memory_bytes: IntGaugeVec,
 
     /// Label sets given to rules so far.
     rule_labels: Mutex<HashMap<LimitLabels, Arc<LimitCounters>>>,
@@ -158,6 +172,8 @@ pub struct PartitionLevels {
     pub buckets: AtomicUsize,
     /// Marks that its buckets have room for.
     pub marks: AtomicUsize,
+    /// Bytes of the heap that all that takes.
+    pub bytes: AtomicUsize,
 }
 
 /// The counters of one listening port.
@@ -206,6 +222,12 @@ impl Metrics {
             "tollgate_shed_total",
             "Checks that were not decided, by the bound that was met",
             &["reason"],
+        )?;
+        let no_room = counters(
+            r,
+            "tollgate_no_room_total",
+            "Checks of keys for whose bucket there was no room, by what --on-memory-full made of them",
+            &["answer"],
         )?;
         let excess = counters(
             r,
@@ -276,8 +298,7 @@ impl Metrics {
             shed_mailbox_full: shed.with_label_values(&["mailbox_full"]),
             shed_deadline: shed.with_label_values(&["deadline_passed"]),
             shed_caller_gone: shed.with_label_values(&["caller_gone"]),
-            shed_buckets_full: shed.with_label_values(&["buckets_full"]),
-            shed_marks_full: shed.with_label_values(&["marks_full"]),
+            shed_memory_full: shed.with_label_values(&["memory_full"]),
             given_back: counter(
                 r,
                 "tollgate_given_back_total",
@@ -293,6 +314,14 @@ impl Metrics {
                 "tollgate_buckets_freed_total",
                 "Buckets freed because they were as good as new",
             )?,
+            buckets_forgotten: counter(
+                r,
+                "tollgate_buckets_forgotten_total",
+                "Buckets forgotten for want of room before they were as good as new; none was exhausted",
+            )?,
+            no_room_shared: no_room.with_label_values(&["share"]),
+            no_room_allowed: no_room.with_label_values(&["allow"]),
+            no_room_denied: no_room.with_label_values(&["deny"]),
             config_load_success: counter(
                 r,
                 "ratelimit_service_config_load_success",
@@ -363,6 +392,17 @@ impl Metrics {
                 "Marks (logged hits, segments, slots) that a partition's buckets have room for",
                 &["partition"],
             )?,
+            memory_bytes: gauges(
+                r,
+                "tollgate_memory_bytes",
+                "Bytes that a partition's buckets, marks and what they need to grow take",
+                &["partition"],
+            )?,
+            memory_max_bytes: gauge(
+                r,
+                "tollgate_memory_max_bytes",
+                "Bytes that all partitions may take together",
+            )?,
             request_counters: BoundedMap::new(
                 REQUEST_LABEL_SETS_MAX,
                 Arc::new(limits.counters(&overflow_labels())),
@@ -401,6 +441,7 @@ impl Metrics {
             set(&self.mailbox_checks, &levels.waiting);
             set(&self.buckets, &levels.buckets);
             set(&self.marks, &levels.marks);
+            set(&self.memory_bytes, &levels.bytes);
         }
         drop(partitions);
         let mut text = Vec::new();
@@ -566,12 +607,11 @@ impl LimitVecs {
 // === impl LimitCounters ===
 
 impl LimitCounters {
-    /// Adds what one outcome came to.
+    /// Adds what outcomes came to.
     pub fn add(&self, tally: &Tally) {
         let add = |counter: &IntCounter, hits: u64| {
             if hits > 0 {
-                // A counter wraps, and one request may claim 2^64 hits.
-                counter.inc_by(hits.min(HITS_COUNTED_MAX));
+                counter.inc_by(hits);
             }
         };
         add(&self.total_hits, tally.total_hits);

@@ -24,19 +24,19 @@ use crate::config::settings::Settings;
 use crate::metrics::Metrics;
 
 /// Streams that one connection may have reset before they were taken up.
-const RESET_STREAMS_MAX: usize = 4_096;
+pub(super) const RESET_STREAMS_MAX: usize = 4_096;
 
 /// How long a connection that was asked may take to say that it is there.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long connections live and what they may do. No time is no bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     age: Option<Duration>,
-    age_grace: Option<Duration>,
-    keepalive_interval: Option<Duration>,
-    streams_max: u32,
-    header_list_bytes_max: u32,
+    pub(super) age_grace: Option<Duration>,
+    pub(super) keepalive_interval: Option<Duration>,
+    pub(super) streams_max: u32,
+    pub(super) header_list_bytes_max: u32,
 }
 
 /// Serves `routes` until `shutdown`, then says GOAWAY and lets what is under way end.
@@ -94,7 +94,7 @@ async fn serve_one(
 }
 
 /// Waits until so much time is over; for ever when there is no bound.
-async fn over(bound: Option<Duration>) {
+pub(super) async fn over(bound: Option<Duration>) {
     match bound {
         Some(bound) => sleep(bound).await,
         None => std::future::pending().await,
@@ -119,7 +119,7 @@ impl Bounds {
 
     /// How long one connection lives: the age, give or take a tenth, so that connections that came together do not go
     /// together.
-    fn own_age(&self) -> Option<Duration> {
+    pub(super) fn own_age(&self) -> Option<Duration> {
         // Without randomness all live equally long, which is no reason not to serve.
         let share = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
         self.age.map(|age| age.mul_f64(0.9 + 0.2 * share))

@@ -11,16 +11,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt as _, Full};
-use prost::Message as _;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 
-use super::ratelimit::excess_answer;
+use super::door::write;
+use super::ratelimit::excess_decision;
 use crate::config::settings::Verdict;
 use crate::metrics::Counter;
 
@@ -72,12 +73,9 @@ where
                 return Ok(response);
             }
             met.inc();
-            Ok(excess_answer(verdict).map_or(response, |answer| {
-                let mut frame = BytesMut::with_capacity(64);
-                let message = answer.encode_to_vec();
-                frame.put_u8(0);
-                frame.put_u32(u32::try_from(message.len()).unwrap_or_default());
-                frame.put_slice(&message);
+            Ok(excess_decision(verdict).map_or(response, |decision| {
+                let mut frame = BytesMut::new();
+                write(&decision, &[], &mut frame);
                 framed(frame)
             }))
         })
@@ -94,7 +92,9 @@ fn too_large(response: &Response<Body>) -> bool {
 fn framed(frame: BytesMut) -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let body = Full::new(frame.freeze()).with_trailers(async { Some(Ok(trailers)) });
+    // A stream of frames has no length, and so no content-length that other answers have not.
+    let frames = [Frame::data(frame.freeze()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    let body = StreamBody::new(tokio_stream::iter(frames));
     let mut response = Response::new(Body::new(body));
     let grpc = HeaderValue::from_static("application/grpc");
     response

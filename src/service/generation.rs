@@ -57,6 +57,14 @@ impl Generations {
         self.present.load_full()
     }
 
+    /// Whether this is the present one.
+    pub fn is_present(&self, generation: &Arc<Generation>) -> bool {
+        let present = self.present.load();
+        present
+            .as_ref()
+            .is_some_and(|present| Arc::ptr_eq(present, generation))
+    }
+
     /// Whether there are rules.
     pub fn any(&self) -> bool {
         self.present.load().is_some()

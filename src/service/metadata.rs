@@ -30,7 +30,7 @@ pub(super) fn dynamic_metadata(
         fields.push(("hitsAddend", number(f64::from(request.hits_addend))));
     }
     let mut merged = Struct::default();
-    for (matched, status) in plan.matched.iter().zip(&decision.statuses) {
+    for (matched, status) in plan.matched().zip(&decision.statuses) {
         // The limits of one descriptor share its metadata.
         let rule = matched.rules.first();
         if let Some(limiter::Value::Map(pairs)) = rule.and_then(|rule| rule.metadata.as_ref())

@@ -1,4 +1,7 @@
-//! The front door: gRPC, by tonic.
+//! The front door: gRPC.
+//!
+//! Two ways in, chosen by a setting: [`door`] takes the one call that comes a hundred thousand times a second, straight on
+//! the `h2` crate, and leaves all others to tonic; or tonic takes them all. What is decided is the same.
 //!
 //! Three services share the port: Envoy's rate limit service, `grpc.health.v1` (for "" and "ratelimit") and reflection.
 //! All that is decided is decided in [`ratelimit`]; here requests come in, deadlines are read off, and errors become
@@ -8,6 +11,7 @@
 
 pub mod client;
 mod connections;
+mod door;
 mod excess;
 mod generation;
 mod headers;
@@ -18,15 +22,22 @@ pub mod proto;
 pub mod ratelimit;
 mod wire;
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
+#[cfg(fuzzing)]
+pub use self::door::agreement;
+#[doc(hidden)]
+pub use self::door::by_hand::ByHand;
+use self::door::{Cores, Serving};
 use self::excess::Excess;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
@@ -36,10 +47,10 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use self::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use self::ratelimit::{RateLimit, Unanswered, on_excess};
-use crate::accept::Connection;
-use crate::config::settings::Settings;
+use crate::accept::{Connection, serve_each};
+use crate::config::settings::{Door, Settings};
 use crate::metrics::Metrics;
-use crate::store::StoreError;
+use crate::store::{StoreError, Worker};
 
 /// The service names that health answers for.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
@@ -49,42 +60,118 @@ const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
 pub struct Health(HealthReporter);
 
 /// The rate limit service as tonic wants it.
-struct Door(Arc<RateLimit>);
+struct Tonic(Arc<RateLimit>);
+
+/// The gRPC port's way in, ready to serve.
+pub struct FrontDoor {
+    routes: Routes,
+    bounds: connections::Bounds,
+    metrics: Arc<Metrics>,
+    /// None where tonic takes every call.
+    cores: Option<Arc<Cores>>,
+}
 
 /// Why the front door cannot be opened.
-pub type ServeError = tonic_reflection::server::Error;
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The descriptors for reflection cannot be read: a mistake in the build.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The system gives no thread, or no way to wait for sockets.
+    #[error("no thread for a core: {0}; fewer with --cores")]
+    Core(#[from] io::Error),
+}
 
-/// Serves gRPC on `connections` until `shutdown`, then says GOAWAY and waits for what is under way.
-///
-/// # Errors
-///
-/// When the descriptors for reflection cannot be read: a mistake in the build.
-pub async fn serve(
-    service: Arc<RateLimit>,
-    settings: Settings,
-    metrics: Arc<Metrics>,
-    health: Health,
-    connections: mpsc::Receiver<Connection>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let rate_limit = RateLimitServiceServer::new(Door(service))
-        .max_decoding_message_size(settings.message_size_max);
-    let excess = metrics.excess_message_size.clone();
-    let routes = Routes::new(Excess::new(rate_limit, on_excess(&settings), excess))
-        .add_service(HealthServer::new(HealthService::from_health_reporter(
-            health.0,
-        )))
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .prepare();
-    let bounds = connections::Bounds::new(&settings);
-    connections::serve(routes, bounds, &metrics, connections, shutdown).await;
-    Ok(())
+// === impl FrontDoor ===
+
+impl FrontDoor {
+    /// Opens it as the settings say. Threads of cores run from now on.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(
+        service: &Arc<RateLimit>,
+        settings: &Settings,
+        cores: usize,
+        metrics: &Arc<Metrics>,
+        health: Health,
+    ) -> Result<Self, OpenError> {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let rate_limit = RateLimitServiceServer::new(Tonic(Arc::clone(service)))
+            .max_decoding_message_size(settings.message_size_max);
+        let excess = metrics.excess_message_size.clone();
+        let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
+            .add_service(HealthServer::new(HealthService::from_health_reporter(
+                health.0,
+            )))
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?)
+            .prepare();
+        let bounds = connections::Bounds::new(settings);
+        let cores = match settings.door {
+            Door::Tonic => None,
+            Door::H2 => {
+                let serving = Serving {
+                    service: Arc::clone(service),
+                    routes: routes.clone(),
+                    bounds,
+                    metrics: Arc::clone(metrics),
+                    message_size_max: settings.message_size_max,
+                };
+                Some(Arc::new(Cores::start(cores, &serving)?))
+            }
+        };
+        Ok(Self {
+            routes,
+            bounds,
+            metrics: Arc::clone(metrics),
+            cores,
+        })
+    }
+
+    /// Runs what a store needs to answer, each beside the connections that will ask it.
+    pub fn spawn_workers(&self, tasks: &mut JoinSet<()>, workers: Vec<Worker>) {
+        let count = workers.len();
+        for (number, worker) in workers.into_iter().enumerate() {
+            match &self.cores {
+                Some(cores) => cores.spawn(tasks, (number, count), worker),
+                None => drop(tasks.spawn(worker)),
+            }
+        }
+    }
+
+    /// Serves gRPC on `connections` until `shutdown`, then says GOAWAY and waits for what is under way. What runs beside the
+    /// connections goes on until the last owner drops this.
+    pub async fn serve(
+        self: Arc<Self>,
+        connections: mpsc::Receiver<Connection>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        match &self.cores {
+            None => {
+                connections::serve(
+                    self.routes.clone(),
+                    self.bounds,
+                    &self.metrics,
+                    connections,
+                    shutdown,
+                )
+                .await;
+            }
+            Some(cores) => {
+                let serve_one = |connection, stopping| {
+                    let cores = Arc::clone(cores);
+                    async move { cores.serve(connection, stopping).await }
+                };
+                serve_each(connections, shutdown, serve_one).await;
+            }
+        }
+    }
 }
 
 // === impl Health ===
@@ -110,10 +197,10 @@ impl Health {
     }
 }
 
-// === impl Door ===
+// === impl Tonic ===
 
 #[tonic::async_trait]
-impl RateLimitService for Door {
+impl RateLimitService for Tonic {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,

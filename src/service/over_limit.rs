@@ -30,7 +30,7 @@ pub(super) fn put(answer: &mut RateLimitResponse, plan: &Plan<'_>, decision: &De
 }
 
 fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLimit> {
-    match plan.asked.get(status.asked?)?.subject {
+    match plan.asked(status.asked?)?.subject {
         Subject::Rule(rule) => rule.over_limit.as_deref(),
         Subject::Override => None,
     }

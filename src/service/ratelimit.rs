@@ -18,10 +18,11 @@ use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
 use crate::limiter::{
-    Code, Decision, Entry, Key, Modes, Outcome, Plan, Request, Rule, Subject, Tally,
+    Asked, Code, Decision, Entry, Key, Modes, Outcome, Plan, Request, Rule, Sheet, Status, Subject,
+    Tally,
 };
-use crate::metrics::{Metrics, REQUEST_LABEL_PARTS};
-use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms};
+use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
+use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
 
 /// Decides requests. One for the whole process, shared by every door.
 pub struct RateLimit {
@@ -59,6 +60,17 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What buckets are found by.
     pub hash: KeyedHash,
+}
+
+/// What came of a plan's checks.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    /// In the order asked; none for a check that was not decided.
+    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// The first reason why one was not.
+    pub(super) error: Option<StoreError>,
+    /// What was taken on trial.
+    pub(super) trial: Option<Trial>,
 }
 
 /// Why there is no answer. The sentences are the reference's where it has one.
@@ -125,10 +137,8 @@ impl RateLimit {
         let began_us = self.clock.uptime_us();
         self.metrics.requests.inc();
         let answer = self.answer(message, timeout_us).await;
-        match &answer {
-            Ok(_) => {}
-            Err(Unanswered::Store(_)) => self.metrics.store_errors.inc(),
-            Err(_) => self.metrics.service_errors.inc(),
+        if let Err(unanswered) = &answer {
+            self.count_unanswered(unanswered);
         }
         let took_us = self.clock.uptime_us().saturating_sub(began_us);
         #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
@@ -136,89 +146,197 @@ impl RateLimit {
         answer
     }
 
+    /// Counts a request that has no answer.
+    pub(super) fn count_unanswered(&self, unanswered: &Unanswered) {
+        match unanswered {
+            Unanswered::Store(_) => self.metrics.store_errors.inc(),
+            _ => self.metrics.service_errors.inc(),
+        }
+    }
+
     async fn answer(
         &self,
         message: &RateLimitRequest,
         timeout_us: Option<u64>,
     ) -> Result<RateLimitResponse, Unanswered> {
-        if message.domain.is_empty() {
-            return Err(Unanswered::EmptyDomain);
+        let request = wire::decode(message, self.answering.obeyed);
+        if let Some(beyond) = self.beyond(&request)? {
+            return Ok(wire::encode(&beyond));
         }
-        if message.descriptors.is_empty() {
-            return Err(Unanswered::NoDescriptors);
-        }
-        if let Some(excess) = self.excess(message) {
-            return excess_answer(self.answering.on_excess).ok_or(excess);
-        }
-        let answering = &self.answering;
-        let request = wire::decode(message, answering.obeyed);
-        let generation = self.generations.present().ok_or(Unanswered::NoRules)?;
-        let mut plan = Plan::new(&generation.rules, &request, &self.hash);
-        // The domain's own word comes first.
-        let said = generation.rules.all_or_nothing(request.domain);
-        plan.all_or_nothing = said.unwrap_or(answering.all_or_nothing);
-        self.count_plan(&request, &plan);
-        let checks = plan.checks();
-        let decision = if checks.is_empty() {
-            plan.conclude(&[], Code::Ok, answering.modes)
+        let generation = self.present()?;
+        let plan = self.plan(&generation, &request, Sheet::default());
+        let mut came = if plan.checks().is_empty() {
+            Came::default()
         } else {
-            let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
-                Deadline::within_us(&*self.clock, timeout_us)
-            });
-            let terms = if plan.all_or_nothing {
-                Terms::OnTrial
-            } else {
-                Terms::Final
-            };
-            let (answers, trial) = match self.store.apply(checks, deadline, terms).await {
-                Ok(Applied { answers, trial }) => (Ok(answers), trial),
-                Err(error) => (Err(error), None),
-            };
-            let (outcomes, error) = answers.map_or_else(|error| (Vec::new(), Some(error)), apart);
-            let decision = match self.conclude(&plan, &outcomes, error) {
-                Ok(decision) => decision,
-                Err(error) => {
-                    // What was decided is counted; what was taken on trial goes back with the trial.
-                    let decided = plan.conclude(&outcomes, Code::Ok, answering.modes);
-                    self.count_outcomes(&generation, &request, &plan, &outcomes, &decided);
-                    return Err(error.into());
-                }
-            };
-            if let Some(trial) = trial {
-                match decision.code {
-                    Code::Ok => trial.passed(),
-                    Code::OverLimit => trial.refused(),
-                }
-            }
-            self.count_outcomes(&generation, &request, &plan, &outcomes, &decision);
-            decision
+            let (deadline, terms) = (self.deadline(timeout_us), terms(&plan));
+            self.store
+                .apply(plan.checks().to_vec(), deadline, terms)
+                .await
+                .into()
         };
-        self.count_decision(&decision);
+        let mut counts = Counts::default();
+        let statuses = Vec::new();
+        let decided = self.decide(
+            &generation,
+            &request,
+            &plan,
+            &mut came,
+            statuses,
+            &mut counts,
+        );
+        counts.flush(&self.metrics);
+        let decision = decided?;
         let mut answer = wire::encode(&decision);
-        if let Some(headers) = &answering.headers {
-            answer.response_headers_to_add = headers.of(&decision);
-        }
-        over_limit::put(&mut answer, &plan, &decision);
-        if answering.dynamic_metadata {
-            answer.dynamic_metadata = Some(dynamic_metadata(message, &plan, &decision));
-        }
+        self.add_rest(&mut answer, Some(message), &plan, &decision);
         Ok(answer)
     }
 
+    /// A way for one task to ask the store for many requests at once.
+    pub(super) fn asking(&self) -> Option<Box<dyn Asking>> {
+        self.store.asking()
+    }
+
+    /// The clock's uptime.
+    pub(super) fn uptime_us(&self) -> u64 {
+        self.clock.uptime_us()
+    }
+
+    /// Whether these are the rules in use.
+    pub(super) fn is_present(&self, generation: &Arc<Generation>) -> bool {
+        self.generations.is_present(generation)
+    }
+
+    /// What the service obeys of what requests say.
+    pub(super) fn obeyed(&self) -> Obeyed {
+        self.answering.obeyed
+    }
+
+    /// The rules in use.
+    pub(super) fn present(&self) -> Result<Arc<Generation>, Unanswered> {
+        self.generations.present().ok_or(Unanswered::NoRules)
+    }
+
+    /// The answer to a request that passes a bound; none when it passes none.
+    pub(super) fn beyond(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Option<Decision<'static>>, Unanswered> {
+        if request.domain.is_empty() {
+            return Err(Unanswered::EmptyDomain);
+        }
+        if request.is_empty() {
+            return Err(Unanswered::NoDescriptors);
+        }
+        match self.excess(request) {
+            None => Ok(None),
+            Some(excess) => excess_decision(self.answering.on_excess)
+                .map(Some)
+                .ok_or(excess),
+        }
+    }
+
+    /// What a request asks of the store, written on a sheet that may have been used before.
+    pub(super) fn plan<'r>(
+        &self,
+        generation: &'r Generation,
+        request: &Request<'_>,
+        sheet: Sheet,
+    ) -> Plan<'r> {
+        let mut plan = Plan::written_on(sheet, &generation.rules, request, &self.hash);
+        plan.all_or_nothing_unless_said(self.answering.all_or_nothing);
+        self.count_plan(request, &plan);
+        plan
+    }
+
+    /// Until when an answer is of use to a caller that waits so long.
+    pub(super) fn deadline(&self, timeout_us: Option<u64>) -> Deadline {
+        timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+            Deadline::within_us(&*self.clock, timeout_us)
+        })
+    }
+
+    /// Whether [`RateLimit::decide`] counts something by what stands in the request.
+    pub(super) fn labels_need_request(plan: &Plan<'_>) -> bool {
+        plan.all_asked().any(|asked| match asked.subject {
+            Subject::Rule(rule) => rule.has_request_labels(),
+            Subject::Override => true,
+        })
+    }
+
+    /// The decision, given what came of the plan's checks, and what becomes of what was taken on trial. `request` matters
+    /// only where [`RateLimit::labels_need_request`] says so; `statuses` gives its memory.
+    pub(super) fn decide<'r>(
+        &self,
+        generation: &Generation,
+        request: &Request<'_>,
+        plan: &Plan<'r>,
+        came: &mut Came,
+        statuses: Vec<Status<'r>>,
+        counts: &mut Counts,
+    ) -> Result<Decision<'r>, Unanswered> {
+        let (error, trial) = (came.error.take(), came.trial.take());
+        let outcomes = &came.outcomes;
+        let decision = match self.conclude(plan, outcomes, error, statuses) {
+            Ok(decision) => decision,
+            Err(error) => {
+                // What was decided is counted; what was taken on trial goes back with the trial.
+                let decided = plan.conclude(outcomes, Code::Ok, self.answering.modes);
+                self.count_outcomes(generation, request, plan, outcomes, &decided, counts);
+                return Err(error.into());
+            }
+        };
+        if let Some(trial) = trial {
+            match decision.code {
+                Code::Ok => trial.passed(),
+                Code::OverLimit => trial.refused(),
+            }
+        }
+        self.count_outcomes(generation, request, plan, outcomes, &decision, counts);
+        counts.decided(decision.code);
+        if decision.shadowed {
+            self.metrics.global_shadow_mode.inc();
+        }
+        Ok(decision)
+    }
+
+    /// Whether [`RateLimit::add_rest`] needs the request.
+    pub(super) fn speaks_of_requests(&self) -> bool {
+        self.answering.dynamic_metadata
+    }
+
+    /// Puts to an answer what only some have: headers, a body, dynamic metadata.
+    pub(super) fn add_rest(
+        &self,
+        answer: &mut RateLimitResponse,
+        message: Option<&RateLimitRequest>,
+        plan: &Plan<'_>,
+        decision: &Decision<'_>,
+    ) {
+        if let Some(headers) = &self.answering.headers {
+            answer.response_headers_to_add = headers.of(decision);
+        }
+        over_limit::put(answer, plan, decision);
+        if self.answering.dynamic_metadata
+            && let Some(message) = message
+        {
+            answer.dynamic_metadata = Some(dynamic_metadata(message, plan, decision));
+        }
+    }
+
     /// Which bound a request passes, if any.
-    fn excess(&self, message: &RateLimitRequest) -> Option<Unanswered> {
+    fn excess(&self, request: &Request<'_>) -> Option<Unanswered> {
         let Answering {
             descriptors_max,
             entries_max,
             ..
         } = self.answering;
-        if message.descriptors.len() > descriptors_max {
+        if request.len() > descriptors_max {
             self.metrics.excess_descriptors.inc();
             return Some(Unanswered::TooManyDescriptors {
                 max: descriptors_max,
             });
         }
-        let mut descriptors = message.descriptors.iter();
+        let mut descriptors = request.descriptors();
         if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
             self.metrics.excess_entries.inc();
             return Some(Unanswered::TooManyEntries { max: entries_max });
@@ -233,10 +351,11 @@ impl RateLimit {
         plan: &Plan<'r>,
         outcomes: &[Option<Outcome>],
         error: Option<StoreError>,
+        statuses: Vec<Status<'r>>,
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.answering.modes;
         let Some(error) = error else {
-            return Ok(plan.conclude(outcomes, Code::Ok, modes));
+            return Ok(plan.conclude_into(statuses, outcomes, Code::Ok, modes));
         };
         let undecided = match (self.answering.on_overload, &error) {
             (Verdict::Error, _) | (_, StoreError::DeadlineExceeded) => {
@@ -258,24 +377,14 @@ impl RateLimit {
         label_key(rule, request.domain, entries, parts, &self.hash)
     }
 
-    fn count_decision(&self, decision: &Decision<'_>) {
-        match decision.code {
-            Code::Ok => self.metrics.decisions_ok.inc(),
-            Code::OverLimit => self.metrics.decisions_over_limit.inc(),
-        }
-        if decision.shadowed {
-            self.metrics.global_shadow_mode.inc();
-        }
-    }
-
     fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {
-        if !plan.domain_known {
+        if !plan.domain_known() {
             self.metrics.domain_not_found(request.domain);
         }
-        if plan.overrides_not_obeyed > 0 {
+        if plan.overrides_not_obeyed() > 0 {
             self.metrics
                 .overrides_not_obeyed
-                .inc_by(plan.overrides_not_obeyed);
+                .inc_by(plan.overrides_not_obeyed());
         }
     }
 
@@ -286,16 +395,16 @@ impl RateLimit {
         plan: &Plan<'_>,
         outcomes: &[Option<Outcome>],
         decision: &Decision<'_>,
+        counts: &mut Counts,
     ) {
         // Of several limits on one descriptor the one that answered is counted: their labels are the same.
         for (descriptor, status) in decision.statuses.iter().enumerate() {
             let position = status.asked.unwrap_or(usize::MAX);
-            let (Some(asked), Some(Some(outcome))) =
-                (plan.asked.get(position), outcomes.get(position))
+            let (Some(asked), Some(Some(outcome))) = (plan.asked(position), outcomes.get(position))
             else {
                 continue;
             };
-            let (check, subject) = (&asked.check, asked.subject);
+            let Asked { check, subject } = asked;
             let near_ratio = self.answering.near_limit_ratio;
             let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
             match subject {
@@ -305,35 +414,31 @@ impl RateLimit {
                     let entries = entries.get(..rule.path.len()).unwrap_or(entries);
                     let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                     let key = self.label_key(Some(rule), request, entries);
-                    self.metrics.request_counters(key, labels).add(&tally);
+                    counts.add(&self.metrics.request_counters(key, labels), &tally);
                 }
                 Subject::Rule(rule) => {
                     if let Some(counters) = generation.counters.of(rule) {
-                        counters.add(&tally);
+                        counts.add(counters, &tally);
                     }
                 }
                 Subject::Override => {
                     let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);
-                    self.metrics.request_counters(key, labels).add(&tally);
+                    counts.add(&self.metrics.request_counters(key, labels), &tally);
                 }
             }
         }
     }
 }
 
-/// Outcomes in their places, and the first reason why one is missing.
-fn apart(answers: Vec<Answer>) -> (Vec<Option<Outcome>>, Option<StoreError>) {
-    let mut first = None;
-    let outcomes = answers.into_iter().map(|answer| {
-        answer
-            .map_err(|error| {
-                first.get_or_insert(error);
-            })
-            .ok()
-    });
-    (outcomes.collect(), first)
+/// Whether what is taken for this plan stays taken whatever becomes of the rest.
+pub(super) fn terms(plan: &Plan<'_>) -> Terms {
+    if plan.all_or_nothing() {
+        Terms::OnTrial
+    } else {
+        Terms::Final
+    }
 }
 
 /// The entries of one descriptor.
@@ -351,17 +456,17 @@ fn override_labels(request: &Request<'_>, entries: &[Entry<'_>]) -> (String, Vec
 }
 
 /// The answer to a request that passes a bound; none when that is an error.
-pub(super) fn excess_answer(verdict: Verdict) -> Option<RateLimitResponse> {
+pub(super) fn excess_decision(verdict: Verdict) -> Option<Decision<'static>> {
     let code = match verdict {
         Verdict::Error => return None,
         Verdict::Allow => Code::Ok,
         Verdict::Deny => Code::OverLimit,
     };
-    Some(wire::encode(&Decision {
+    Some(Decision {
         code,
         shadowed: false,
         statuses: Vec::new(),
-    }))
+    })
 }
 
 /// What to answer a request that passes a bound: in shadow mode nothing is refused.
@@ -369,6 +474,49 @@ pub(super) fn on_excess(settings: &Settings) -> Verdict {
     match settings.on_excess {
         Verdict::Deny if settings.shadow_mode => Verdict::Allow,
         verdict => verdict,
+    }
+}
+
+// === impl Came ===
+
+impl Came {
+    /// Nothing yet, of so many checks.
+    pub(super) fn await_answers(&mut self, checks: usize) {
+        self.outcomes.clear();
+        self.outcomes.resize(checks, None);
+        self.error = None;
+        self.trial = None;
+    }
+
+    /// Takes the answer to one check.
+    pub(super) fn take(&mut self, position: usize, answer: Answer) {
+        match answer {
+            Ok(outcome) => {
+                if let Some(slot) = self.outcomes.get_mut(position) {
+                    *slot = Some(outcome);
+                }
+            }
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+impl From<Result<Applied, StoreError>> for Came {
+    fn from(applied: Result<Applied, StoreError>) -> Self {
+        let mut came = Self::default();
+        match applied {
+            Ok(Applied { answers, trial }) => {
+                came.await_answers(answers.len());
+                for (position, answer) in answers.into_iter().enumerate() {
+                    came.take(position, answer);
+                }
+                came.trial = trial;
+            }
+            Err(error) => came.error = Some(error),
+        }
+        came
     }
 }
 
@@ -392,7 +540,7 @@ impl Answering {
             entries_max: settings.entries_max,
             headers: Headers::new(settings),
             dynamic_metadata: settings.response_dynamic_metadata,
-            all_or_nothing: settings.all_or_nothing,
+            all_or_nothing: settings.taking.all_or_nothing,
         }
     }
 }

@@ -9,7 +9,6 @@
 
 use std::num::NonZeroU32;
 
-use super::proto::envoy::extensions::common::ratelimit::v3 as common;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
 use super::proto::envoy::service::ratelimit::v3 as rls;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
@@ -37,6 +36,32 @@ pub(super) struct Obeyed {
     pub(super) overrides: bool,
 }
 
+/// A limit that came with a request, as the wire has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OverrideFields {
+    pub(super) requests_per_unit: u32,
+    pub(super) unit: i32,
+    pub(super) unit_multiplier: Option<u32>,
+}
+
+/// One descriptor's status, as the wire has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatusFields<'d> {
+    pub(super) code: response::Code,
+    pub(super) limit: Option<LimitFields<'d>>,
+    pub(super) remaining: u32,
+    pub(super) until_seconds: Option<u64>,
+}
+
+/// The limit that a status speaks of, as the wire has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitFields<'d> {
+    pub(super) name: &'d str,
+    pub(super) requests_per_unit: u32,
+    pub(super) unit: response::rate_limit::Unit,
+    pub(super) unit_multiplier: Option<u32>,
+}
+
 /// The request in our words, borrowing its texts.
 pub(super) fn decode(request: &rls::RateLimitRequest, obeyed: Obeyed) -> Request<'_> {
     let mut decoded = Request::new(&request.domain);
@@ -45,58 +70,43 @@ pub(super) fn decode(request: &rls::RateLimitRequest, obeyed: Obeyed) -> Request
             key: &entry.key,
             value: &entry.value,
         });
-        let hits = match hits(request.hits_addend, descriptor) {
-            Hits::Refund(_) if !obeyed.negative_hits => Hits::LOOK,
-            hits => hits,
-        };
-        let limit = descriptor.limit.as_ref().map(|limit| {
-            if obeyed.overrides {
-                override_limit(limit)
-            } else {
-                Override::NotObeyed
-            }
-        });
+        let (own, negative) = (descriptor.hits_addend, descriptor.is_negative_hits);
+        let hits = hits(request.hits_addend, own, negative, obeyed);
+        let limit = descriptor
+            .limit
+            .as_ref()
+            .map(|limit| OverrideFields::from(limit).obeyed(obeyed));
         decoded.push(entries, hits, limit);
     }
     decoded
 }
 
-fn hits(request_addend: u32, descriptor: &common::RateLimitDescriptor) -> Hits {
-    let hits = descriptor
-        .hits_addend
-        .unwrap_or_else(|| u64::from(request_addend.max(1)));
-    if descriptor.is_negative_hits {
-        Hits::Refund(hits)
-    } else {
-        Hits::Take(hits)
+/// What a descriptor takes or gives back: its own hits win over the request's, and none at all mean 1.
+pub(super) fn hits(
+    request_addend: u32,
+    own_addend: Option<u64>,
+    negative: bool,
+    obeyed: Obeyed,
+) -> Hits {
+    let hits = own_addend.unwrap_or_else(|| u64::from(request_addend.max(1)));
+    match (negative, obeyed.negative_hits) {
+        (false, _) => Hits::Take(hits),
+        (true, true) => Hits::Refund(hits),
+        (true, false) => Hits::LOOK,
     }
 }
 
-fn override_limit(limit: &descriptor::RateLimitOverride) -> Override {
-    let unit = UNITS
-        .iter()
-        .find(|(_, number)| i32::from(*number) == limit.unit);
-    // The multiplier's own rule is "more than 0"; 0 is taken as absent.
-    let multiplier = limit.unit_multiplier.and_then(NonZeroU32::new);
-    unit.map_or(Override::NotObeyed, |(unit, _)| {
-        Override::Limit(Limit::per(
-            limit.requests_per_unit,
-            *unit,
-            multiplier.unwrap_or(NonZeroU32::MIN),
-        ))
-    })
-}
-
-/// The decision as protobuf.
+/// The decision as protobuf, but for what only some answers have.
 pub(super) fn encode(decision: &Decision<'_>) -> rls::RateLimitResponse {
     rls::RateLimitResponse {
-        overall_code: code(decision.code).into(),
+        overall_code: code_number(decision.code).into(),
         statuses: decision.statuses.iter().map(status).collect(),
         ..Default::default()
     }
 }
 
-fn code(code: Code) -> response::Code {
+/// The number of a code on the wire.
+pub(super) fn code_number(code: Code) -> response::Code {
     match code {
         Code::Ok => response::Code::Ok,
         Code::OverLimit => response::Code::OverLimit,
@@ -104,35 +114,86 @@ fn code(code: Code) -> response::Code {
 }
 
 fn status(status: &Status<'_>) -> response::DescriptorStatus {
+    let fields = StatusFields::of(status);
     response::DescriptorStatus {
-        code: code(status.code).into(),
-        current_limit: status.current_limit.as_ref().map(current_limit),
-        limit_remaining: status.remaining,
-        duration_until_reset: status.until_us.map(whole_seconds),
+        code: fields.code.into(),
+        current_limit: fields.limit.map(|limit| response::RateLimit {
+            name: limit.name.to_owned(),
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.into(),
+            unit_multiplier: limit.unit_multiplier,
+        }),
+        limit_remaining: fields.remaining,
+        duration_until_reset: fields.until_seconds.map(|seconds| prost_types::Duration {
+            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+            nanos: 0,
+        }),
         quota: None,
     }
 }
 
-fn current_limit(current: &CurrentLimit<'_>) -> response::RateLimit {
-    let limit = &current.limit;
-    // A limit of how many are in flight has no window to speak of.
-    let unit = limit
-        .unit()
-        .and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
-    let multiplier = unit.map_or(1, |_| limit.unit_multiplier().get());
-    response::RateLimit {
-        name: current.name.to_owned(),
-        requests_per_unit: limit.requests_per_unit(),
-        unit: unit.map_or(0, |(_, number)| i32::from(*number)),
-        unit_multiplier: (multiplier != 1).then_some(multiplier),
+// === impl OverrideFields ===
+
+impl From<&descriptor::RateLimitOverride> for OverrideFields {
+    fn from(limit: &descriptor::RateLimitOverride) -> Self {
+        Self {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+            unit_multiplier: limit.unit_multiplier,
+        }
     }
 }
 
-/// Rounded up: Envoy cuts the rest off, and a caller that comes back too early is refused again.
-fn whole_seconds(us: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(us.div_ceil(1_000_000)).unwrap_or(i64::MAX),
-        nanos: 0,
+impl OverrideFields {
+    /// What becomes of it.
+    pub(super) fn obeyed(&self, obeyed: Obeyed) -> Override {
+        let unit = UNITS
+            .iter()
+            .find(|(_, number)| i32::from(*number) == self.unit);
+        // The multiplier's own rule is "more than 0"; 0 is taken as absent.
+        let multiplier = self.unit_multiplier.and_then(NonZeroU32::new);
+        match unit {
+            Some((unit, _)) if obeyed.overrides => Override::Limit(Limit::per(
+                self.requests_per_unit,
+                *unit,
+                multiplier.unwrap_or(NonZeroU32::MIN),
+            )),
+            _ => Override::NotObeyed,
+        }
+    }
+}
+
+// === impl StatusFields ===
+
+impl<'d> StatusFields<'d> {
+    /// What the wire says of a status. Seconds are rounded up: Envoy cuts the rest off, and a caller that comes back too
+    /// early is refused again.
+    pub(super) fn of(status: &Status<'d>) -> Self {
+        Self {
+            code: code_number(status.code),
+            limit: status.current_limit.as_ref().map(LimitFields::of),
+            remaining: status.remaining,
+            until_seconds: status.until_us.map(|us| us.div_ceil(1_000_000)),
+        }
+    }
+}
+
+// === impl LimitFields ===
+
+impl<'d> LimitFields<'d> {
+    fn of(current: &CurrentLimit<'d>) -> Self {
+        let limit = &current.limit;
+        // A limit of how many are in flight has no window to speak of.
+        let unit = limit
+            .unit()
+            .and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
+        let multiplier = unit.map_or(1, |_| limit.unit_multiplier().get());
+        Self {
+            name: current.name,
+            requests_per_unit: limit.requests_per_unit(),
+            unit: unit.map_or(response::rate_limit::Unit::Unknown, |(_, number)| *number),
+            unit_multiplier: (multiplier != 1).then_some(multiplier),
+        }
     }
 }
 
@@ -160,6 +221,11 @@ pub(super) fn grpc_timeout_us(header: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    const EVERYTHING: Obeyed = Obeyed {
+        negative_hits: true,
+        overrides: true,
+    };
+
     #[test]
     fn hits_of_a_descriptor_win_over_those_of_the_request() {
         // request addend, descriptor addend, negative, used: the table in envoy-ratelimit.md 1.3.
@@ -172,23 +238,19 @@ mod tests {
             (0, Some(3), true, Hits::Refund(3)),
             (2, None, true, Hits::Refund(2)),
         ] {
-            let descriptor = common::RateLimitDescriptor {
-                hits_addend: own,
-                is_negative_hits: negative,
-                ..Default::default()
-            };
-            assert_eq!(hits(request, &descriptor), used);
+            assert_eq!(hits(request, own, negative, EVERYTHING), used);
         }
     }
 
     #[test]
     fn an_override_needs_a_unit_that_exists() {
         let limit = |unit, unit_multiplier| {
-            override_limit(&descriptor::RateLimitOverride {
+            let fields = OverrideFields {
                 requests_per_unit: 3,
                 unit,
                 unit_multiplier,
-            })
+            };
+            fields.obeyed(EVERYTHING)
         };
         let per = |unit, multiplier| {
             Override::Limit(Limit::per(3, unit, NonZeroU32::new(multiplier).unwrap()))
@@ -207,7 +269,16 @@ mod tests {
     #[test]
     fn durations_are_rounded_up_to_whole_seconds() {
         for (us, seconds) in [(0, 0), (1, 1), (400_000, 1), (1_000_000, 1), (1_000_001, 2)] {
-            assert_eq!(whole_seconds(us).seconds, seconds);
+            let status = Status {
+                code: Code::Ok,
+                current_limit: None,
+                remaining: 0,
+                until_us: Some(us),
+                retries: false,
+                quota: false,
+                asked: None,
+            };
+            assert_eq!(StatusFields::of(&status).until_seconds, Some(seconds));
         }
     }
 

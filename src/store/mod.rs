@@ -16,6 +16,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
 
 use crate::clock::Clock;
 use crate::limiter::{Ask, Check, Hits, Outcome};
@@ -38,21 +39,13 @@ pub enum StoreError {
         /// How many checks a mailbox holds.
         waiting_max: usize,
     },
-    /// There is no room for another bucket.
+    /// There is no room for a bucket, nor for the one that keys without room share.
     #[error(
-        "a partition is full ({buckets_max} buckets): more keys are in use than there is room for; raise --buckets-max"
+        "a partition is full ({bytes_max} bytes): more keys are over their limits than there is room for; raise --memory-max"
     )]
     Full {
-        /// How many buckets a partition holds.
-        buckets_max: usize,
-    },
-    /// There is no room for what an algorithm remembers one by one.
-    #[error(
-        "a partition has no room for more marks ({marks_max}): sliding logs, segments and slots in use need more than there is room for; raise --marks-max"
-    )]
-    NoRoomForMarks {
-        /// How many marks a partition holds.
-        marks_max: usize,
+        /// How many bytes a partition may take.
+        bytes_max: usize,
     },
     /// The caller's deadline passed before the checks were decided.
     #[error("the caller's deadline passed before the decision")]
@@ -92,6 +85,50 @@ pub trait Store: Send + Sync + 'static {
     /// means that no check was decided. On trial, whatever was taken and has no [`Trial`] that speaks for it goes back,
     /// also when this future is dropped half-way.
     fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_>;
+
+    /// A way for one task to ask for many requests at once; none where that is no better than [`Store::apply`].
+    fn asking(&self) -> Option<Box<dyn Asking>> {
+        None
+    }
+}
+
+/// What a request is known by while a store has its checks. Whoever asks chooses it.
+pub type Ticket = u32;
+
+/// Asks for many requests at once, on behalf of one task. What [`Store::apply`] promises of a request holds here too.
+pub trait Asking {
+    /// Adds a request's checks to what the next [`Asking::send`] asks. Gives in how many shares its answers will come.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room; nothing of this request is asked then.
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        terms: Terms,
+    ) -> Result<usize, StoreError>;
+
+    /// Asks all that was added since the last time.
+    fn send(&mut self);
+
+    /// Hands what was answered to `take`, share by share, and says in how many messages it came. Whoever asks is woken when
+    /// there is more.
+    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize;
+}
+
+/// Some answers of one request, or all of them.
+#[derive(Debug)]
+pub struct Share<'b> {
+    /// Whose.
+    pub ticket: Ticket,
+    /// Where each stands among the request's checks.
+    pub positions: &'b [usize],
+    /// One a position.
+    pub answers: &'b [Answer],
+    /// What was taken on trial.
+    pub trial: Option<Trial>,
 }
 
 /// Carries out what goes back. It always does: a bound here would leave hits taken that nobody has.
@@ -189,9 +226,13 @@ impl Trial {
         self.undoing.retain(|check| !check.stays_when_refused());
     }
 
-    /// Makes one of several, of one store.
-    pub fn join(&mut self, mut other: Self) {
-        self.undoing.append(&mut other.undoing);
+    /// Puts another share's to what there is, of one store.
+    pub fn join(trial: &mut Option<Self>, share: Option<Self>) {
+        match (trial, share) {
+            (Some(trial), Some(mut share)) => trial.undoing.append(&mut share.undoing),
+            (none @ None, share) => *none = share,
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -222,6 +263,11 @@ impl Deadline {
         Self {
             uptime_us: clock.uptime_us().saturating_add(within_us),
         }
+    }
+
+    /// Passes at this uptime.
+    pub const fn at_uptime_us(uptime_us: u64) -> Self {
+        Self { uptime_us }
     }
 
     /// Whether it has passed at this uptime.

@@ -147,15 +147,19 @@ fn services_reach_the_pods_by_ports_that_have_names() {
 #[test]
 fn numbers_stay_whole_and_texts_stay_as_they_stand() {
     for version in HELMS {
-        let set = "--set=settings.TOLLGATE_BUCKETS_MAX=30000000,settings.NEAR_LIMIT_RATIO=0.5";
+        let set =
+            "--set=settings.TOLLGATE_MAILBOX_CHECKS_MAX=30000000,settings.NEAR_LIMIT_RATIO=0.5";
         let age = "--set=settings.GRPC_MAX_CONNECTION_AGE=0";
         let by_flag = rendered_by(version, &[set, age]);
         assert_eq!(variable(&by_flag, "GRPC_MAX_CONNECTION_AGE"), "0");
-        assert_eq!(variable(&by_flag, "TOLLGATE_BUCKETS_MAX"), "30000000");
+        assert_eq!(
+            variable(&by_flag, "TOLLGATE_MAILBOX_CHECKS_MAX"),
+            "30000000"
+        );
         assert_eq!(variable(&by_flag, "NEAR_LIMIT_RATIO"), "0.5");
 
         let full = rendered_by(version, &[FULL]);
-        assert_eq!(variable(&full, "TOLLGATE_BUCKETS_MAX"), "5000000");
+        assert_eq!(variable(&full, "TOLLGATE_MAILBOX_CHECKS_MAX"), "65536");
         assert_eq!(variable(&full, "NEAR_LIMIT_RATIO"), "0.9");
         let rules = &full.only("ConfigMap")["data"];
         let edge = rules["edge.yaml"].as_str().unwrap();
@@ -168,7 +172,8 @@ fn numbers_stay_whole_and_texts_stay_as_they_stand() {
         );
         assert!(shop.contains("shadow_mode: yes\n"), "{shop}");
     }
-    let null = rendered(&["--set-json=settings={\"TOLLGATE_BUCKETS_MAX\":null,\"HOST\":null}"]);
+    let null =
+        rendered(&["--set-json=settings={\"TOLLGATE_MAILBOX_CHECKS_MAX\":null,\"HOST\":null}"]);
     assert_eq!(
         texts(&null.container()["env"], "name"),
         ["TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_TIMEOUT"]
@@ -176,24 +181,21 @@ fn numbers_stay_whole_and_texts_stay_as_they_stand() {
 }
 
 #[test]
-fn the_buckets_that_may_be_held_fit_the_memory_limit() {
-    // What is used with no bucket at all, connections included; and what README says of one.
+fn what_buckets_may_take_fits_the_memory_limit() {
+    // What is used with no bucket at all, connections included.
     const BESIDE_MIB: u64 = 64;
-    const BUCKET_BYTES: u64 = 100;
-    for values in [EXAMPLE, FULL] {
-        let rendered = rendered(&[values]);
-        let buckets = variable(&rendered, "TOLLGATE_BUCKETS_MAX")
-            .as_str()
-            .unwrap();
-        let limit = &rendered.container()["resources"]["limits"]["memory"];
-        let limit = limit.as_str().unwrap().replace("1Gi", "1024Mi");
-        let limit: u64 = limit.trim_end_matches("Mi").parse().unwrap();
-        let needed = (buckets.parse::<u64>().unwrap() * BUCKET_BYTES) >> 20;
-        assert!(
-            needed + BESIDE_MIB <= limit,
-            "{values}: {needed} MiB of {limit}"
-        );
-    }
+    let full = rendered(&[FULL]);
+    let said = variable(&full, "TOLLGATE_MEMORY_MAX");
+    let limit = &full.container()["resources"]["limits"]["memory"];
+    let limit = limit.as_str().unwrap().replace("1Gi", "1024Mi");
+    let mib = |text: &str, unit| text.trim_end_matches(unit).parse::<u64>().unwrap();
+    let (said, limit) = (mib(said.as_str().unwrap(), "MiB"), mib(&limit, "Mi"));
+    assert!(said + BESIDE_MIB <= limit, "{said} MiB of {limit}");
+    // Unless something is said it is half of the limit, which the service reads itself.
+    let example = rendered(&[EXAMPLE]);
+    let names = texts(&example.container()["env"], "name");
+    assert!(!names.contains(&"TOLLGATE_MEMORY_MAX"), "{names:?}");
+    assert!(example.container()["resources"]["limits"]["memory"].is_string());
 }
 
 #[test]

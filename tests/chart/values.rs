@@ -130,8 +130,8 @@ fn values_that_contradict_one_another_are_refused_with_what_to_do() {
             "/extraArgs/1", // a value goes after `=`: alone it would be a second RULES
         ),
         (
-            "--set=extraEnv[0].name=TOLLGATE_BUCKETS_MAX",
-            "extraEnv and settings both have TOLLGATE_BUCKETS_MAX; keep one",
+            "--set=settings.TOLLGATE_MAILBOX_CHECKS_MAX=1,extraEnv[0].name=TOLLGATE_MAILBOX_CHECKS_MAX",
+            "extraEnv and settings both have TOLLGATE_MAILBOX_CHECKS_MAX; keep one",
         ),
     ];
     for (set, named) in cases {

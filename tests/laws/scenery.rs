@@ -251,7 +251,7 @@ impl Buckets {
         now: Timestamp,
     ) -> Decision<'r> {
         let plan = Plan::new(rules, request, &TwoHashes);
-        let outcomes = self.apply(&plan.checks(), now);
+        let outcomes = self.apply(plan.checks(), now);
         conclude(&plan, &outcomes)
     }
 }

@@ -1,5 +1,5 @@
 //! A picture of every algorithm, made by the algorithm itself; `make pictures` writes them, here they must be the same. And
-//! the pages they stand on.
+//! the pages they stand on. What was measured is drawn again from the table on its page.
 //!
 //! What it deliberately does not do: compare what a renderer makes of them.
 // tests: a panic is how it says no.
@@ -12,6 +12,8 @@
 )]
 
 mod drawing;
+#[path = "../../benches/wire/picture.rs"]
+mod measured;
 mod page;
 #[path = "../running/mod.rs"]
 mod running;
@@ -23,6 +25,7 @@ use std::process::Command;
 
 use tollgate::limiter::ALGORITHMS;
 
+use measured::Bar;
 use running::component;
 use scene::Story;
 
@@ -38,7 +41,14 @@ fn pictures() -> BTreeMap<String, String> {
         )
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
-    each.chain([all]).collect()
+    let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
+    each.chain([all, measured]).collect()
+}
+
+/// What `docs/performance.md` shows in its table.
+fn bars() -> Vec<Bar> {
+    let page = std::fs::read_to_string("docs/performance.md").unwrap();
+    page.lines().filter_map(Bar::read).collect()
 }
 
 #[test]
@@ -55,6 +65,21 @@ fn the_pictures_are_what_the_algorithms_do() {
     for (name, svg) in &pictures {
         let shown = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
         assert!(shown == *svg, "{FOLDER}/{name}: run `make pictures`");
+    }
+}
+
+#[test]
+fn what_was_measured_is_on_its_page() {
+    assert!(measured::FILE.starts_with(FOLDER));
+    let bars = bars();
+    for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
+        let seen = bars.iter().filter(|bar| bar.axis == axis).count();
+        assert!(seen > 1, "docs/performance.md: no figures for `{axis}`");
+    }
+    for algorithm in ALGORITHMS {
+        let name = algorithm.name();
+        let seen = bars.iter().any(|bar| bar.what == name);
+        assert!(seen, "docs/performance.md: no figure for `{name}`");
     }
 }
 
@@ -78,7 +103,7 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
     let folder = tempfile::tempdir().unwrap();
     let mut paths = Vec::new();
     for (name, svg) in pictures() {
-        assert!(svg.len() < 20_000, "{name}: {} bytes", svg.len());
+        assert!(svg.len() < 30_000, "{name}: {} bytes", svg.len());
         for word in ["<title", "<desc", "prefers-color-scheme: dark"] {
             assert!(svg.contains(word), "{name}: wants {word}");
         }

@@ -265,11 +265,12 @@ fn explain_says_which_rule_and_why() {
 domain shop
   level 1: plan=free: exactly this is configured
   level 2: user=bob: user is configured for any value
+  all_or_nothing: false, by the setting
 rule shop.plan_free.user
   limit: 5 in 1 hour, fixed_window
   count_refused: blocking
   promise: at most N in each aligned window; up to 2N across an edge
-  bucket: shop plan=free,user=bob
+  bucket: shop plan=free,user=bob; fixed_window, 1 hour, name free
   name: free
   replaces: other
   metrics: domain=\"shop\" key1=\"plan_free\" key2=\"user\"
@@ -280,12 +281,13 @@ rule shop.plan_free.user
         "\
 domain shop
   level 1: files=files/a: the pattern files_files/* fits, and is the first that does
+  all_or_nothing: false, by the setting
 rule shop.files_files/*
   limit: 9 in 1 day, token_bucket
   burst: 3
   count_refused: none
   promise: refills continuously at N per window, holds `burst` (default N)
-  bucket: shop files=files/* (shared by all that fit)
+  bucket: shop files=files/* (shared by all that fit); token_bucket, 1 day
   quota_mode: refused only when every quota of the request is over
   metrics: domain=\"shop\" key1=\"files_files/*\" key2=\"\"
 "
@@ -316,16 +318,16 @@ fn explain_says_which_kind_matched_why_and_what_was_passed_over() {
                 "level 1: ip=10.1.2.3: 10.1.2.3 lies in 10.1.0.0/16, the longest of the prefixes configured that hold it\n",
                 "passed over, though it fits: the prefix 10.0.0.0/8; the pattern ip_10.*; the regex \\d.*\n",
                 "rule shop.ip_10.1.0.0/16\n",
-                "bucket: shop ip=10.1.2.3\n",
+                "bucket: shop ip=10.1.2.3; ",
             ][..],
         ),
         (
             "ip=::ffff:10.2.0.1",
-            &["lies in 10.0.0.0/8, ", "bucket: shop ip=10.2.0.1\n"],
+            &["lies in 10.0.0.0/8, ", "bucket: shop ip=10.2.0.1; "],
         ),
         (
             "ip=2001:DB8::9",
-            &["lies in ::/0, ", "bucket: shop ip=2001:db8::/64\n"],
+            &["lies in ::/0, ", "bucket: shop ip=2001:db8::/64; "],
         ),
         (
             "ip=10.x",
@@ -342,7 +344,7 @@ fn explain_says_which_kind_matched_why_and_what_was_passed_over() {
             "plan=trial",
             &[
                 "it is in the list free|trial\n",
-                "bucket: shop plan=free|trial (shared by all that fit)\n",
+                "bucket: shop plan=free|trial (shared by all that fit); ",
                 "key1=\"plan_free|trial\"",
             ],
         ),
@@ -387,26 +389,27 @@ fn explain_says_every_limit_every_choice_and_who_holds_a_slot() {
 domain shop
   level 1: user=bob: user is configured for any value
   the last entry, request_id=7, says who holds a slot
+  all_or_nothing: false, by the setting
 4 limits, of which the tightest answers
 rule shop.user
   limit: 20 in 1 second, token_bucket_interval
   burst: 40
   count_refused: none
   promise: refills by N at each edge of an aligned window, holds `burst` (default N)
-  bucket: shop user=bob
+  bucket: shop user=bob; token_bucket_interval, 1 second
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 rule shop.user
   limit: 1000 in 15 minutes, sliding_window_segments
   segments: 6
   count_refused: blocking
   promise: at most N in the present segment and the n - 1 before it, exactly
-  bucket: shop user=bob
+  bucket: shop user=bob; sliding_window_segments, 15 minutes
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 rule shop.user
   limit: 9000 in 1 month in Europe/Paris, fixed_window
   count_refused: blocking
   promise: at most N in each aligned window; up to 2N across an edge
-  bucket: shop user=bob
+  bucket: shop user=bob; fixed_window, 1 month in Europe/Paris, name monthly
   name: monthly
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 rule shop.user
@@ -414,7 +417,7 @@ rule shop.user
   slot_seconds: 60
   holder_key: request_id, as the last entry; without it a slot is anonymous
   promise: at most N in flight; a lost one comes back when its slot expires
-  bucket: shop user=bob
+  bucket: shop user=bob; concurrency
   metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
 ";
     assert_eq!(explain("user=bob,request_id=7"), expected);
@@ -425,14 +428,125 @@ rule shop.user
         "\
 domain shop
   level 1: room=a: room is configured for any value
+  all_or_nothing: false, by the setting
 rule shop.room
   limit: 1 at any moment, concurrency
   slot_seconds: 5
   promise: at most N in flight; a lost one comes back when its slot expires
-  bucket: shop room=a
+  bucket: shop room=a; concurrency
   metrics: domain=\"shop\" key1=\"room\" key2=\"\"
 "
     );
+}
+
+const TWINS: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: second, requests_per_unit: 5 }
+      - { unit: minute, requests_per_unit: 50 }
+      - { unit: minute, requests_per_unit: 50, algorithm: sliding_window }
+      - { unit: minute, requests_per_unit: 40, name: 'by hand, twice' }
+";
+
+#[test]
+fn explain_tells_the_buckets_of_one_descriptor_apart() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TWINS).unwrap();
+    let path = file.path().to_str().unwrap();
+    let (code, stdout, stderr) = tollgate(&["explain", path, "shop", "user=bob"]);
+    assert_eq!(code, 0, "{stderr}");
+    let buckets = stdout.lines().map(str::trim);
+    let buckets: Vec<_> = buckets
+        .filter_map(|line| line.strip_prefix("bucket: "))
+        .collect();
+    assert_eq!(
+        buckets,
+        [
+            "shop user=bob; fixed_window, 1 second",
+            "shop user=bob; fixed_window, 1 minute",
+            "shop user=bob; sliding_window, 1 minute",
+            "shop user=bob; fixed_window, 1 minute, name by hand, twice",
+        ]
+    );
+}
+
+#[test]
+fn explain_says_whether_a_request_takes_from_all_or_from_none_and_whose_word_that_is() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for (domain, setting, said) in [
+        ("", None, "false, by the setting"),
+        ("", Some("true"), "true, by the setting"),
+        ("all_or_nothing: true", None, "true, by the domain"),
+        (
+            "all_or_nothing: false",
+            Some("true"),
+            "false, by the domain",
+        ),
+    ] {
+        let rules = TREE.replace("domain: shop", &format!("domain: shop\n{domain}"));
+        std::fs::write(file.path(), rules).unwrap();
+        let arguments = ["explain", path, "shop", "plan=free,user=bob"];
+        let flags = setting.map(|setting| ["--all-or-nothing", setting]);
+        let by_flag = Command::new(TOLLGATE)
+            .args(arguments)
+            .args(flags.into_iter().flatten())
+            .env_clear()
+            .output();
+        let variables = setting.map(|setting| ("TOLLGATE_ALL_OR_NOTHING", setting));
+        let by_variable = Command::new(TOLLGATE)
+            .args(arguments)
+            .env_clear()
+            .envs(variables)
+            .output();
+        for output in [by_flag, by_variable] {
+            let stdout = String::from_utf8(output.unwrap().stdout).unwrap();
+            let line = format!("\n  all_or_nothing: {said}\n");
+            assert!(stdout.contains(&line), "{said} in {stdout}");
+        }
+    }
+}
+
+#[test]
+fn explain_shows_what_a_refusal_says_in_a_line_each() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let rules = format!(
+        r#"
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {{ unit: hour, requests_per_unit: 5 }}
+    over_limit:
+      body: "{{\"wait\": {{retry_after_seconds}}}}\n{}"
+      headers: {{ x-why: "{{limit}} in {{window}}", x-how: ruled }}
+  - key: bare
+    rate_limit: {{ unit: hour, requests_per_unit: 5 }}
+    over_limit: {{ headers: {{ x-why: because }} }}
+"#,
+        "é".repeat(500)
+    );
+    std::fs::write(file.path(), rules).unwrap();
+    let path = file.path().to_str().unwrap();
+    let over_limit = |descriptor| {
+        let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
+        assert_eq!(code, 0, "{stderr}");
+        let lines = stdout.lines().map(str::trim);
+        let lines = lines.filter_map(|line| line.strip_prefix("over_limit: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let cut = "é".repeat(80 - r#"{"wait": {retry_after_seconds}}"#.len() - 1);
+    assert_eq!(
+        over_limit("user=bob"),
+        [
+            // A line feed is none here, and of a long text there is only the beginning.
+            format!(r#"body {{"wait": {{retry_after_seconds}}}}\n{cut}… (1032 bytes)"#),
+            "header x-why: {limit} in {window}".to_owned(),
+            "header x-how: ruled".to_owned(),
+        ]
+    );
+    assert_eq!(over_limit("bare=x"), ["header x-why: because"]);
 }
 
 #[test]

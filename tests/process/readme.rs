@@ -1,5 +1,9 @@
 //! The README and the other pages are run: their commands, and the table of settings.
 
+#[path = "../../benches/wire/options.rs"]
+#[allow(dead_code)] // the bench reads more of it
+mod bench_options;
+
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -68,8 +72,7 @@ fn run(text: &str) -> String {
                 assert_eq!(status, 200, "{command}: {body}");
                 printed += &body;
             }
-            // What CI runs, what that begins with, and what this test is part of.
-            (None, None, "make test" | "make deps") => {}
+            (None, None, made) if made.starts_with("make ") => can_be_made(made),
             (
                 None,
                 None,
@@ -83,6 +86,36 @@ fn run(text: &str) -> String {
         }
     }
     printed
+}
+
+/// A target is in the Makefile, and options of the bench are ones that it takes. To run them is for CI (this is part of
+/// `make test`) and for those who measure.
+fn can_be_made(command: &str) {
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let (target, options) = match command.split_once(" BENCH=") {
+        Some((target, options)) => (target, options.trim_matches('"')),
+        None => (command, ""),
+    };
+    let target = target.strip_prefix("make ").unwrap();
+    let (_, recipe) = makefile
+        .split_once(&format!("\n{target}:"))
+        .unwrap_or_else(|| panic!("the Makefile has no `{target}`"));
+    let recipe = recipe.split("\n\n").next().unwrap();
+    assert!(
+        options.is_empty() || recipe.contains("$(BENCH)"),
+        "{command}"
+    );
+    let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+    let read = bench_options::Options::read(&options);
+    assert!(read.is_ok(), "{command}: {read:?}");
+}
+
+#[test]
+fn the_page_on_performance_names_every_option_of_the_bench() {
+    let page = std::fs::read_to_string("docs/performance.md").unwrap();
+    for (option, _) in bench_options::OPTIONS {
+        assert!(page.contains(&format!("`{option}")), "{option}");
+    }
 }
 
 #[test]

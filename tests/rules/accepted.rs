@@ -50,7 +50,7 @@ fn texts_keep_their_source_whatever_it_looks_like() {
         ));
         let rule = found(&rules.rules, &[("k", text)]);
         assert_eq!(
-            rule.map(|rule| rule.path[0].values.text().into_owned())
+            rule.map(|rule| rule.path[0].values.text().to_owned())
                 .as_deref(),
             Some(text)
         );

@@ -37,7 +37,7 @@ fn problem(message: &str, at: &str, path: &str, advice: &str) -> String {
 fn each_kind_is_read() {
     let values = |written: &str| {
         let rule = only(&format!("{written}\n    rate_limit: {{unit: day}}"));
-        rule.path[0].values.clone()
+        (*rule.path[0].values).clone()
     };
     assert_eq!(
         values("values: [free, 12, 1.5, 'yes', é]"),

@@ -57,8 +57,28 @@ impl Tollgate {
         *self = started;
     }
 
+    /// The same, within the control group that this file takes in.
+    pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        // It is to be in the group before it is itself: what a process may have is read at its start.
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(procs)
+            .arg(TOLLGATE);
+        let mut started = Self::start_by(command, 0, &file, arguments);
+        started.directory = Some(directory);
+        started
+    }
+
     fn start_on(grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(TOLLGATE)
+        Self::start_by(Command::new(TOLLGATE), grpc_port, rules, arguments)
+    }
+
+    fn start_by(mut command: Command, grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
+        let mut child = command
             .arg("serve")
             .arg(rules)
             .args(["--grpc-host", "127.0.0.1"])
@@ -66,6 +86,8 @@ impl Tollgate {
             .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
             .args(arguments)
             .env_clear()
+            // Which door the whole run goes through (`make test-doors`).
+            .envs(std::env::var_os("TOLLGATE_DOOR").map(|door| ("TOLLGATE_DOOR", door)))
             .stderr(Stdio::piped())
             .spawn()
             .expect("tollgate starts");

@@ -21,7 +21,7 @@ use tollgate::limiter::{ALGORITHMS, Algorithm, CountRefused};
 use tollgate::metrics::Metrics;
 use tollgate::service::Generations;
 use tollgate::service::ratelimit::{Parts, RateLimit};
-use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
 
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, START, Service, descriptor, hits, limit_of, request,
@@ -47,8 +47,8 @@ impl Door {
         let bounds = Bounds {
             partitions: 8,
             mailbox_checks_max: 16_384,
-            buckets_max: 10_000,
-            marks_max: 100_000,
+            memory_max: 16 << 20,
+            when_full: WhenFull::Share,
         };
         let (store, workers) = MemoryStore::pair(&bounds, &clock, &metrics);
         for worker in workers {
@@ -285,6 +285,35 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
         let status = service.status("d", hits(key, "v", 0)).await;
         assert_eq!(status.limit_remaining, left, "{key}");
     }
+}
+
+#[tokio::test]
+async fn envoy_gives_back_refused_hits_beyond_one_more_limit_that_nobody_counted() {
+    // Two of five are under way; then so many are refused at once, by another limit, before Envoy gives any back.
+    let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
+    for (refused, left) in [(8, 3), (9, 4), (20, 5)] {
+        let mut service = service(rules).await;
+        let asked = || descriptor(&[("all", "v")]);
+        let both = || request("d", vec![asked(), descriptor(&[("tight", "v")])]);
+        for _ in 0..2 {
+            assert_eq!(service.ask(both()).await.overall_code(), Code::Ok);
+        }
+        for _ in 0..refused {
+            assert_eq!(service.ask(both()).await.overall_code(), Code::OverLimit);
+        }
+        for _ in 0..refused {
+            service.ask(given_back(asked())).await;
+        }
+        // Up to ten are counted, twice the limit. Who was refused beyond that is given back as one of the two.
+        let status = service.status("d", hits("all", "v", 0)).await;
+        assert_eq!(status.limit_remaining, left, "{refused} refused");
+    }
+    // The page has the second of these.
+    let page = std::fs::read_to_string("docs/rules.md").unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said =
+        "With 5 an hour and 2 under way, 9 refused at once leave room for 4 more instead of 3.";
+    assert!(page.contains(said));
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod running;
 
 mod all_or_nothing;
 mod answers;
+mod door;
 mod dotnet;
 mod dotnet_matching;
 mod dotnet_page;

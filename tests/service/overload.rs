@@ -16,6 +16,8 @@ descriptors:
   - key: watched
     shadow_mode: true
     rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: filler
+    rate_limit: { unit: year, requests_per_unit: 1 }
 ";
 
 async fn overloaded(answer: &str) -> Service {
@@ -97,48 +99,138 @@ fn tollgate_code(status: &crate::asking::DescriptorStatus) -> Code {
     status.code()
 }
 
+/// As little memory as there may be.
+const LITTLE: [&str; 6] = [
+    "--partitions",
+    "1",
+    "--memory-max",
+    "64KiB",
+    "--on-memory-full",
+    "error",
+];
+
+/// Fills the service with keys over their limits, in a rule named `filler`, until of three hundred new ones none finds room:
+/// a part of the table is full sooner than another.
+async fn fill(service: &mut Service) {
+    let mut in_vain = 0;
+    for hundred in 0..100 {
+        let before = service.metric("tollgate_buckets{partition=\"0\"}");
+        let keys = hundred * 100..(hundred + 1) * 100;
+        let keys = keys.map(|number| hits("filler", &number.to_string(), 1));
+        let asked = request("d", keys.collect());
+        // Where there is no room that may be an error.
+        drop(service.client.should_rate_limit(asked).await);
+        let after = service.metric("tollgate_buckets{partition=\"0\"}");
+        in_vain = if after > before { 0 } else { in_vain + 1 };
+        if in_vain == 3 {
+            return;
+        }
+    }
+    panic!("10,000 keys find room in 64 KiB");
+}
+
+/// A service full of keys over their limits, but for `a` of `x`.
+async fn full(arguments: &[&str]) -> Service {
+    let arguments = [&LITTLE[..4], arguments].concat();
+    let mut service = Service::start(RULES, &arguments).await;
+    let first = service.status("d", hits("a", "x", 10)).await;
+    assert_eq!(first.code(), Code::Ok);
+    fill(&mut service).await;
+    service
+}
+
 #[tokio::test]
-async fn a_full_table_keeps_the_keys_it_has() {
-    let bounds = [
-        "--partitions",
-        "1",
-        "--buckets-max",
-        "1",
-        "--on-overload",
-        "deny",
-    ];
-    let mut service = Service::start(RULES, &bounds).await;
-    assert_eq!(
-        service.status("d", hits("a", "x", 1)).await.code(),
-        Code::Ok
-    );
-    assert_eq!(
-        service.status("d", hits("a", "y", 1)).await.code(),
-        Code::OverLimit
-    );
+async fn a_full_store_keeps_the_keys_it_has_and_new_ones_of_a_rule_share_a_bucket() {
+    let mut service = full(&[]).await;
+    let shared = "tollgate_no_room_total{answer=\"share\"}";
+    let before = service.metric(shared);
+    let mut left = Vec::new();
+    for value in ["p", "q", "r"] {
+        left.push(service.status("d", hits("a", value, 4)).await);
+    }
+    let left = left
+        .iter()
+        .map(|status| (status.code(), status.limit_remaining));
+    let expected = [(Code::Ok, 6), (Code::Ok, 2), (Code::OverLimit, 0)];
+    assert!(left.eq(expected));
+    assert_eq!(service.metric(shared), before + 3);
+    // Another rule has another; and who had a bucket of its own is still over.
+    let other = service.status("d", hits("b", "p", 1)).await;
+    assert_eq!((other.code(), other.limit_remaining), (Code::Ok, 9));
+    let first = service.status("d", hits("a", "x", 1)).await;
+    assert_eq!(first.code(), Code::OverLimit);
+    assert_eq!(service.metric("tollgate_buckets_forgotten_total"), 0);
+}
+
+#[tokio::test]
+async fn or_a_setting_lets_them_pass_or_denies_them() {
+    for (answer, code) in [("allow", Code::Ok), ("deny", Code::OverLimit)] {
+        let mut service = full(&["--on-memory-full", answer]).await;
+        for _ in 0..20 {
+            let status = service.status("d", hits("a", "new", 1)).await;
+            assert_eq!(status.code(), code);
+            assert!(status.current_limit.is_some() && status.duration_until_reset.is_some());
+        }
+        let counted = format!("tollgate_no_room_total{{answer=\"{answer}\"}}");
+        assert!(service.metric(&counted) > 20);
+        let known = service.status("d", hits("a", "x", 1)).await;
+        assert_eq!(known.code(), Code::OverLimit);
+    }
+}
+
+#[tokio::test]
+async fn or_overload_answers_and_says_what_to_change() {
+    let mut service = full(&LITTLE[4..]).await;
+    let before = service.metric("tollgate_shed_total{reason=\"memory_full\"}");
+    let asked = request("d", vec![hits("a", "new", 1)]);
+    let error = service.client.should_rate_limit(asked).await.unwrap_err();
+    assert_eq!(error.code(), Grpc::Unavailable);
+    assert!(error.message().contains("--memory-max"), "{error}");
+    let after = service.metric("tollgate_shed_total{reason=\"memory_full\"}");
+    assert_eq!(after, before + 1);
+    let known = service.status("d", hits("a", "x", 1)).await;
+    assert_eq!(known.code(), Code::OverLimit);
+    assert!(service.metric("tollgate_memory_bytes{partition=\"0\"}") <= 64 << 10);
+    assert_eq!(service.metric("tollgate_memory_max_bytes"), 64 << 10);
+}
+
+#[tokio::test]
+async fn what_is_not_over_its_limit_makes_room_for_new_keys_and_is_counted() {
+    let mut service = Service::start(RULES, &LITTLE).await;
     assert_eq!(
         service.status("d", hits("a", "x", 1)).await.limit_remaining,
-        8
+        9
     );
+    let forgotten = "tollgate_buckets_forgotten_total";
+    for number in 0..3_000 {
+        let status = service.status("d", hits("b", &number.to_string(), 1)).await;
+        assert_eq!((status.code(), status.limit_remaining), (Code::Ok, 9));
+    }
+    assert!(service.metric(forgotten) > 1_000);
     assert_eq!(
-        service.metric("tollgate_shed_total{reason=\"buckets_full\"}"),
-        1
+        service.metric("tollgate_shed_total{reason=\"memory_full\"}"),
+        0
     );
 }
 
 #[tokio::test]
-async fn a_rule_that_refuses_everything_refuses_when_the_table_is_full_too() {
-    let rules = "{domain: d, descriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 10}}, {key: banned, rate_limit: {unit: minute, requests_per_unit: 0}}]}";
+async fn a_rule_that_refuses_everything_refuses_when_the_store_is_full_too() {
+    let rules = RULES.replace(
+        "key: b\n    rate_limit: { unit: minute, requests_per_unit: 10",
+        "key: banned\n    rate_limit: { unit: minute, requests_per_unit: 0",
+    );
     for answer in ["error", "allow", "deny"] {
-        let bounds = ["--partitions", "1", "--buckets-max", "1", "--on-overload"];
-        let mut service = Service::start(rules, &[&bounds[..], &[answer]].concat()).await;
-        service.status("d", hits("a", "x", 1)).await;
+        let arguments = [&LITTLE[..], &["--on-overload", answer]].concat();
+        let mut service = Service::start(&rules, &arguments).await;
+        fill(&mut service).await;
+        let before = service.metric("tollgate_overload_answers_total");
         for (key, count) in [("banned", 1), ("a", 11)] {
             let status = service.status("d", hits(key, "new", count)).await;
             assert_eq!(status.code(), Code::OverLimit, "{answer}");
             assert!(status.current_limit.is_some());
         }
-        assert_eq!(service.metric("tollgate_overload_answers_total"), 0);
+        let after = service.metric("tollgate_overload_answers_total");
+        assert_eq!(after, before);
     }
 }
 
@@ -151,54 +243,38 @@ descriptors:
     rate_limit: { algorithm: concurrency, requests_per_unit: 100, slot_seconds: 60 }
   - key: small
     rate_limit: { unit: minute, requests_per_unit: 1, algorithm: sliding_log }
-  - key: counted
-    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: filler
+    rate_limit: { unit: minute, requests_per_unit: 1 }
 ";
 
 /// A service that has no room for another mark.
 async fn remembering(answer: &str) -> Service {
-    let bounds = [
-        "--partitions",
-        "1",
-        "--marks-max",
-        "1",
-        "--on-overload",
-        answer,
-    ];
-    let mut service = Service::start(REMEMBERING, &bounds).await;
-    // The first mark takes room for a few more of its bucket.
-    assert_eq!(
-        service.status("d", hits("small", "x", 1)).await.code(),
-        Code::Ok
-    );
+    let arguments = [&LITTLE[..], &["--on-overload", answer]].concat();
+    let mut service = Service::start(REMEMBERING, &arguments).await;
+    let first = service.status("d", hits("small", "x", 1)).await;
+    assert_eq!(first.code(), Code::Ok);
+    fill(&mut service).await;
     service
 }
 
 #[tokio::test]
 async fn where_no_more_can_be_remembered_overload_answers_and_says_what_to_change() {
-    let full = "tollgate_shed_total{reason=\"marks_full\"}";
+    let full = "tollgate_shed_total{reason=\"memory_full\"}";
     for key in ["log", "slots"] {
         let mut service = remembering("error").await;
         let asked = request("d", vec![hits(key, "x", 1)]);
         let error = service.client.should_rate_limit(asked).await.unwrap_err();
         assert_eq!(error.code(), Grpc::Unavailable);
-        assert!(
-            error.message().contains("--marks-max"),
-            "{}",
-            error.message()
-        );
-        assert_eq!(service.metric(full), 1);
+        assert!(error.message().contains("--memory-max"), "{error}");
         let mut service = remembering("allow").await;
-        assert_eq!(
-            service.status("d", hits(key, "x", 1)).await.current_limit,
-            None
-        );
+        let status = service.status("d", hits(key, "x", 1)).await;
+        assert_eq!(status.current_limit, None);
         let mut service = remembering("deny").await;
+        let before = service.metric(full);
         let status = service.status("d", hits(key, "x", 1)).await;
         assert_eq!(status.code(), Code::OverLimit);
         assert_eq!(status.duration_until_reset.unwrap().seconds, 1);
-        assert_eq!(service.metric(full), 1);
-        assert_eq!(service.metric("tollgate_overload_answers_total"), 1);
+        assert_eq!(service.metric(full), before + 1);
     }
 }
 
@@ -209,18 +285,11 @@ async fn where_no_more_can_be_remembered_what_needs_no_mark_goes_on() {
         let status = service.status("d", hits(key, "x", count)).await;
         (status.code(), status.limit_remaining)
     };
-    assert_eq!(left(&mut service, "counted", 1).await, (Code::Ok, 9));
     assert_eq!(left(&mut service, "log", 0).await, (Code::Ok, 100));
     assert_eq!(left(&mut service, "small", 1).await, (Code::OverLimit, 0));
-    // When it is forgotten there is room again.
     assert!(service.metric("tollgate_marks{partition=\"0\"}") > 0);
+    // When what stood there is as good as new there is room again, at once.
     service.clock.advance_us(60_000_000);
-    for n in 0..16 {
-        // Each message sweeps a little.
-        service
-            .status("d", hits("counted", &n.to_string(), 1))
-            .await;
-    }
     assert_eq!(left(&mut service, "log", 1).await, (Code::Ok, 99));
 }
 
@@ -245,19 +314,7 @@ async fn work_whose_deadline_has_passed_is_not_done() {
 #[tokio::test]
 async fn a_known_refusal_stands_though_another_check_finds_no_room() {
     // Else whoever is over one limit could add a fresh value to another descriptor, and be let through by the error.
-    let bounds = [
-        "--partitions",
-        "1",
-        "--buckets-max",
-        "1",
-        "--on-overload",
-        "error",
-    ];
-    let mut service = Service::start(RULES, &bounds).await;
-    assert_eq!(
-        service.status("d", hits("a", "x", 10)).await.code(),
-        Code::Ok
-    );
+    let mut service = full(&[&LITTLE[4..], &["--on-overload", "error"]].concat()).await;
     let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
     let answer = service.ask(request("d", both)).await;
     assert_eq!(answer.overall_code(), Code::OverLimit);
@@ -266,14 +323,14 @@ async fn a_known_refusal_stands_though_another_check_finds_no_room() {
     assert_eq!(service.metric(total), 11);
     // Within its limit there is nothing to hold against the request, and the error is one; what was taken is counted.
     service.clock.advance_us(60_000_000);
-    let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
+    let both = vec![hits("a", "x", 10), hits("b", "fresh", 1)];
     let error = service
         .client
         .should_rate_limit(request("d", both))
         .await
         .unwrap_err();
     assert_eq!(error.code(), Grpc::Unavailable);
-    assert_eq!(service.metric(total), 12);
+    assert_eq!(service.metric(total), 21);
     // Looking and giving back need no room.
     assert_eq!(
         service

@@ -104,10 +104,22 @@ impl Account {
     ) -> Result<(), Vec<Counted>> {
         self.sweep(terms, readings);
         let mut right = Vec::new();
+        let mut ways = vec![*terms];
         let was_absent = self.pasts.iter().any(|past| past.newest.is_none());
-        let each = self.pasts.drain(..).map(|mut past| {
-            let said = past.ask(terms, asked, i128::from(now));
-            (past, said)
+        if may_be_full && terms.has_marks() && !counted.allowed {
+            // A refusal needs no room: what it would count is not remembered.
+            let uncounted = Terms {
+                count_refused: Some(CountRefused::None),
+                ..*terms
+            };
+            ways.push(uncounted);
+        }
+        let each = self.pasts.drain(..).flat_map(|past| {
+            ways.iter().map(move |terms| {
+                let mut past = past.clone();
+                let said = past.ask(terms, asked, i128::from(now));
+                (past, said)
+            })
         });
         let (explain, other): (Vec<_>, Vec<_>) = each.partition(|(_, said)| *said == counted);
         let found = !explain.is_empty();
@@ -115,9 +127,13 @@ impl Account {
             self.may_be(past);
             right.push(said);
         }
-        if found && was_absent && may_be_full && !counted.allowed {
-            // What is refused needs no room, and is forgotten where there is none.
-            self.may_be(Past::default());
+        if found && may_be_full {
+            let exhausted = !counted.allowed || counted.remaining == 0;
+            if !exhausted || was_absent && !counted.allowed {
+                // What is not exhausted may be forgotten from now on, and what never passes is not even remembered.
+                self.may_be(Past::default());
+                self.absent_at = readings.len();
+            }
         }
         if found { Ok(()) } else { Err(right) }
     }
@@ -443,7 +459,11 @@ impl Past {
         let turned = reading.div_euclid(window_us) - newest.div_euclid(window_us);
         let as_good_as_new = match terms.algorithm {
             "fixed_window" => turned > 0,
-            "sliding_window" => turned > 1,
+            "sliding_window" => {
+                let present = reading.div_euclid(window_us);
+                let mut counts = self.windows.iter();
+                counts.all(|(number, count)| *count == 0 || present - number > 1)
+            }
             "sliding_log" | "sliding_window_segments" | "concurrency" => {
                 self.marks.iter().all(|mark| reading - mark.at >= window_us)
             }

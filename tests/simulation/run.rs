@@ -126,7 +126,7 @@ impl<'s> World<'s> {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         let mut settings = SETTINGS.get_or_init(|| asking::settings(&[])).clone();
         settings.on_overload = scenario.on_overload;
-        settings.all_or_nothing = scenario.all_or_nothing;
+        settings.taking.all_or_nothing = scenario.all_or_nothing;
 
         // Somewhere in a second, a minute and an hour.
         let start_us = asking::START.as_us() + chance.below(3_600_000_000);
@@ -402,7 +402,9 @@ impl<'s> World<'s> {
         let shed = self.metrics.shed_mailbox_full.get()
             + self.metrics.shed_deadline.get()
             + self.metrics.shed_caller_gone.get()
-            + self.metrics.shed_buckets_full.get();
+            + self.metrics.shed_memory_full.get()
+            + self.metrics.no_room_allowed.get()
+            + self.metrics.no_room_denied.get();
         self.judge
             .rested(waiting, shed, self.metrics.given_back.get());
         self.tell_broken();

@@ -10,7 +10,7 @@
 
 use tollgate::config::settings::Verdict;
 use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Unit};
-use tollgate::store::memory::Bounds;
+use tollgate::store::memory::{Bounds, WhenFull};
 
 use crate::asking::{Descriptor, Entry, RateLimitOverride};
 use crate::chance::Chance;
@@ -153,6 +153,9 @@ pub(crate) struct Bucket {
     window_us: u64,
 }
 
+/// More bytes than all the buckets of a run need in one partition.
+const ROOMY: usize = 1 << 20;
+
 // === impl Scenario ===
 
 impl Scenario {
@@ -161,9 +164,10 @@ impl Scenario {
         let bounds = Bounds {
             partitions,
             mailbox_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
-            // Mostly more than there are keys. Sometimes one or two a partition.
-            buckets_max: chance.pick(&[1_000, 1_000, 1_000, 1_000, partitions, 2 * partitions]),
-            marks_max: 1_000_000,
+            // Mostly more than all keys need. Sometimes what a few of them need, a partition.
+            memory_max: partitions * chance.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 300, 1_000]),
+            // One that keys share would need a recount of its own (`store/memory/partition/tests` has one).
+            when_full: chance.pick(&[WhenFull::Allow, WhenFull::Deny, WhenFull::Error]),
         };
         let weights = EVENTS.map(|event| match event {
             Event::Worker | Event::Caller => chance.between(4, 30),
@@ -196,9 +200,14 @@ impl Scenario {
     }
 
     /// Whether what algorithms promise in one sentence must hold: refunds rightly let more pass, and so does a clock
-    /// that comes back to a window whose bucket was swept out in between.
+    /// that comes back to a window whose bucket was swept out in between, and a store that must forget.
     pub(crate) fn promises_hold(&self) -> bool {
-        !self.refunds && self.jumps != Jumps::BothWays
+        !self.refunds && self.jumps != Jumps::BothWays && !self.may_be_full()
+    }
+
+    /// Whether there may be more buckets than a partition has room for.
+    pub(crate) fn may_be_full(&self) -> bool {
+        self.bounds.memory_max / self.bounds.partitions < ROOMY
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -481,6 +490,14 @@ impl Terms {
     /// Whether these two on one descriptor would be one bucket, which a rules file may not say.
     fn shares_a_bucket_with(&self, other: &Self) -> bool {
         self.algorithm == other.algorithm && self.bucket_window_us() == other.bucket_window_us()
+    }
+
+    /// Whether hits or holders are remembered one by one.
+    pub(crate) fn has_marks(&self) -> bool {
+        matches!(
+            self.algorithm,
+            "sliding_log" | "sliding_window_segments" | "concurrency"
+        )
     }
 
     /// What becomes of refused hits.

@@ -106,6 +106,7 @@ impl fmt::Display for Sent<'_> {
             limit,
             algorithm,
             ask,
+            ..
         } = self.0;
         let hits = ask.hits;
         // Enough of the key to tell one bucket from another.

@@ -236,7 +236,7 @@ impl Loader<'_> {
         let values_usable = values.is_some();
         let level = Level {
             key: key.to_owned(),
-            values: values.unwrap_or_default(),
+            values: values.unwrap_or_default().into(),
             ipv6_prefix,
             share_threshold,
             value_to_metric: self.boolean(&fields, place, "value_to_metric"),
@@ -323,7 +323,7 @@ impl Loader<'_> {
             }
             Err(error) => error,
         };
-        match (&level.values, error) {
+        match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
                 let name = Rule::at(domain, levels.to_vec()).full_name();
                 self.problem(

@@ -383,7 +383,7 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         place: &Place<'_>,
     ) {
-        let is_pattern = match &level.values {
+        let is_pattern = match &*level.values {
             Values::Regex(_) => true,
             Values::Text(value) => value.contains('*'),
             _ => false,
@@ -393,7 +393,7 @@ impl Loader<'_> {
                 node,
                 key: level.key.clone(),
                 file: self.file.to_owned(),
-                at: match &level.values {
+                at: match &*level.values {
                     Values::Any => fields.place_of("key"),
                     values => fields.place_of(name(values)),
                 },

@@ -13,7 +13,13 @@
 //!
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full mailbox.
 
+mod asking;
+mod batch;
+mod bucket;
+mod marks_table;
 mod partition;
+mod room;
+mod table;
 mod worker;
 
 use std::sync::Arc;
@@ -21,10 +27,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
+use self::asking::MemoryAsking;
+use self::batch::{Batch, Question, Reply};
 use self::partition::Partition;
+use self::worker::Message;
 pub use self::worker::PartitionWorker;
-use self::worker::{Message, Question};
-use super::{Answer, Applied, Applying, Deadline, GiveBack, Store, StoreError, Terms, Trial};
+use super::{
+    Answer, Applied, Applying, Asking, Deadline, GiveBack, Store, StoreError, Terms, Trial,
+};
 use crate::clock::Clock;
 use crate::limiter::{Check, Key};
 use crate::metrics::{Metrics, PartitionLevels};
@@ -36,10 +46,36 @@ pub struct Bounds {
     pub partitions: usize,
     /// How many checks may wait in one partition's mailbox.
     pub mailbox_checks_max: usize,
-    /// How many buckets all partitions hold together.
-    pub buckets_max: usize,
-    /// How many marks (logged hits, segments, slots) all buckets hold together.
-    pub marks_max: usize,
+    /// How many bytes buckets, marks (logged hits, segments, slots) and all that they need to grow may take together.
+    pub memory_max: usize,
+    /// What becomes of new keys when there is no room and nothing may be forgotten.
+    pub when_full: WhenFull,
+}
+
+/// What becomes of a check for whose bucket there is no room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WhenFull {
+    /// It is counted in a bucket that all such keys of its rule share, one a partition.
+    Share,
+    /// It passes and is not counted.
+    Allow,
+    /// It is refused.
+    Deny,
+    /// It is not decided.
+    Error,
+}
+
+/// What a partition did for want of room, and for good order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Buckets that were as good as new.
+    freed: u64,
+    /// Buckets that were not, but not exhausted either.
+    forgotten: u64,
+    /// Checks without room, by what became of them.
+    shared: u64,
+    allowed: u64,
+    denied: u64,
 }
 
 /// The store's handle: where each partition's mailbox is.
@@ -68,14 +104,6 @@ struct Room<'m> {
     checks: usize,
 }
 
-/// Which checks of a request go to one partition.
-struct Share {
-    partition: usize,
-    /// Their positions in the request; none said where there is one share of one check.
-    positions: Vec<usize>,
-    checks: Vec<Check>,
-}
-
 // === impl MemoryStore ===
 
 impl MemoryStore {
@@ -86,8 +114,10 @@ impl MemoryStore {
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<PartitionWorker>) {
         let partitions = bounds.partitions.max(1);
-        let buckets_max = bounds.buckets_max.div_ceil(partitions).max(1);
-        let marks_max = bounds.marks_max.div_ceil(partitions);
+        let bytes_max = bounds.memory_max / partitions;
+        metrics
+            .memory_max_bytes
+            .set(i64::try_from(bounds.memory_max).unwrap_or(i64::MAX));
         let (mailboxes, workers) = (0..partitions)
             .map(|number| {
                 let (sender, receiver) = mpsc::unbounded_channel();
@@ -97,7 +127,7 @@ impl MemoryStore {
                     levels: Arc::clone(&levels),
                 };
                 let worker = PartitionWorker::new(
-                    Partition::new(buckets_max, marks_max),
+                    Partition::new(bytes_max, bounds.when_full),
                     receiver,
                     levels,
                     Arc::clone(clock),
@@ -127,16 +157,16 @@ impl MemoryStore {
         checks: Vec<Check>,
         deadline: Deadline,
         terms: Terms,
-    ) -> Result<Vec<(Vec<usize>, Reply)>, StoreError> {
+    ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
         let count = checks.len();
         let shares = self.mailboxes.shares(checks);
         let rooms: Option<Vec<(&Mailbox, Room<'_>)>> = shares
             .iter()
-            .map(|share| {
-                let mailbox = self.mailboxes.0.get(share.partition)?;
+            .map(|(partition, batch)| {
+                let mailbox = self.mailboxes.0.get(*partition)?;
                 Some((
                     mailbox,
-                    mailbox.reserve(share.checks.len(), self.waiting_max)?,
+                    mailbox.reserve(batch.checks.len(), self.waiting_max)?,
                 ))
             })
             .collect();
@@ -144,64 +174,76 @@ impl MemoryStore {
         shares
             .into_iter()
             .zip(rooms)
-            .map(|(share, (mailbox, room))| {
+            .map(|((_, mut batch), (mailbox, room))| {
                 let (reply, outcomes) = oneshot::channel();
-                let message = Message::Ask(Question {
-                    checks: share.checks,
+                let on_trial = terms == Terms::OnTrial;
+                batch.questions.push(Question {
+                    ticket: 0,
+                    checks: batch.checks.len(),
                     deadline,
-                    on_trial: match terms {
-                        Terms::Final => None,
-                        Terms::OnTrial => Some(Arc::clone(&self.mailboxes) as Arc<dyn GiveBack>),
-                    },
-                    reply,
+                    on_trial,
+                    trial: None,
                 });
+                batch.give_back =
+                    on_trial.then(|| Arc::clone(&self.mailboxes) as Arc<dyn GiveBack>);
+                batch.reply = Some(Reply::Once(reply));
                 mailbox
                     .sender
-                    .send(message)
+                    .send(Message::Ask(batch))
                     .map_err(|_| StoreError::Stopped)?;
                 room.keep();
-                Ok((share.positions, outcomes))
+                Ok(outcomes)
             })
             .collect()
     }
 }
 
-type Reply = oneshot::Receiver<Result<Applied, StoreError>>;
-
 impl Store for MemoryStore {
     fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
         Box::pin(async move {
-            let count = checks.len();
-            let mut sent = self.send(checks, deadline, terms)?;
-            if sent.len() == 1
-                && let Some((_, reply)) = sent.pop()
-            {
-                return reply.await.map_err(|_| StoreError::Stopped)?;
-            }
             // A share that was not decided leaves its checks without an outcome; the others keep theirs.
-            let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); count];
+            let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); checks.len()];
             let mut trial: Option<Trial> = None;
-            for (positions, reply) in sent {
-                let share = match reply.await.unwrap_or(Err(StoreError::Stopped)) {
-                    Ok(share) => share,
-                    Err(error) => Applied {
-                        answers: vec![Err(error); positions.len()],
-                        trial: None,
-                    },
+            for reply in self.send(checks, deadline, terms)? {
+                let Ok(mut batch) = reply.await else {
+                    continue;
                 };
-                for (position, answer) in positions.into_iter().zip(share.answers) {
-                    if let Some(slot) = answers.get_mut(position) {
+                for (position, answer) in batch.positions.iter().zip(batch.answers.drain(..)) {
+                    if let Some(slot) = answers.get_mut(*position) {
                         *slot = answer;
                     }
                 }
-                match (&mut trial, share.trial) {
-                    (Some(trial), Some(share)) => trial.join(share),
-                    (None, share) => trial = share,
-                    (Some(_), None) => {}
+                for question in &mut batch.questions {
+                    Trial::join(&mut trial, question.trial.take());
                 }
             }
-            Ok(Applied { answers, trial })
+            match undecided(&answers) {
+                Some(error) => Err(error),
+                None => Ok(Applied { answers, trial }),
+            }
         })
+    }
+
+    fn asking(&self) -> Option<Box<dyn Asking>> {
+        Some(Box::new(MemoryAsking::new(
+            Arc::clone(&self.mailboxes),
+            self.waiting_max,
+            Arc::clone(&self.metrics),
+        )))
+    }
+}
+
+/// Why not a single check was decided, if no worker even looked at one.
+fn undecided(answers: &[Answer]) -> Option<StoreError> {
+    let not_looked_at = |answer: &Answer| {
+        matches!(
+            answer,
+            Err(StoreError::DeadlineExceeded | StoreError::Stopped)
+        )
+    };
+    match answers.first() {
+        Some(Err(error)) if answers.iter().all(not_looked_at) => Some(error.clone()),
+        _ => None,
     }
 }
 
@@ -216,29 +258,17 @@ impl Mailboxes {
         usize::try_from(upper.checked_rem(count).unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Which of `checks` go where.
-    fn shares(&self, checks: Vec<Check>) -> Vec<Share> {
-        // Most requests come to one check, which needs no sorting.
-        if let [check] = checks.as_slice() {
-            return vec![Share {
-                partition: self.partition_of(check.key),
-                positions: Vec::new(),
-                checks,
-            }];
-        }
-        let mut shares: Vec<Share> = Vec::with_capacity(1);
+    /// Which of `checks` go where: a partition's number, and a batch without a question yet.
+    fn shares(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
+        let mut shares: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
         for (position, check) in checks.into_iter().enumerate() {
             let partition = self.partition_of(check.key);
-            match shares.iter_mut().find(|share| share.partition == partition) {
-                Some(share) => {
-                    share.positions.push(position);
-                    share.checks.push(check);
-                }
-                None => shares.push(Share {
-                    partition,
-                    positions: vec![position],
-                    checks: vec![check],
-                }),
+            if let Some((_, batch)) = shares.iter_mut().find(|(known, _)| *known == partition) {
+                batch.push(position, check);
+            } else {
+                let mut batch = Box::<Batch>::default();
+                batch.push(position, check);
+                shares.push((partition, batch));
             }
         }
         shares
@@ -247,10 +277,10 @@ impl Mailboxes {
 
 impl GiveBack for Mailboxes {
     fn give_back(&self, checks: Vec<Check>) {
-        for share in self.shares(checks) {
-            if let Some(mailbox) = self.0.get(share.partition) {
+        for (partition, batch) in self.shares(checks) {
+            if let Some(mailbox) = self.0.get(partition) {
                 // A worker that has gone has taken its buckets along.
-                drop(mailbox.sender.send(Message::GiveBack(share.checks)));
+                drop(mailbox.sender.send(Message::GiveBack(batch.checks)));
             }
         }
     }
@@ -259,14 +289,18 @@ impl GiveBack for Mailboxes {
 // === impl Mailbox ===
 
 impl Mailbox {
+    /// Room for so many checks more, where all that wait are then no more than `waiting_max`: at no instant are they, even
+    /// while others reserve.
     fn reserve(&self, checks: usize, waiting_max: usize) -> Option<Room<'_>> {
-        let room = Room {
-            waiting: &self.levels.waiting,
-            checks,
+        let waiting = &self.levels.waiting;
+        let more = |waiting: usize| {
+            let waiting = waiting.checked_add(checks)?;
+            (waiting <= waiting_max).then_some(waiting)
         };
-        let waiting = room.waiting.fetch_add(checks, Ordering::AcqRel);
-        // Dropping the room gives it back.
-        (waiting.saturating_add(checks) <= waiting_max).then_some(room)
+        waiting
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .ok()?;
+        Some(Room { waiting, checks })
     }
 }
 

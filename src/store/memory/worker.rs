@@ -4,7 +4,8 @@
 //! sweeps a bounded number of idle buckets. It also wakes when nothing comes, so that an idle partition empties too.
 //!
 //! Work nobody waits for is dropped before it is decided: the asker has gone, or its deadline has passed. What was
-//! dropped took nothing. What goes back is not work that anybody waits for, and is always done.
+//! dropped took nothing. What goes back is not work that anybody waits for, and is always done. A worker that is ended tells
+//! those whose checks it has not seen that it has stopped.
 //!
 //! What it deliberately does not do: bound its mailbox (the sender does, before it sends), or hold more than one batch.
 
@@ -12,21 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use super::batch::Batch;
 use super::partition::Partition;
 use crate::clock::Clock;
 use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::{Answer, Applied, Deadline, GiveBack, StoreError, Trial};
+use crate::store::{Answer, StoreError, Trial};
 
 /// How many messages are decided at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
 
+/// How many checks a batch has at least for whose buckets it pays to look ahead.
+const LOOK_AHEAD_CHECKS_MIN: usize = 4;
+
 /// How many buckets a sweep looks at for each check answered: more than one check can add, so that the sweep keeps up with
 /// any flood.
-const SWEEP_LOOKS_PER_CHECK: usize = 4;
+const SWEEP_LOOKS_PER_CHECK: usize = 2;
 
 /// How many buckets a sweep looks at after a quiet while.
 const SWEEP_LOOKS_QUIET: usize = 65_536;
@@ -37,18 +42,9 @@ const QUIET: Duration = Duration::from_millis(250);
 /// What one partition is told.
 pub(super) enum Message {
     /// Decide these.
-    Ask(Question),
+    Ask(Box<Batch>),
     /// Undo what these name.
     GiveBack(Vec<Check>),
-}
-
-/// Checks for one partition, and where the answer goes.
-pub(super) struct Question {
-    pub(super) checks: Vec<Check>,
-    pub(super) deadline: Deadline,
-    /// Where what was taken goes back to when nobody says that the request passed.
-    pub(super) on_trial: Option<Arc<dyn GiveBack>>,
-    pub(super) reply: oneshot::Sender<Result<Applied, StoreError>>,
 }
 
 /// A partition and its mailbox, ready to run.
@@ -101,62 +97,107 @@ impl PartitionWorker {
             let uptime_us = self.clock.uptime_us();
             for message in batch.drain(..) {
                 match message {
-                    Message::Ask(question) => self.answer(question, now, uptime_us),
-                    Message::GiveBack(checks) => self.give_back(&checks, now),
+                    Message::Ask(batch) => self.answer(batch, now, uptime_us),
+                    Message::GiveBack(mut checks) => self.give_back(&mut checks, now),
                 }
             }
-            let freed = self.partition.sweep(now, sweep_looks_max);
-            if freed > 0 {
-                self.metrics.buckets_freed.inc_by(freed as u64);
-            }
-            self.levels
-                .buckets
-                .store(self.partition.len(), Ordering::Relaxed);
-            self.levels
-                .marks
-                .store(self.partition.marks(), Ordering::Relaxed);
+            self.partition.sweep(now, sweep_looks_max);
+            self.tell();
         }
     }
 
-    fn answer(&mut self, question: Question, now: Timestamp, uptime_us: u64) {
-        let count = question.checks.len();
+    /// Tells the metrics how the partition stands.
+    fn tell(&mut self) {
+        let levels = &self.levels;
+        for (level, now) in [
+            (&levels.buckets, self.partition.len()),
+            (&levels.marks, self.partition.marks()),
+            (&levels.bytes, self.partition.bytes()),
+        ] {
+            level.store(now, Ordering::Relaxed);
+        }
+        let counts = self.partition.take_counts();
+        for (counter, count) in [
+            (&self.metrics.buckets_freed, counts.freed),
+            (&self.metrics.buckets_forgotten, counts.forgotten),
+            (&self.metrics.no_room_shared, counts.shared),
+            (&self.metrics.no_room_allowed, counts.allowed),
+            (&self.metrics.no_room_denied, counts.denied),
+        ] {
+            if count > 0 {
+                counter.inc_by(count);
+            }
+        }
+    }
+
+    fn answer(&mut self, mut batch: Box<Batch>, now: Timestamp, uptime_us: u64) {
+        let count = batch.checks.len();
         self.levels.waiting.fetch_sub(count, Ordering::AcqRel);
-        if question.reply.is_closed() {
+        if batch.is_abandoned() {
             self.metrics.shed_caller_gone.inc_by(count as u64);
             return;
         }
-        let answer = if question.deadline.passed(uptime_us) {
-            self.metrics.shed_deadline.inc_by(count as u64);
-            Err(StoreError::DeadlineExceeded)
-        } else {
-            let checks = question.checks.iter();
-            let answers: Vec<Answer> = checks.map(|check| self.decide(check, now)).collect();
-            let trial = question
-                .on_trial
-                .map(|store| Trial::new(store, question.checks.iter().zip(&answers)));
-            Ok(Applied { answers, trial })
-        };
-        // Whoever asked may have left meanwhile. What was taken then stays taken, or, on trial, goes back with the
-        // answer that nobody took.
-        drop(question.reply.send(answer));
+        let Batch {
+            questions,
+            checks,
+            answers,
+            give_back,
+            ..
+        } = &mut *batch;
+        if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
+            self.partition.look_ahead(checks);
+        }
+        let mut rest: &mut [Check] = checks;
+        for question in questions {
+            let own = question.checks.min(rest.len());
+            let (checks, others) = rest.split_at_mut(own);
+            rest = others;
+            if question.deadline.passed(uptime_us) {
+                self.metrics.shed_deadline.inc_by(checks.len() as u64);
+                answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
+                continue;
+            }
+            let decided_before = answers.len();
+            answers.extend(checks.iter_mut().map(|check| self.decide(check, now)));
+            if question.on_trial
+                && let Some(store) = give_back
+            {
+                let decided = answers.get(decided_before..).unwrap_or_default();
+                question.trial = Some(Trial::new(Arc::clone(store), checks.iter().zip(decided)));
+            }
+        }
+        batch.send_back();
     }
 
-    fn decide(&mut self, check: &Check, now: Timestamp) -> Answer {
+    fn decide(&mut self, check: &mut Check, now: Timestamp) -> Answer {
         let answer = self.partition.apply(check, now);
-        match &answer {
-            Err(StoreError::Full { .. }) => self.metrics.shed_buckets_full.inc(),
-            Err(StoreError::NoRoomForMarks { .. }) => self.metrics.shed_marks_full.inc(),
-            _ => {}
+        if let Err(StoreError::Full { .. }) = &answer {
+            self.metrics.shed_memory_full.inc();
         }
         answer
     }
 
-    fn give_back(&mut self, checks: &[Check], now: Timestamp) {
-        for check in checks {
+    fn give_back(&mut self, checks: &mut [Check], now: Timestamp) {
+        for check in checks.iter_mut() {
             // Giving back needs no room, so nothing says no.
             drop(self.partition.apply(check, now));
         }
         self.metrics.given_back.inc_by(checks.len() as u64);
+    }
+}
+
+impl Drop for PartitionWorker {
+    /// Whoever ends the worker, nobody is left waiting for it.
+    fn drop(&mut self) {
+        self.mailbox.close();
+        while let Ok(message) = self.mailbox.try_recv() {
+            if let Message::Ask(mut batch) = message {
+                let checks = batch.checks.len();
+                self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
+                batch.answer_stopped();
+                batch.send_back();
+            }
+        }
     }
 }
 
@@ -165,7 +206,7 @@ impl PartitionWorker {
 impl Message {
     fn len(&self) -> usize {
         match self {
-            Self::Ask(question) => question.checks.len(),
+            Self::Ask(batch) => batch.checks.len(),
             Self::GiveBack(checks) => checks.len(),
         }
     }

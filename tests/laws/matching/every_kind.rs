@@ -245,7 +245,7 @@ fn configured(siblings: &[Sibling]) -> (RuleSet, Vec<&Sibling>) {
     let mut kept = Vec::new();
     for sibling in siblings {
         let level = Level {
-            values: sibling.1.values(),
+            values: sibling.1.values().into(),
             ..Level::new(&sibling.0, "")
         };
         if let Ok(node) = rules.add_node(Parent::Domain(Tree::DOMAIN), level) {
@@ -363,7 +363,7 @@ proptest! {
             // The long way says the same, and what else would fit.
             let steps = rules.trace(Tree::DOMAIN.as_bytes(), &[entry]);
             let told = steps[0].found.iter().chain(&steps[0].passed_over);
-            let told: Vec<Values> = told.map(|(_, level)| level.values.clone()).collect();
+            let told: Vec<Values> = told.map(|(_, level)| (*level.values).clone()).collect();
             let expected: Vec<Values> = expected.iter().map(|place| kept[*place].1.values()).collect();
             prop_assert_eq!(told, expected, "{:?} of {:?}", value.escape_ascii().to_string(), kept);
         }

@@ -64,9 +64,9 @@ impl fmt::Debug for Counted {
 fn crowd(count: usize) -> (RuleSet, Counting) {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
-    let mut add = |values| {
+    let mut add = |values: Values| {
         let level = Level {
-            values,
+            values: values.into(),
             ..Level::new("k", "")
         };
         let node = rules.add_node(Parent::Domain("d"), level).unwrap();

@@ -14,7 +14,7 @@ use tollgate::limiter::Unit;
 
 fn level(values: Values) -> Level {
     Level {
-        values,
+        values: values.into(),
         ..Level::new("k", "")
     }
 }
@@ -340,7 +340,7 @@ fn siblings_alike_are_refused_item_by_item() {
         Values::Regex("a".to_owned()),
     ] {
         let level = Level {
-            values,
+            values: values.into(),
             ..Level::new("k*", "")
         };
         let added = rules.add_node(Parent::Domain("d"), level);

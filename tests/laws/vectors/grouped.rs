@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use allocation_counter::measure;
 use tollgate::limiter::algorithm::named;
-use tollgate::limiter::key::Identity;
+use tollgate::limiter::key::{Identity, label_key};
 use tollgate::limiter::{
     Digest, Entry, Hits, Key, KeyHasher, Level, Plan, Prefix, Request, Unit, Values,
 };
@@ -19,7 +20,7 @@ use crate::scenery::{Tree, TwoHashes, limited, per};
 
 fn level(values: Values) -> Level {
     Level {
-        values,
+        values: values.into(),
         ..Level::new("k", "")
     }
 }
@@ -146,7 +147,7 @@ fn networks_of_version_6_are_one_bucket_each() {
     for level in [
         grouped.clone(),
         Level {
-            values: Values::Any,
+            values: Values::Any.into(),
             ..grouped.clone()
         },
     ] {
@@ -158,7 +159,7 @@ fn networks_of_version_6_are_one_bucket_each() {
         assert_eq!(key(&tree, "10.0.0.1"), key(&tree, "::ffff:10.0.0.1"));
     }
     let alone = tree(&Level {
-        values: Values::Any,
+        values: Values::Any.into(),
         ..grouped.clone()
     });
     assert_ne!(key(&alone, "bob"), key(&alone, "eve"));
@@ -183,6 +184,39 @@ fn networks_of_version_6_are_one_bucket_each() {
     });
     let none = tree(&level(prefixes(&["::/0"])));
     assert_eq!(key(&whole, "2001:db8::1"), key(&none, "2001:db8::1"));
+}
+
+#[test]
+fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
+    let entry = [Entry {
+        key: b"k",
+        value: b"as it came",
+    }];
+    let told = |values| {
+        let tree = tree(&level(values));
+        let rule = &tree.rules.rules()[0];
+        let mut key = None;
+        let cost = measure(|| {
+            let domain = Tree::DOMAIN.as_bytes();
+            key = Some(label_key(Some(rule), domain, &entry, (2, 64), &TwoHashes));
+        });
+        assert_eq!(cost.count_total, 0, "{:?}", rule.path[0]);
+        key.unwrap()
+    };
+    let long = "~".to_owned() + &"a".repeat(64);
+    for (values, text) in [
+        (Values::Any, ""),
+        (Values::of("a*"), "a*"),
+        (list(), "free|trial"),
+        (prefixes(&["10.0.0.0/8", "fd00::/8"]), "10.0.0.0/8|fd00::/8"),
+        (regex(), "~[a-z]+"),
+        // No more than there is room for in a label.
+        (Values::Regex("a".repeat(300)), &long[..64]),
+    ] {
+        let shown = format!("{values:?}");
+        assert_eq!(told(values), told(Values::of(text)), "{shown}");
+    }
+    assert_ne!(told(list()), told(regex()));
 }
 
 /// Keeps what is hashed.

@@ -16,6 +16,7 @@ mod one_by_one;
 mod refused;
 mod shared;
 mod smooth;
+mod sources;
 mod statuses;
 mod tally;
 mod undone;

@@ -39,7 +39,7 @@ fn overall(letters: &str, modes: Modes) -> (Code, bool) {
     let asked: Vec<_> = letters.chars().map(asked).collect();
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
-    let outcomes = Buckets::default().apply(&plan.checks(), at(1_234));
+    let outcomes = Buckets::default().apply(plan.checks(), at(1_234));
     let decision = concluded(&plan, &outcomes, modes);
     (decision.code, decision.shadowed)
 }
@@ -116,7 +116,7 @@ fn the_services_shadow_mode_leaves_the_statuses_alone() {
     let asked = [asked('R')];
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
-    let outcomes = Buckets::default().apply(&plan.checks(), at(1_234));
+    let outcomes = Buckets::default().apply(plan.checks(), at(1_234));
     let modes = Modes {
         shadow: true,
         quota: false,

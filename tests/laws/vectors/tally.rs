@@ -23,6 +23,8 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         limit,
         algorithm,
         ask: hits.into(),
+        source: 0,
+        shared: false,
     };
     let outcome = Outcome {
         at: at(1_234),

@@ -18,10 +18,7 @@ use crate::scenario::{Bucket, Terms};
 type Seen<'c> = (&'c Caller, &'c CheckSeen, Decided);
 
 /// How many buckets were added up, and each that has another number left than it should, in words.
-pub(super) fn wrong(
-    callers: &BTreeMap<usize, Caller>,
-    may_have_been_full: bool,
-) -> (u64, Vec<String>) {
+pub(super) fn wrong(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
     let mut buckets: BTreeMap<Bucket, Vec<Seen<'_>>> = BTreeMap::new();
     for caller in callers.values() {
         for check in &caller.checks {
@@ -53,9 +50,6 @@ pub(super) fn wrong(
             let most = 2 * u64::from(check.terms.burst);
             let is_debt = !outcome.allowed && !check.terms.debt_is_unbounded();
             unsure |= is_debt && weight > 0 && outcome.used_before + hits > most;
-            // What a full table refuses it forgets, if it had no such bucket.
-            unsure |=
-                may_have_been_full && hits > 0 && !outcome.allowed && outcome.used_before == 0;
             // A slot that was renewed before it could go back stays until its time is over.
             unsure |= caller.takes_back(check) && time > i128::from(decided.now_us);
         }

@@ -10,7 +10,7 @@
 //! | `Recount` | what is decided is what a naive recount gives, in the order in which it was decided |
 //! | `Left` | after the end what is left is the limit without what was admitted and what is to be counted of what was refused |
 //! | `TrueAnswers` | the store tells of each check what was decided of that check; what it calls undecided took nothing |
-//! | `Room` | a request is shed when a mailbox has no room for it, and with one partition exactly then; and a full table refuses new keys only |
+//! | `Room` | a request is shed when a mailbox has no room for it, and with one partition exactly then; and a full partition leaves undecided only what needs room |
 //! | `Statuses` | a request is answered as its checks and the settings say: one status a descriptor, in the order asked; shadow mode never refuses |
 //! | `Promise` | what was let pass, added up, never exceeds the one sentence that the algorithm says of itself |
 //! | `Answered` | who did not leave is answered |
@@ -31,6 +31,7 @@ use std::fmt;
 
 use tollgate::limiter::{Ask, Check, Hits, Outcome};
 use tollgate::service::ratelimit::Unanswered;
+use tollgate::store::memory::WhenFull;
 use tollgate::store::{Answer, StoreError, Terms as Taken};
 
 use self::answer::expected;
@@ -357,6 +358,19 @@ impl<'s> Judge<'s> {
         if goes_back_too_late || matches!(ask.hits, Hits::GiveBack { .. }) {
             return self.gone_back(ticket, outcome, now);
         }
+        if ask.hits == Hits::Refund(0) && hits.taken() > 0 {
+            // A partition without room drops what has run out before it decides.
+            let holder = check.wish.holder;
+            return self.recount(
+                ticket,
+                Asked {
+                    hits: ask.hits,
+                    holder,
+                },
+                outcome,
+                now,
+            );
+        }
         let number = self.decisions;
         self.decisions += 1;
         let (terms, holder) = (check.terms, check.wish.holder);
@@ -416,12 +430,6 @@ impl<'s> Judge<'s> {
         self.recount(ticket, Asked { hits, holder }, outcome, now);
     }
 
-    /// Whether there were ever enough buckets to fill a table.
-    fn may_be_full(&self) -> bool {
-        let bounds = &self.scenario.bounds;
-        self.accounts.len() >= bounds.buckets_max.div_ceil(bounds.partitions)
-    }
-
     /// Holds what came of a check against what should have.
     fn recount(&mut self, ticket: Ticket, asked: Asked, outcome: Outcome, now: Now) {
         let Some((_, check)) = find(&mut self.callers, ticket) else {
@@ -433,7 +441,7 @@ impl<'s> Judge<'s> {
             remaining: outcome.remaining,
             at: outcome.at.as_us(),
         };
-        let may_be_full = self.may_be_full();
+        let may_be_full = self.scenario.may_be_full();
         let account = self.accounts.entry(bucket).or_insert_with(Account::new);
         let decided = account.decided(
             &terms,
@@ -483,6 +491,20 @@ impl<'s> Judge<'s> {
         check.told = Some(answer.clone());
         let decided = check.decided.map(|decided| decided.outcome);
         match answer {
+            Ok(told) if decided.is_none() && self.scenario.may_be_full() => {
+                let when_full = self.scenario.bounds.when_full;
+                let as_said = match when_full {
+                    WhenFull::Allow => told.allowed,
+                    WhenFull::Deny => !told.allowed,
+                    WhenFull::Error | WhenFull::Share => false,
+                };
+                self.ensure(Law::TrueAnswers, as_said, || {
+                    format!(
+                        "{ticket:?} finds no room and is told {told:?} where {when_full:?} is said"
+                    )
+                });
+                self.found_no_room(ticket);
+            }
             Ok(told) => {
                 let same = decided.is_some_and(|decided| {
                     decided.allowed == told.allowed
@@ -501,28 +523,39 @@ impl<'s> Judge<'s> {
                 });
             }
             Err(StoreError::Full { .. }) => {
-                self.sights.table_full += 1;
-                let bucket = check.wish.bucket(&check.terms);
-                let (terms, sent) = (check.terms, check.sent.unwrap_or_default());
-                let (buckets, may_be_full) = (self.accounts.len(), self.may_be_full());
-                let account = self.accounts.get_mut(&bucket);
-                let new = account.is_none_or(|account| {
-                    account.may_have_been_absent(&terms, &self.readings, sent)
+                let when_full = self.scenario.bounds.when_full;
+                self.ensure(Law::TrueAnswers, when_full == WhenFull::Error, || {
+                    format!("{ticket:?} is told that there is no room where {when_full:?} is said")
                 });
-                self.ensure(Law::Room, may_be_full && new, || {
-                    format!(
-                        "{ticket:?} finds a full table of {buckets} buckets at most; new: {new}"
-                    )
-                });
+                self.found_no_room(ticket);
             }
             Err(StoreError::Overloaded { .. }) => {}
-            Err(error @ (StoreError::NoRoomForMarks { .. } | StoreError::Stopped)) => {
+            Err(error @ StoreError::Stopped) => {
                 self.break_law(
                     Law::TrueAnswers,
                     format!("{ticket:?} is told {error:?}, which never happens here"),
                 );
             }
         }
+    }
+
+    /// A check was not decided for want of room.
+    fn found_no_room(&mut self, ticket: Ticket) {
+        self.sights.table_full += 1;
+        let may_be_full = self.scenario.may_be_full();
+        let Some((_, check)) = find(&mut self.callers, ticket) else {
+            return;
+        };
+        let bucket = check.wish.bucket(&check.terms);
+        let (terms, sent) = (check.terms, check.sent.unwrap_or_default());
+        let account = self.accounts.get_mut(&bucket);
+        // What is remembered one by one may need room though there is a bucket.
+        let needs_room = terms.has_marks()
+            || account
+                .is_none_or(|account| account.may_have_been_absent(&terms, &self.readings, sent));
+        self.ensure(Law::Room, may_be_full && needs_room, || {
+            format!("{ticket:?} finds no room; there may be none: {may_be_full}, it needs some: {needs_room}")
+        });
     }
 
     /// A request is told that a mailbox is full.
@@ -631,7 +664,7 @@ impl<'s> Judge<'s> {
             ));
         }
         if self.scenario.promises_hold() {
-            let (added_up, wrong) = left::wrong(&self.callers, self.may_be_full());
+            let (added_up, wrong) = left::wrong(&self.callers);
             self.sights.added_up += added_up;
             broken.extend(wrong.into_iter().map(|words| (Law::Left, words)));
             let exceeded = promise::exceeded(&self.callers, &self.generations);

@@ -31,6 +31,7 @@
 //! | room is not given back when a caller leaves | Room |
 //! | a mailbox holds one check more than it may | Room |
 //! | a mailbox holds one check less than it may | Room |
+//! | buckets are forgotten though there is room | Recount, Room, Promise |
 //! | a check is lost on its way | Accounted |
 //! | **all or nothing** (`trying`) | |
 //! | forgets to give back when the caller leaves | AllOrNothing, Left |

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tollgate::store::memory::Bounds;
-use tollgate::store::{Applied, StoreError};
+use tollgate::store::{Applied, StoreError, Trial};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending, at_once};
 use crate::judge::Law;
@@ -37,6 +37,14 @@ pub(super) static BUGS: &[Bug] = &[
             ..bounds
         }),
         found_by: &[Law::Room],
+    },
+    Bug {
+        name: "forgets_though_there_is_room",
+        plant: Plant::Bounds(|bounds| Bounds {
+            memory_max: 300 * bounds.partitions,
+            ..bounds
+        }),
+        found_by: &[Law::Recount, Law::Room, Law::Promise],
     },
     Bug {
         name: "loses_a_check",
@@ -72,10 +80,7 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
         for sending in under_way {
             let one = sending.await?;
             whole.answers.extend(one.answers);
-            match (&mut whole.trial, one.trial) {
-                (Some(trial), Some(one)) => trial.join(one),
-                (trial, one) => *trial = one,
-            }
+            Trial::join(&mut whole.trial, one.trial);
         }
         Ok(whole)
     })

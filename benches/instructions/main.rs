@@ -1,0 +1,55 @@
+//! How many instructions a check costs, from the bytes of its request to the bytes of its answer.
+//!
+//! Why: time on a shared machine moves by tens of per cent, instructions by hundredths; so this is what a gate can stand
+//! on. How: gungraun runs each scenario once under callgrind, which counts what the function below does and nothing of
+//! what prepares it. `tests/instructions` divides by the checks and holds the figures against `baseline.txt`;
+//! `make baseline` writes that file.
+//!
+//! What it deliberately does not do: sockets, HTTP/2 (`benches/wire`), judge (`tests/instructions`).
+// a program: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod counted;
+mod pipeline;
+mod scenarios;
+
+use std::hint::black_box;
+
+use gungraun::{
+    Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
+
+use counted::CHECKS;
+use scenarios::Scenario;
+
+#[library_benchmark]
+#[bench::fixed_window(scenarios::fixed_window())]
+#[bench::over_limit(scenarios::over_limit())]
+#[bench::four_descriptors(scenarios::four_descriptors())]
+#[bench::token_bucket(scenarios::token_bucket())]
+#[bench::sliding_window(scenarios::sliding_window())]
+#[bench::sliding_log(scenarios::sliding_log())]
+#[bench::all_or_nothing(scenarios::all_or_nothing())]
+#[bench::no_rule_matches(scenarios::no_rule_matches())]
+#[bench::regex(scenarios::regex())]
+#[bench::ten_thousand_rules(scenarios::ten_thousand_rules())]
+fn checks(mut scenario: Scenario) -> Scenario {
+    for _ in 0..CHECKS {
+        black_box(scenario.check());
+    }
+    // What is left to drop is dropped where nobody counts.
+    scenario
+}
+
+library_benchmark_group!(name = hot_path, benchmarks = checks);
+main!(
+    // Instructions only: simulated caches would take as long again.
+    config = LibraryBenchmarkConfig::default().tool(Callgrind::with_args(["--cache-sim=no"])),
+    library_benchmark_groups = hot_path
+);

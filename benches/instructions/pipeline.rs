@@ -1,0 +1,93 @@
+//! The hot path in this process: a request's bytes in, its answer's bytes out.
+//!
+//! Why a file of its own: it is the one place that knows which way a request walks. When the way changes, [`Pipeline::decide`]
+//! is pointed at the new one, and scenarios and baseline stay.
+//!
+//! How: the service as `app` builds it and a core of its door, turned by hand on one thread. The clock stands still and the
+//! hash's secret is known, so that two runs do the same. The runtime's time is paused too: no timer of a worker fires
+//! between two checks.
+//!
+//! What it deliberately does not do: HTTP/2, more than one request at a time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
+use tollgate::clock::{Clock, ManualClock};
+use tollgate::config::reload::Rules;
+use tollgate::config::rules_file::{self, Options};
+use tollgate::config::rules_path::Source;
+use tollgate::config::settings::Settings;
+use tollgate::keyed_hash::KeyedHash;
+use tollgate::limiter::Timestamp;
+use tollgate::metrics::Metrics;
+use tollgate::service::ratelimit::{Parts, RateLimit};
+use tollgate::service::{ByHand, Generations};
+use tollgate::store::{BACKENDS, Setup, memory};
+
+/// An instant within a minute, an hour, a day, … none of which is about to turn.
+const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
+
+/// What two cores get.
+const PARTITIONS: usize = 2;
+
+/// A service without a door.
+pub(crate) struct Pipeline {
+    /// Workers have timers.
+    runtime: Runtime,
+    core: ByHand,
+}
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Pipeline {
+    /// A service with these rules (YAML).
+    pub(crate) fn of(rules: &str) -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let (store, workers) = (BACKENDS[0].build)(&Setup {
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            memory: memory::Bounds {
+                partitions: PARTITIONS,
+                mailbox_checks_max: 16_384,
+                memory_max: 64 * 1024 * 1024,
+                when_full: memory::WhenFull::Share,
+            },
+        });
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let source = Source {
+            name: "rules.yaml".to_owned(),
+            text: rules.to_owned(),
+        };
+        let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+        generations.take(Some(Ok(Rules { loaded, hash: 0 })));
+        let parts = Parts {
+            generations,
+            store,
+            clock,
+            metrics: Arc::clone(&metrics),
+            hash: KeyedHash::with_secret([7; 16]),
+        };
+        let settings = Arguments::parse_from(["tollgate"]).settings;
+        let service = Arc::new(RateLimit::new(parts, &settings));
+        let core = ByHand::new(service, workers, &settings, metrics).expect("a memory store");
+        Self { runtime, core }
+    }
+
+    /// Decides one request: its frame in, the answer's out.
+    pub(crate) fn decide(&mut self, request: Bytes) -> Bytes {
+        let _timers = self.runtime.enter();
+        self.core.decide(request).expect("an answer")
+    }
+}

@@ -1,0 +1,177 @@
+//! What is asked, and by which rules.
+//!
+//! How: a scenario has its service warmed up before anybody counts: buckets exist and tables have grown, so that what is
+//! counted is the steady state. Its requests are taken in turn.
+//!
+//! What it deliberately does not do: know how a request is decided (`pipeline`).
+
+use bytes::Bytes;
+use prost::Message as _;
+use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+use crate::pipeline::Pipeline;
+
+/// How many checks go before those that are counted.
+const WARM_UP_CHECKS: u32 = 1_024;
+
+/// How many different requests there are, where they differ.
+const KEYS: usize = 64;
+
+/// A service and what it is asked.
+pub(crate) struct Scenario {
+    pipeline: Pipeline,
+    requests: Vec<Bytes>,
+    next: usize,
+}
+
+impl Scenario {
+    /// Warm, and sure that the last answer says what it should (`overall_code`, the first field of an answer).
+    fn of(rules: &str, code: u8, requests: Vec<Bytes>) -> Self {
+        let mut scenario = Self {
+            pipeline: Pipeline::of(rules),
+            requests,
+            next: 0,
+        };
+        let mut answer = Bytes::new();
+        for _ in 0..WARM_UP_CHECKS {
+            answer = scenario.check();
+        }
+        // Behind the five bytes of the frame's head.
+        assert_eq!(answer[5..7], [8, code], "the code of the answer");
+        scenario
+    }
+
+    /// The next request, decided.
+    pub(crate) fn check(&mut self) -> Bytes {
+        let request = self.requests[self.next].clone();
+        self.next = (self.next + 1) % self.requests.len();
+        self.pipeline.decide(request)
+    }
+}
+
+const OK: u8 = 1;
+const OVER_LIMIT: u8 = 2;
+
+pub(crate) fn fixed_window() -> Scenario {
+    one_rule("unit: year, requests_per_unit: 4294967295", OK)
+}
+
+pub(crate) fn over_limit() -> Scenario {
+    one_rule("unit: year, requests_per_unit: 1", OVER_LIMIT)
+}
+
+pub(crate) fn token_bucket() -> Scenario {
+    one_rule(
+        "unit: year, requests_per_unit: 4294967295, algorithm: token_bucket",
+        OK,
+    )
+}
+
+pub(crate) fn sliding_window() -> Scenario {
+    one_rule(
+        "unit: year, requests_per_unit: 4294967295, algorithm: sliding_window",
+        OK,
+    )
+}
+
+/// A key of the last 20 counted is over its limit: its log is full, which is what it costs in the long run.
+pub(crate) fn sliding_log() -> Scenario {
+    one_rule(
+        "unit: hour, requests_per_unit: 10, algorithm: sliding_log",
+        OVER_LIMIT,
+    )
+}
+
+pub(crate) fn four_descriptors() -> Scenario {
+    Scenario::of(&four_rules(""), OK, four_keys())
+}
+
+/// Three of the four would pass and give back what they took.
+pub(crate) fn all_or_nothing() -> Scenario {
+    let rules = four_rules("all_or_nothing: true\n");
+    let last = "requests_per_unit: 4294967295 }\n";
+    let rules = rules.strip_suffix(last).expect("the last rule").to_owned();
+    Scenario::of(
+        &(rules + "requests_per_unit: 1 }\n"),
+        OVER_LIMIT,
+        four_keys(),
+    )
+}
+
+pub(crate) fn no_rule_matches() -> Scenario {
+    let rules = "domain: bench\ndescriptors:\n  - key: other\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
+    Scenario::of(rules, OK, keys("user"))
+}
+
+pub(crate) fn regex() -> Scenario {
+    let rules = "domain: bench
+descriptors:
+  - key: user
+    regex: '[a-z]+-[0-9]{4}'
+    rate_limit: { unit: year, requests_per_unit: 4294967295 }
+  - key: user
+    regex: 'guest-.*'
+    rate_limit: { unit: year, requests_per_unit: 1 }
+";
+    Scenario::of(rules, OK, keys("user"))
+}
+
+pub(crate) fn ten_thousand_rules() -> Scenario {
+    let rules = (0..10_000).map(|number| {
+        format!("  - key: user\n    value: user-{number:04}\n    rate_limit: {{ unit: year, requests_per_unit: 4294967295 }}\n")
+    });
+    let rules = rules.collect::<String>();
+    Scenario::of(
+        &format!("domain: bench\ndescriptors:\n{rules}"),
+        OK,
+        keys("user"),
+    )
+}
+
+/// One rule for every user.
+fn one_rule(limit: &str, code: u8) -> Scenario {
+    let rules =
+        format!("domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n");
+    Scenario::of(&rules, code, keys("user"))
+}
+
+fn four_rules(domain: &str) -> String {
+    let rules = ["user", "path", "method", "address"].map(|key| {
+        format!("  - key: {key}\n    rate_limit: {{ unit: year, requests_per_unit: 4294967295 }}\n")
+    });
+    format!("domain: bench\n{domain}descriptors:\n{}", rules.concat())
+}
+
+fn keys(key: &'static str) -> Vec<Bytes> {
+    requests(&[key])
+}
+
+fn four_keys() -> Vec<Bytes> {
+    requests(&["user", "path", "method", "address"])
+}
+
+/// So many requests with a descriptor of each key, no two of the same value.
+fn requests(keys: &[&'static str]) -> Vec<Bytes> {
+    let one = |number: usize| {
+        let descriptors = keys.iter().map(|key| RateLimitDescriptor {
+            entries: vec![Entry {
+                key: Bytes::from_static(key.as_bytes()),
+                value: format!("user-{number:04}").into(),
+            }],
+            ..Default::default()
+        });
+        let message = RateLimitRequest {
+            domain: Bytes::from_static(b"bench"),
+            descriptors: descriptors.collect(),
+            hits_addend: 0,
+        };
+        let length = u32::try_from(message.encoded_len()).expect("a short message");
+        let mut frame = vec![0];
+        frame.extend(length.to_be_bytes());
+        message.encode(&mut frame).expect("a vector has room");
+        Bytes::from(frame)
+    };
+    (0..KEYS).map(|number| one(number * 131 % 10_000)).collect()
+}

@@ -1,0 +1,178 @@
+//! The decision alone, without a wire: ours beside the libraries `governor` and `limitador`, one thread, ten thousand keys.
+//!
+//! How: each is asked for the next key of the same shuffled list, always allowed. `step` is one of our algorithms on a bucket
+//! at hand, its time given; `request to answer` is our whole way between protobuf and protobuf: rules matched, a bucket found through its
+//! partition's mailbox, counted, a complete answer made.
+//!
+//! What it deliberately does not do: pretend that they do the same. governor finds a key and takes a step; limitador also
+//! finds the limits that apply; neither answers by rules from a file, and ours is the only one that waits for another task.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing
+)]
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use clap::Parser;
+use criterion::{Criterion, criterion_group, criterion_main};
+use governor::{Quota, RateLimiter};
+use limitador::limit::{Context, Limit};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::config::reload::Rules;
+use tollgate::config::rules_file::{self, Options};
+use tollgate::config::rules_path::Source;
+use tollgate::config::settings::Settings;
+use tollgate::keyed_hash::KeyedHash;
+use tollgate::limiter::{self, ALGORITHMS, Hits, State, Unit};
+use tollgate::metrics::Metrics;
+use tollgate::service::Generations;
+use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate::service::ratelimit::{Parts, RateLimit};
+use tollgate::store::{BACKENDS, Setup, memory};
+
+const KEYS: usize = 10_000;
+
+/// Every key once, in an order that no cache likes.
+fn keys() -> Vec<String> {
+    (0..KEYS)
+        .map(|number| format!("{:08}", number * 7_919 % KEYS))
+        .collect()
+}
+
+fn decisions(criterion: &mut Criterion) {
+    let keys = keys();
+    let mut group = criterion.benchmark_group("decision");
+
+    let many = NonZeroU32::new(1_000_000_000).expect("not 0");
+    let governor = RateLimiter::keyed(Quota::per_second(many).allow_burst(many));
+    let mut next = keys.iter().cycle();
+    group.bench_function("governor, check_key", |bencher| {
+        bencher.iter(|| {
+            let key = next.next().expect("a cycle");
+            assert!(governor.check_key(black_box(key)).is_ok());
+        });
+    });
+
+    let limitador = limitador::RateLimiter::new(KEYS as u64 * 2);
+    let user = "user".try_into().expect("an expression");
+    let limit = Limit::new(
+        "bench",
+        u64::from(u32::MAX),
+        31_536_000,
+        Vec::new(),
+        vec![user],
+    );
+    limitador.add_limit(limit);
+    let namespace = "bench".into();
+    let mut next = keys.iter().cycle();
+    group.bench_function("limitador, check_rate_limited_and_update", |bencher| {
+        bencher.iter(|| {
+            let key = next.next().expect("a cycle").clone();
+            let values = HashMap::from([("user".to_owned(), key)]);
+            let context: Context<'_> = values.into();
+            let answer = limitador.check_rate_limited_and_update(&namespace, &context, 1);
+            assert!(!answer.expect("an answer").limited);
+        });
+    });
+
+    for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.has_marks()) {
+        let limit = limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
+        // Time is an argument: a worker reads the clock once for all that waits.
+        let mut now = SystemClock::new().now();
+        let mut state = State::default();
+        group.bench_function(
+            format!("tollgate, step of {}", algorithm.name()),
+            |bencher| {
+                bencher.iter(|| {
+                    now = now.plus_us(1);
+                    let outcome = state.step(*algorithm, &limit, black_box(Hits::Take(1)), now);
+                    black_box(outcome)
+                });
+            },
+        );
+    }
+
+    let (runtime, rate_limit) = service();
+    let requests: Vec<_> = keys.iter().map(|key| request(key)).collect();
+    let mut next = requests.iter().cycle();
+    group.bench_function("tollgate, request to answer", |bencher| {
+        bencher.iter(|| {
+            let request = next.next().expect("a cycle");
+            let deciding = rate_limit.should_rate_limit(black_box(request), None);
+            assert_eq!(
+                runtime.block_on(deciding).expect("an answer").overall_code,
+                1
+            );
+        });
+    });
+    group.finish();
+}
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// A service without a door, its workers on the runtime that asks.
+fn service() -> (tokio::runtime::Runtime, RateLimit) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let metrics = Arc::new(Metrics::new().expect("metrics"));
+    let (store, workers) = (BACKENDS[0].build)(&Setup {
+        clock: Arc::clone(&clock),
+        metrics: Arc::clone(&metrics),
+        memory: memory::Bounds {
+            partitions: 1,
+            mailbox_checks_max: 16_384,
+            buckets_max: 1_000_000,
+            marks_max: 1_000_000,
+        },
+    });
+    for worker in workers {
+        runtime.spawn(worker);
+    }
+    let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+    let source = Source {
+        name: "rules.yaml".to_owned(),
+        text: "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: year, requests_per_unit: 4294967295 }\n".to_owned(),
+    };
+    let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+    generations.take(Some(Ok(Rules { loaded, hash: 0 })));
+    let parts = Parts {
+        generations,
+        store,
+        clock,
+        metrics,
+        hash: KeyedHash::random().expect("randomness"),
+    };
+    let settings = Arguments::parse_from(["tollgate"]).settings;
+    (runtime, RateLimit::new(parts, &settings))
+}
+
+fn request(key: &str) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "bench".into(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![Entry {
+                key: "user".into(),
+                value: key.to_owned().into(),
+            }],
+            ..Default::default()
+        }],
+        hits_addend: 0,
+    }
+}
+
+criterion_group!(benches, decisions);
+criterion_main!(benches);

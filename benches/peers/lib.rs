@@ -1,0 +1,1 @@
+//! Nothing: the package is its bench, and cargo wants a target.

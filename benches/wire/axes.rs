@@ -1,0 +1,342 @@
+//! What is compared: along each axis one thing differs, and servers take turns.
+//!
+//! How: an axis is a list of cells; all its servers run before the first round and rest while it is another's turn. A
+//! round measures every cell once, so that what the machine does meanwhile falls on all alike, and ratios are taken
+//! within a round. The first cell of the same name, or of the axis, is the reference.
+//!
+//! What it deliberately does not do: print (`table`).
+
+use tollgate::limiter::ALGORITHMS;
+
+use crate::asking::{Ask, Template};
+use crate::figures::{Spread, grouped};
+use crate::generator::{self, Expected, Shape, Target};
+use crate::h2load;
+use crate::options::Options;
+use crate::servers::{Kind, Server, cpu, used_us};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum By {
+    /// h2load, one key.
+    H2load,
+    /// Our generator.
+    Generator,
+}
+
+pub(crate) struct Cell {
+    pub(crate) name: String,
+    kind: Kind,
+    ask: Ask,
+    cores: usize,
+    /// As tollgate chooses, unless said.
+    partitions: Option<usize>,
+    by: By,
+    shape: Shape,
+}
+
+pub(crate) struct Axis {
+    pub(crate) name: &'static str,
+    cells: Vec<Cell>,
+}
+
+/// A cell's figures.
+pub(crate) struct Row {
+    pub(crate) axis: &'static str,
+    pub(crate) name: String,
+    pub(crate) server: &'static str,
+    pub(crate) cpu_us: Spread,
+    /// Checks a second, s⁻¹.
+    pub(crate) rate: Spread,
+    /// CPU to the reference's.
+    pub(crate) ratio: Spread,
+    /// What share of a core the generator used.
+    pub(crate) generator_busy: f64,
+}
+
+/// One measurement.
+struct Measured {
+    cpu_us: f64,
+    rate: f64,
+    generator_busy: f64,
+}
+
+/// What axes have in common unless they say otherwise.
+const SHAPE: Shape = Shape {
+    connections: 4,
+    streams: 32,
+};
+const KEYS: u64 = 10_000;
+
+/// Connections × streams of the axes that have several.
+const SHAPES: [(u32, u32); 3] = [(2, 100), (8, 8), (2, 1)];
+
+/// Keys enough that every partition has its share in every batch.
+const KEYS_SPREAD: u64 = 100_000;
+
+fn cell(name: impl Into<String>, kind: Kind, ask: Ask) -> Cell {
+    Cell {
+        name: name.into(),
+        kind,
+        ask,
+        cores: 1,
+        partitions: None,
+        by: By::Generator,
+        shape: SHAPE,
+    }
+}
+
+/// Every axis, in the order of the page.
+#[allow(clippy::too_many_lines)] // a table
+pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
+    let tollgates = Kind::tollgates;
+    let usual = || Ask::of_keys(KEYS);
+    let mut all = Vec::new();
+    let mut axis = |name, cells| all.push(Axis { name, cells });
+
+    let mut cells = Vec::new();
+    for (connections, streams) in SHAPES {
+        let name = format!("{connections} × {streams} streams");
+        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
+            by: By::H2load,
+            shape: Shape {
+                connections,
+                streams,
+            },
+            ..cell(name.clone(), kind, Ask::of_keys(1))
+        }));
+    }
+    axis("one-key", cells);
+
+    let cores = cores_max.min(2);
+    let mut cells = Vec::new();
+    for (connections, streams) in SHAPES {
+        let name = format!("{connections} × {streams} streams");
+        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
+            cores,
+            shape: Shape {
+                connections,
+                streams,
+            },
+            ..cell(name.clone(), kind, Ask::of_keys(KEYS_SPREAD))
+        }));
+    }
+    axis("spread", cells);
+
+    let mut cells = vec![Cell {
+        cores,
+        ..cell("", Kind::Bare, Ask::of_keys(KEYS_SPREAD))
+    }];
+    for partitions in [1, 2, 4, 16] {
+        cells.push(Cell {
+            cores,
+            partitions: Some(partitions),
+            ..cell(
+                partitions.to_string(),
+                Kind::Tollgate,
+                Ask::of_keys(KEYS_SPREAD),
+            )
+        });
+    }
+    axis("partitions", cells);
+
+    let mut cells = Vec::new();
+    for cores in 1..=cores_max.min(2) {
+        let name = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
+        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
+            cores,
+            ..cell(name.clone(), kind, usual())
+        }));
+    }
+    axis("cores", cells);
+
+    let bare = || cell("", Kind::Bare, usual());
+    let mut cells = vec![bare()];
+    for rules in [1, 10, 1_000, 10_000] {
+        let ask = Ask {
+            rules,
+            keys: if rules == 1 { KEYS } else { rules },
+            ..usual()
+        };
+        let name = grouped(rules as f64);
+        cells.extend(
+            tollgates()
+                .into_iter()
+                .map(|kind| cell(name.clone(), kind, ask.clone())),
+        );
+    }
+    axis("rules", cells);
+
+    let mut cells = vec![bare()];
+    let mut counts = vec![1, 10_000, 1_000_000];
+    if options.full {
+        counts.push(10_000_000);
+    }
+    for keys in counts {
+        let name = grouped(keys as f64);
+        let ask = Ask::of_keys(keys);
+        cells.extend(
+            tollgates()
+                .into_iter()
+                .map(|kind| cell(name.clone(), kind, ask.clone())),
+        );
+    }
+    axis("keys", cells);
+
+    let mut cells = Vec::new();
+    for descriptors in [1, 4] {
+        let ask = Ask {
+            descriptors,
+            ..usual()
+        };
+        let kinds = [vec![Kind::Bare], tollgates()].concat();
+        cells.extend(
+            kinds
+                .into_iter()
+                .map(|kind| cell(descriptors.to_string(), kind, ask.clone())),
+        );
+    }
+    axis("descriptors", cells);
+
+    let mut cells = vec![bare()];
+    for (name, ask) in [("allowed", usual()), ("over limit", usual().over_limit())] {
+        cells.extend(
+            tollgates()
+                .into_iter()
+                .map(|kind| cell(name, kind, ask.clone())),
+        );
+    }
+    axis("verdict", cells);
+
+    let by_each = ALGORITHMS
+        .iter()
+        .map(|algorithm| cell(algorithm.name(), Kind::Tollgate, usual().by(*algorithm)));
+    axis("algorithm", [bare()].into_iter().chain(by_each).collect());
+    all
+}
+
+impl Axis {
+    /// Measures it.
+    pub(crate) fn run(&self, options: &Options) -> Vec<Row> {
+        let servers: Vec<Server> = self
+            .cells
+            .iter()
+            .map(|cell| {
+                let server = Server::start(cell.kind, &cell.ask, (cell.cores, cell.partitions));
+                cell.warm_up(&server);
+                server
+            })
+            .collect();
+        let mut rounds: Vec<Vec<Measured>> = self.cells.iter().map(|_| Vec::new()).collect();
+        for _ in 0..options.rounds {
+            for ((cell, server), rounds) in self.cells.iter().zip(&servers).zip(&mut rounds) {
+                rounds.push(cell.measure(server, options.requests));
+            }
+        }
+        let rows = self.cells.iter().zip(&rounds).map(|(cell, measured)| {
+            let reference = &rounds[self.reference(cell)];
+            let ratios = measured.iter().zip(reference);
+            Row {
+                axis: self.name,
+                name: cell.name.clone(),
+                server: cell.kind.name(),
+                cpu_us: Spread::of(measured.iter().map(|one| one.cpu_us)),
+                rate: Spread::of(measured.iter().map(|one| one.rate)),
+                ratio: Spread::of(ratios.map(|(one, other)| one.cpu_us / other.cpu_us)),
+                generator_busy: Spread::of(measured.iter().map(|one| one.generator_busy)).median,
+            }
+        });
+        rows.collect()
+    }
+
+    /// The bare service that was asked the same, or the axis's.
+    fn reference(&self, cell: &Cell) -> usize {
+        let bare = |other: &Cell| other.kind == Kind::Bare;
+        let same = |other: &Cell| bare(other) && other.name == cell.name;
+        let found = self.cells.iter().position(same);
+        let found = found.or_else(|| self.cells.iter().position(bare));
+        found.expect("every axis has a bare service")
+    }
+}
+
+impl Cell {
+    fn template(&self) -> Template {
+        match self.kind {
+            Kind::Throttlecrab => Template::throttle(),
+            _ => self.ask.template(),
+        }
+    }
+
+    /// Makes every bucket, and sees code and caches through a first while.
+    fn warm_up(&self, server: &Server) {
+        let target = Target::of(server);
+        if matches!(self.kind, Kind::Tollgate | Kind::TonicDoor) {
+            generator::on_this_thread(generator::send_all(&target, self.ask.warming()));
+        }
+        generator::on_this_thread(generator::closed_loop(
+            &target,
+            &self.template(),
+            (self.ask.keys, Expected::Any.or_file(server)),
+            self.shape,
+            4_000,
+        ));
+    }
+
+    #[allow(clippy::cast_precision_loss)] // requests
+    fn measure(&self, server: &Server, requests: u64) -> Measured {
+        // One check at a time takes so long that fewer say as much.
+        let requests = if self.shape.streams == 1 {
+            requests.div_ceil(5)
+        } else {
+            requests
+        };
+        let own = || cpu(std::process::id());
+        let template = self.template();
+        let (decided_before, children_before) = (server.decided(), children_us());
+        let (before, own_before) = (server.cpu(), own());
+        let seconds = match self.by {
+            By::H2load => h2load::run(server, &template.frame(0), self.shape, requests),
+            By::Generator => {
+                let expected = generator::expected(server, self.ask.code);
+                generator::on_this_thread(generator::closed_loop(
+                    &Target::of(server),
+                    &template,
+                    (self.ask.keys, expected),
+                    self.shape,
+                    requests,
+                ))
+            }
+        };
+        let used = used_us(&before, &server.cpu());
+        let own_used = used_us(&own_before, &own()) + children_us() - children_before;
+        if let (Some(before), Some(after)) = (decided_before, server.decided()) {
+            assert_eq!(after - before, requests, "{}: requests decided", self.name);
+        }
+        Measured {
+            cpu_us: used / requests as f64,
+            rate: requests as f64 / seconds,
+            generator_busy: own_used / 1e6 / seconds,
+        }
+    }
+}
+
+impl Expected {
+    /// This, or a file where that is what the server has.
+    fn or_file(self, server: &Server) -> Self {
+        match server.kind {
+            Kind::Floor => Self::File,
+            _ => self,
+        }
+    }
+}
+
+/// CPU time of processes started here that have ended (h2load), µs. The kernel counts hundredths of a second.
+fn children_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, after_name) = stat.rsplit_once(") ").expect("a name");
+    let ticks = after_name.split(' ').skip(13).take(2);
+    ticks
+        .map(|ticks| ticks.parse::<f64>().expect("ticks"))
+        .sum::<f64>()
+        * 10_000.0
+}

@@ -1,0 +1,226 @@
+//! A load generator of our own: many keys, and an answer looked at each time.
+//!
+//! Why: `h2load` sends one body for ever. How: the `h2` crate's client on one thread, so many connections with so many
+//! streams each; a stream asks again as soon as it is answered (a closed loop; `latency` has the open one). An answer counts
+//! if its status is 0 and its message begins with the code expected; anything else ends the bench.
+//!
+//! What it deliberately does not do: be as fast as C. What it used of its core is told with every figure: near 100 % the
+//! rate is the generator's, and only the CPU per check is the server's.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Request;
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
+
+use crate::asking::Template;
+use crate::servers::{FLOOR_BYTES, Kind, Server};
+
+/// How many answers may lie unread before the client suspects an attack. All of a burst may, where the generator did not get
+/// its core for a while.
+const DATA_FRAMES_MAX: usize = 1_000_000;
+
+/// Connections and streams on each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Shape {
+    pub(crate) connections: u32,
+    pub(crate) streams: u32,
+}
+
+/// What an answer must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expected {
+    /// So many bytes of a file.
+    File,
+    /// gRPC's status 0, and this overall code.
+    Code(u8),
+    /// gRPC's status 0.
+    Any,
+}
+
+/// Where requests go: a request without a body, to be cloned.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    head: Request<()>,
+}
+
+impl Target {
+    pub(crate) fn of(server: &Server) -> Self {
+        let head = Request::post(format!("http://{}/{}", server.address, server.path()))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        Self {
+            address: server.address,
+            head: head.body(()).expect("a request"),
+        }
+    }
+}
+
+/// What this server's answer to a request for `code` must be.
+pub(crate) fn expected(server: &Server, code: u8) -> Expected {
+    match server.kind {
+        Kind::Floor => Expected::File,
+        // It never refuses.
+        Kind::Bare => Expected::Any,
+        Kind::Tollgate | Kind::TonicDoor => Expected::Code(code),
+        // Its first field says whether the request is allowed.
+        Kind::Throttlecrab => Expected::Code(1),
+    }
+}
+
+/// Runs a future with the tasks it spawns, all on this thread.
+pub(crate) fn on_this_thread<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, future)
+}
+
+/// A connection, driven by a task of its own.
+pub(crate) async fn connect(target: &Target) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(target.address)
+        .await
+        .expect("a connection");
+    stream.set_nodelay(true).expect("TCP");
+    let (sender, connection) = h2::client::Builder::new()
+        .data_frame_budget(DATA_FRAMES_MAX)
+        .handshake(stream)
+        .await
+        .expect("HTTP/2");
+    spawn_local(async move {
+        // Its streams tell what went wrong.
+        let _ = connection.await;
+    });
+    sender
+}
+
+/// Asks once.
+pub(crate) async fn ask(
+    sender: &mut SendRequest<Bytes>,
+    target: &Target,
+    body: Bytes,
+    expected: Expected,
+) -> Result<(), String> {
+    let problem = |error: h2::Error| error.to_string();
+    poll_fn(|context| sender.poll_ready(context))
+        .await
+        .map_err(problem)?;
+    let (response, mut stream) = sender
+        .send_request(target.head.clone(), false)
+        .map_err(problem)?;
+    stream.send_data(body, true).map_err(problem)?;
+    let response = response.await.map_err(problem)?;
+    let status = response.status();
+    let in_head = response.headers().get("grpc-status").cloned();
+    let mut body = response.into_body();
+    let (mut begin, mut length) = (Bytes::new(), 0);
+    while let Some(data) = body.data().await {
+        let data = data.map_err(problem)?;
+        length += data.len();
+        let _ = body.flow_control().release_capacity(data.len());
+        if begin.is_empty() {
+            begin = data;
+        }
+    }
+    let code = match expected {
+        Expected::File if status == 200 && length == FLOOR_BYTES => return Ok(()),
+        Expected::File => return Err(format!("{status}, {length} bytes")),
+        Expected::Code(code) => Some(code),
+        Expected::Any => None,
+    };
+    let trailers = body.trailers().await.map_err(problem)?.unwrap_or_default();
+    let in_trailers = trailers.get("grpc-status");
+    // A frame's head is five bytes; field 1 of the message is its code.
+    let code_is = |code: u8| begin.get(5..7) == Some(&[8, code]);
+    if in_trailers.is_some_and(|status| status == "0") && code.is_none_or(code_is) {
+        Ok(())
+    } else {
+        Err(format!(
+            "{status}, grpc-status {in_head:?} {in_trailers:?}, message {begin:?}"
+        ))
+    }
+}
+
+/// Sends these, eight at a time.
+pub(crate) async fn send_all(target: &Target, bodies: impl Iterator<Item = Bytes>) {
+    let sender = connect(target).await;
+    let mut under_way = JoinSet::new();
+    for body in bodies {
+        if under_way.len() >= 8 {
+            under_way.join_next().await;
+        }
+        let (mut sender, target) = (sender.clone(), target.clone());
+        under_way.spawn_local(async move {
+            let asked = ask(&mut sender, &target, body, Expected::Any).await;
+            asked.expect("an answer");
+        });
+    }
+    while let Some(ended) = under_way.join_next().await {
+        ended.expect("an answer");
+    }
+}
+
+/// Asks so many times in a closed loop, keys drawn at random; how long that took, s.
+pub(crate) async fn closed_loop(
+    target: &Target,
+    template: &Template,
+    (keys, expected): (u64, Expected),
+    shape: Shape,
+    requests: u64,
+) -> f64 {
+    let left = Rc::new(Cell::new(requests));
+    let mut connections = Vec::new();
+    for _ in 0..shape.connections {
+        connections.push(connect(target).await);
+    }
+    #[allow(clippy::disallowed_methods)] // a bench measures time
+    let began = Instant::now();
+    let mut streams = JoinSet::new();
+    for (number, sender) in (0_u64..).zip(connections) {
+        for stream in 0..u64::from(shape.streams) {
+            let (left, mut sender) = (Rc::clone(&left), sender.clone());
+            let (target, template) = (target.clone(), template.clone());
+            let mut keys = Keys::new(number * 1_000 + stream, keys);
+            streams.spawn_local(async move {
+                while let Some(fewer) = left.get().checked_sub(1) {
+                    left.set(fewer);
+                    let body = template.frame(keys.draw());
+                    let asked = ask(&mut sender, &target, body, expected).await;
+                    asked.expect("the answer that was expected");
+                }
+            });
+        }
+    }
+    while let Some(ended) = streams.join_next().await {
+        ended.expect("a stream");
+    }
+    began.elapsed().as_secs_f64()
+}
+
+/// Keys' numbers, at random and the same every time (splitmix64).
+pub(crate) struct Keys {
+    state: u64,
+    keys: u64,
+}
+
+impl Keys {
+    pub(crate) fn new(seed: u64, keys: u64) -> Self {
+        Self { state: seed, keys }
+    }
+
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % self.keys
+    }
+}

@@ -1,0 +1,144 @@
+//! What a check costs, beside what the wire alone costs.
+//!
+//! Servers are processes of their own, release builds, and take turns: nghttpd with a static file (the floor), a bare
+//! tonic service that answers a constant, and every tollgate there is. The steadiest figure on a shared machine is CPU:
+//! user and system time of the server's process from the kernel, divided by the checks it decided. Medians are given with
+//! the lowest and the highest round, so that a reader sees whether two figures differ at all.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `options` | how long, how much |
+//! | `axes` | what is compared, and the rounds |
+//! | `latency` | the open loop |
+//! | `asking` | rules, and requests encoded beforehand |
+//! | `servers`, `bare` | who is asked |
+//! | `generator`, `h2load` | who asks |
+//! | `figures`, `table`, `picture` | what is shown |
+//!
+//! `make bench` runs it; `docs/performance.md` says how to read it.
+//!
+//! What it deliberately does not do: gate anything (`tests/instructions` does). Machines are shared and noisy.
+// a program: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+
+mod asking;
+mod axes;
+mod bare;
+mod figures;
+mod generator;
+mod h2load;
+mod latency;
+mod options;
+mod picture;
+#[path = "../../tests/running/mod.rs"]
+mod running;
+mod servers;
+mod table;
+
+use std::process::{Command, ExitCode};
+
+use options::Options;
+use picture::Bar;
+
+/// How this program is told that it runs on its own core, and how many there are.
+const CORES: &str = "BENCH_CORES";
+
+fn main() -> ExitCode {
+    // cargo adds one of its own.
+    let arguments = std::env::args().skip(1);
+    let arguments: Vec<String> = arguments.filter(|argument| argument != "--bench").collect();
+    if arguments
+        .first()
+        .is_some_and(|argument| argument == bare::ARGUMENT)
+    {
+        bare::serve();
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::read(&arguments) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let Some(cores) = std::env::var(CORES).ok().and_then(|text| text.parse().ok()) else {
+        return on_the_last_core(&arguments);
+    };
+    if measure(&options, cores) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    }
+}
+
+/// This program again, where it is in no server's way.
+fn on_the_last_core(arguments: &[String]) -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let ended = Command::new(running::program("taskset"))
+        .args(["-c", &(cores - 1).to_string()])
+        .arg(std::env::current_exe().expect("this program"))
+        .args(arguments)
+        .env(CORES, cores.to_string())
+        .status()
+        .expect("it starts again");
+    if ended.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Says whether there was anything to measure.
+fn measure(options: &Options, cores: usize) -> bool {
+    let all = axes::all(options, cores);
+    let names: Vec<_> = all
+        .iter()
+        .map(|axis| axis.name)
+        .chain(["latency"])
+        .collect();
+    if let Some(axis) = &options.axis
+        && !names.contains(&axis.as_str())
+    {
+        eprintln!("no axis {axis}; there are {}", names.join(", "));
+        return false;
+    }
+    let wanted = |name: &str| options.axis.as_ref().is_none_or(|axis| axis == name);
+    let mut figures = String::new();
+    let mut show = |line: &str| {
+        println!("{line}");
+        figures.push_str(line);
+        figures.push('\n');
+    };
+    show(&table::circumstances(options, cores));
+    show(table::HEAD);
+    let mut bars = Vec::new();
+    for axis in all {
+        if wanted(axis.name) {
+            for row in axis.run(options) {
+                let line = table::line(&row);
+                bars.extend(Bar::read(&line));
+                show(&line);
+            }
+        }
+    }
+    if wanted("latency") {
+        show(&format!("\n{}", table::LATENCY_HEAD));
+        for row in latency::run(options) {
+            show(&table::latency_line(&row));
+        }
+    }
+    if options.write {
+        table::write(&figures);
+        std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
+    }
+    true
+}

@@ -1,0 +1,74 @@
+//! What the bench is told: how long, how much, and whether to write.
+//!
+//! How: each option is a line in [`OPTIONS`]; `tests/process` holds the commands of the pages against it.
+//!
+//! What it deliberately does not do: choose what is measured (`axes`).
+
+/// Every option, and what it does.
+pub(crate) const OPTIONS: [(&str, &str); 6] = [
+    ("--quick", "one short round of everything: whether it works"),
+    ("--full", "more and longer rounds, and 10 M keys"),
+    ("--write", "also write docs/performance.md and its picture"),
+    ("--rounds", "N: how many rounds"),
+    ("--requests", "N: how many requests a measurement"),
+    ("--axis", "NAME: only this one; latency is one too"),
+];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) full: bool,
+    pub(crate) write: bool,
+    pub(crate) rounds: usize,
+    pub(crate) requests: u64,
+    /// How long an open-loop run is.
+    pub(crate) latency_seconds: u64,
+    pub(crate) axis: Option<String>,
+    /// How this was called, for the page.
+    pub(crate) called: String,
+}
+
+impl Options {
+    /// Out of the arguments, without those that cargo adds.
+    ///
+    /// # Errors
+    ///
+    /// A sentence when there is an option that nobody knows.
+    pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
+        let flag = |name: &str| arguments.iter().any(|argument| argument == name);
+        let value = |name: &str| {
+            let at = arguments.iter().position(|argument| argument == name)?;
+            arguments.get(at + 1)
+        };
+        let number = |name: &str| -> Result<Option<u64>, String> {
+            value(name)
+                .map(|text| text.parse().map_err(|_| format!("{name} wants a number")))
+                .transpose()
+        };
+        let unknown = arguments.iter().find(|argument| {
+            argument.starts_with("--") && OPTIONS.iter().all(|(name, _)| name != argument)
+        });
+        if let Some(unknown) = unknown {
+            let known = OPTIONS.map(|(name, what)| format!("  {name}  {what}"));
+            return Err(format!(
+                "no option {unknown}; there are\n{}",
+                known.join("\n")
+            ));
+        }
+        let (quick, full) = (flag("--quick"), flag("--full"));
+        let usual = match (quick, full) {
+            (true, _) => (1, 4_000, 1),
+            (_, true) => (7, 120_000, 4),
+            _ => (5, 40_000, 1),
+        };
+        let rounds = number("--rounds")?.map_or(usual.0, |rounds| rounds.clamp(1, 99) as usize);
+        Ok(Self {
+            full,
+            write: flag("--write"),
+            rounds,
+            requests: number("--requests")?.unwrap_or(usual.1).max(1),
+            latency_seconds: usual.2,
+            axis: value("--axis").cloned(),
+            called: arguments.join(" "),
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! The servers: each a process of its own on so many cores, release builds all, and the kernel's word on their CPU time.
+//!
+//! How: `taskset` starts them on the first cores; the generator keeps to the last, so on two cores a server with one core
+//! shares it with nobody. Checks are counted by tollgate's own metric, and must be as many as were sent.
+//!
+//! What it deliberately does not do: load them (`generator`, `h2load`).
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::asking::Ask;
+use crate::bare;
+use crate::running::{PATIENCE, TOLLGATE, free_port, http, program, wait_for};
+
+/// What nghttpd serves: as much as a short answer.
+pub(crate) const FLOOR_BYTES: usize = 40;
+
+const FLOOR_FILE: &str = "answer";
+const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// nghttpd and a static file: what HTTP/2 costs in C.
+    Floor,
+    /// tonic and a constant: what gRPC costs in Rust.
+    Bare,
+    /// tollgate as its settings stand.
+    Tollgate,
+    /// tollgate by the door that tonic serves, where there are two.
+    TonicDoor,
+    /// throttlecrab-server, where `make bench-peers` installed it. It speaks a protocol of its own.
+    Throttlecrab,
+}
+
+/// CPU time of each thread so far, ns.
+pub(crate) type Cpu = BTreeMap<u32, u64>;
+
+pub(crate) struct Server {
+    pub(crate) kind: Kind,
+    pub(crate) address: SocketAddr,
+    child: Child,
+    /// Where tollgate answers about itself.
+    metrics: Option<SocketAddr>,
+    /// Rules, or what is served.
+    _files: tempfile::TempDir,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "nghttpd",
+            Self::Bare => "bare tonic",
+            Self::Tollgate => "tollgate",
+            Self::TonicDoor => "tollgate --door tonic",
+            Self::Throttlecrab => "throttlecrab",
+        }
+    }
+
+    /// Everyone that can be asked one thing.
+    pub(crate) fn everyone() -> Vec<Self> {
+        let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
+        let mut all = vec![Self::Floor, Self::Bare];
+        all.extend(peers);
+        all.extend(Self::tollgates());
+        all
+    }
+
+    /// Every tollgate there is to measure.
+    pub(crate) fn tollgates() -> Vec<Self> {
+        if knows("--door") {
+            vec![Self::TonicDoor, Self::Tollgate]
+        } else {
+            vec![Self::Tollgate]
+        }
+    }
+}
+
+fn throttlecrab() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin/throttlecrab-server")
+}
+
+/// Whether `tollgate serve` has that flag.
+fn knows(flag: &str) -> bool {
+    static HELP: OnceLock<String> = OnceLock::new();
+    let help = HELP.get_or_init(|| {
+        let output = Command::new(TOLLGATE).args(["serve", "--help"]).output();
+        String::from_utf8_lossy(&output.expect("tollgate runs").stdout).into_owned()
+    });
+    help.split_whitespace().any(|word| word == flag)
+}
+
+impl Server {
+    /// Starts it on that many cores, ready to answer. A tollgate may be told how many partitions to have.
+    pub(crate) fn start(
+        kind: Kind,
+        ask: &Ask,
+        (cores, partitions): (usize, Option<usize>),
+    ) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(program("taskset"));
+        command
+            .args(["-c", &format!("0-{}", cores - 1)])
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        match kind {
+            Kind::Floor => Self::start_floor(command, cores, files),
+            Kind::Bare => {
+                let this = std::env::current_exe().expect("this program");
+                command.arg(this).arg(bare::ARGUMENT).stdout(Stdio::piped());
+                let mut child = command.spawn().expect("it starts again");
+                let mut line = String::new();
+                BufReader::new(child.stdout.take().expect("stdout"))
+                    .read_line(&mut line)
+                    .expect("its address");
+                Self {
+                    kind,
+                    address: line.trim().parse().expect("an address"),
+                    child,
+                    metrics: None,
+                    _files: files,
+                }
+            }
+            Kind::Throttlecrab => Self::start_throttlecrab(command, files),
+            Kind::Tollgate | Kind::TonicDoor => {
+                if let Some(partitions) = partitions {
+                    command.env("TOLLGATE_PARTITIONS", partitions.to_string());
+                }
+                Self::start_tollgate(kind, command, ask, cores, files)
+            }
+        }
+    }
+
+    fn start_floor(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {
+        std::fs::write(files.path().join(FLOOR_FILE), [b'x'; FLOOR_BYTES]).expect("a file");
+        let port = free_port();
+        command
+            .args([program("nghttpd"), "--no-tls", "--address=127.0.0.1", "-d"])
+            .arg(files.path())
+            .args([format!("-n{cores}"), port.to_string()]);
+        Self::start_silent(Kind::Floor, command, port, files)
+    }
+
+    fn start_throttlecrab(mut command: Command, files: tempfile::TempDir) -> Self {
+        let port = free_port();
+        command
+            .arg(throttlecrab())
+            .args(["--grpc", "--grpc-host=127.0.0.1", "--log-level=error"])
+            .arg(format!("--grpc-port={port}"));
+        Self::start_silent(Kind::Throttlecrab, command, port, files)
+    }
+
+    /// One that does not say when it listens.
+    fn start_silent(kind: Kind, mut command: Command, port: u16, files: tempfile::TempDir) -> Self {
+        let child = command.stdout(Stdio::null()).spawn().expect("it starts");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        wait_for(PATIENCE, || TcpStream::connect(address).ok()).expect("it listens");
+        Self {
+            kind,
+            address,
+            child,
+            metrics: None,
+            _files: files,
+        }
+    }
+
+    fn start_tollgate(
+        kind: Kind,
+        mut command: Command,
+        ask: &Ask,
+        cores: usize,
+        files: tempfile::TempDir,
+    ) -> Self {
+        let rules = files.path().join("rules.yaml");
+        std::fs::write(&rules, ask.rules()).expect("the rules file");
+        command.args([TOLLGATE, "serve"]).arg(&rules).args([
+            "--grpc-host=127.0.0.1",
+            "--grpc-port=0",
+            "--host=127.0.0.1",
+            "--port=0",
+            "--debug-port=0",
+        ]);
+        // Room for every key, and for partitions that get more than their share.
+        if knows("--memory-max") {
+            command.arg("--memory-max=6GiB");
+        } else {
+            command.arg("--buckets-max=15000000");
+        }
+        if knows("--cores") {
+            command.arg(format!("--cores={cores}"));
+        }
+        if kind == Kind::TonicDoor {
+            command.arg("--door=tonic");
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+        let banner = loop {
+            let line = lines.next().expect("it starts").expect("text");
+            assert!(
+                !line.contains("rules not taken"),
+                "{line} {:?}",
+                lines.next()
+            );
+            if line.contains(" listens: ") {
+                break line;
+            }
+        };
+        // What it says later must not fill a pipe.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        let address = |name: &str| {
+            let (_, rest) = banner.split_once(name).expect(name);
+            let text = rest.split(',').next().expect("an address");
+            text.trim().parse().expect("an address")
+        };
+        Self {
+            kind,
+            address: address("gRPC "),
+            metrics: Some(address("HTTP ")),
+            child,
+            _files: files,
+        }
+    }
+
+    /// Where a request goes, without the leading slash.
+    pub(crate) fn path(&self) -> &'static str {
+        match self.kind {
+            Kind::Floor => FLOOR_FILE,
+            Kind::Throttlecrab => "throttlecrab.RateLimiter/Throttle",
+            _ => SHOULD_RATE_LIMIT,
+        }
+    }
+
+    pub(crate) fn cpu(&self) -> Cpu {
+        cpu(self.child.id())
+    }
+
+    /// Requests decided so far, by its own count; none of one that does not count.
+    pub(crate) fn decided(&self) -> Option<u64> {
+        let (_, text) = http(self.metrics?, "GET", "/metrics", "");
+        let decided = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_decisions_total{"));
+        let numbers = decided.map(|line| line.rsplit(' ').next().expect("a value"));
+        Some(
+            numbers
+                .map(|text| text.parse::<u64>().expect("a number"))
+                .sum(),
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// User and system time of every thread of a process, as the scheduler counts it.
+pub(crate) fn cpu(process: u32) -> Cpu {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("Linux");
+    let time = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let time = text.split(' ').next()?.parse().ok()?;
+        Some((thread.file_name().to_str()?.parse().ok()?, time))
+    };
+    // A thread may end while one looks.
+    threads.filter_map(Result::ok).filter_map(time).collect()
+}
+
+/// What threads used between two looks, µs. One that ended in between counts for nothing; servers' do not.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn used_us(before: &Cpu, after: &Cpu) -> f64 {
+    let used = after
+        .iter()
+        .map(|(thread, time)| time - before.get(thread).unwrap_or(&0).min(time));
+    used.sum::<u64>() as f64 / 1_000.0
+}

@@ -1,0 +1,122 @@
+//! The figures as Markdown: printed, and put between the markers of `docs/performance.md`.
+//!
+//! What it deliberately does not do: measure, round away what does not please.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use crate::axes::Row;
+use crate::figures::{Spread, grouped};
+use crate::latency;
+use crate::options::Options;
+
+pub(crate) const PAGE: &str = "docs/performance.md";
+const BEGIN: &str = "<!-- figures: `make bench` -->\n";
+const END: &str = "<!-- /figures -->\n";
+
+/// From which share of a core on the generator is said to have been the bound.
+const BUSY: f64 = 0.9;
+
+pub(crate) const HEAD: &str = "\
+| axis | what | server | CPU µs a check | to bare tonic | checks/s | generator |
+| --- | --- | --- | --- | --- | --- | --- |";
+
+pub(crate) const LATENCY_HEAD: &str = "\
+| server | of capacity | requests/s | p50 µs | p99 µs | p99.9 µs | sent late, p99 µs |
+| --- | --- | --- | --- | --- | --- | --- |";
+
+/// One cell's line.
+pub(crate) fn line(row: &Row) -> String {
+    let Row {
+        axis,
+        name,
+        server,
+        cpu_us,
+        rate,
+        ratio,
+        generator_busy,
+    } = row;
+    let bound = if *generator_busy > BUSY { "≥ " } else { "" };
+    let rate = grouped(rate.median);
+    let busy = generator_busy * 100.0;
+    format!("| {axis} | {name} | {server} | {cpu_us} | {ratio} | {bound}{rate} | {busy:.0} % |")
+}
+
+/// One load's line.
+pub(crate) fn latency_line(row: &latency::Row) -> String {
+    let whole = |spread: &Spread| {
+        let Spread {
+            median,
+            lowest,
+            highest,
+        } = spread;
+        format!("{median:.0} ({lowest:.0} to {highest:.0})")
+    };
+    let latency::Row {
+        server,
+        percent,
+        rate,
+        p50,
+        p99,
+        p999,
+        late_p99,
+    } = row;
+    format!(
+        "| {server} | {percent} % | {} | {} | {} | {} | {:.0} |",
+        grouped(rate.median),
+        whole(p50),
+        whole(p99),
+        whole(p999),
+        late_p99.median
+    )
+}
+
+/// When, where and how.
+pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
+    let said = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().ok();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        text.unwrap_or_default()
+    };
+    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processor = file("/proc/cpuinfo");
+    let processor = processor
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let load = file("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or("unknown");
+    let mut text = format!(
+        "Measured on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
+        said("date", &["-u", "+%F"]),
+        said("git", &["describe", "--always", "--dirty"]),
+        processor.unwrap_or("unknown processor"),
+        said("uname", &["-r"]),
+        said("rustc", &["--version"]),
+        said("h2load", &["--version"]),
+    );
+    let _ = writeln!(
+        text,
+        "Rounds: {}, of {} requests{}; {load} processes ran or waited on average in the minute before. Options: {}.",
+        options.rounds,
+        grouped(options.requests as f64),
+        if options.rounds < 5 {
+            ", too few for a verdict"
+        } else {
+            ""
+        },
+        if options.called.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("`{}`", options.called)
+        }
+    );
+    text
+}
+
+/// Puts them into the page.
+pub(crate) fn write(figures: &str) {
+    let page = std::fs::read_to_string(PAGE).expect("the page");
+    let (before, rest) = page.split_once(BEGIN).expect("where figures begin");
+    let (_, after) = rest.split_once(END).expect("where they end");
+    std::fs::write(PAGE, format!("{before}{BEGIN}{figures}{END}{after}")).expect("the page");
+}

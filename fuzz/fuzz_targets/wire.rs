@@ -1,0 +1,15 @@
+//! Any bytes as a message: the quick door's reader and prost agree on what it says, or the quick door leaves it alone.
+//!
+//! `make fuzz` runs it for a minute. The same corpus is mutated in `src/service/door/agreement.rs` by every `make test`.
+//!
+//! What it deliberately does not do: frames of gRPC (`tests/service/door`).
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::service::agreement::agree;
+
+fuzz_target!(|message: &[u8]| {
+    if let Err(words) = agree(message) {
+        panic!("{words}");
+    }
+});

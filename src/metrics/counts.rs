@@ -1,0 +1,71 @@
+//! What one task has counted since it last said so.
+//!
+//! Why: counters are shared by all cores, and a line of memory that every core writes on every request costs each of them
+//! a trip to the others. How: a task adds up what a batch of requests came to, limit by limit, and adds the sums to the
+//! counters once, before the answers leave: so nobody sees an answer that is not yet counted.
+//!
+//! What it deliberately does not do: count what is rare. That goes to its counter at once.
+
+use std::sync::Arc;
+
+use super::{HITS_COUNTED_MAX, LimitCounters, Metrics};
+use crate::limiter::{Code, Tally};
+
+/// How many limits are added up apart; those beyond are said at once.
+const LIMITS_MAX: usize = 64;
+
+/// How many of the newest limits are looked at for the one that is counted now.
+const LIMITS_LOOKED_AT: usize = 4;
+
+/// Requests and hits that the counters do not know of yet.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Calls received.
+    pub requests: u64,
+    ok: u64,
+    over_limit: u64,
+    limits: Vec<(Arc<LimitCounters>, Tally)>,
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Counts a decision.
+    pub fn decided(&mut self, code: Code) {
+        let count = match code {
+            Code::Ok => &mut self.ok,
+            Code::OverLimit => &mut self.over_limit,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts what one outcome came to for its limit.
+    pub fn add(&mut self, counters: &Arc<LimitCounters>, tally: &Tally) {
+        // A counter wraps, and one request may claim 2^64 hits.
+        let tally = tally.at_most(HITS_COUNTED_MAX);
+        let mut newest = self.limits.iter_mut().rev().take(LIMITS_LOOKED_AT);
+        if let Some((_, sum)) = newest.find(|(known, _)| Arc::ptr_eq(known, counters)) {
+            *sum = sum.plus(&tally);
+        } else if self.limits.len() < LIMITS_MAX {
+            self.limits.push((Arc::clone(counters), tally));
+        } else {
+            counters.add(&tally);
+        }
+    }
+
+    /// Says it all to the counters.
+    pub fn flush(&mut self, metrics: &Metrics) {
+        for (counter, count) in [
+            (&metrics.requests, &mut self.requests),
+            (&metrics.decisions_ok, &mut self.ok),
+            (&metrics.decisions_over_limit, &mut self.over_limit),
+        ] {
+            if *count > 0 {
+                counter.inc_by(std::mem::take(count));
+            }
+        }
+        for (counters, tally) in self.limits.drain(..) {
+            counters.add(&tally);
+        }
+    }
+}

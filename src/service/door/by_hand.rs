@@ -1,0 +1,95 @@
+//! A core without connections, turned by hand: for who counts what a check costs (`benches/instructions`).
+//!
+//! How: one caller at a time puts in a gRPC frame; the core has its turn, then the workers at the other end of the
+//! mailboxes, then the core again, and the answer lies there. Everything between is what serves connections.
+//!
+//! What it deliberately does not do: HTTP/2, time, more than one request in a turn.
+#![allow(unreachable_pub)] // a bench reaches it
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use tonic::service::Routes;
+
+use super::core::Core;
+use super::cores::Serving;
+use super::respond::Respond;
+use crate::config::settings::Settings;
+use crate::metrics::Metrics;
+use crate::service::connections::Bounds;
+use crate::service::ratelimit::{RateLimit, Unanswered};
+use crate::store::Worker;
+
+/// See the file's own words.
+pub struct ByHand {
+    core: Core<Caller>,
+    workers: Vec<Worker>,
+    answer: Rc<RefCell<Option<Bytes>>>,
+}
+
+/// Leaves its answer for all to see; an error is none.
+struct Caller(Rc<RefCell<Option<Bytes>>>);
+
+// === impl ByHand ===
+
+impl ByHand {
+    /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
+    pub fn new(
+        service: Arc<RateLimit>,
+        workers: Vec<Worker>,
+        settings: &Settings,
+        metrics: Arc<Metrics>,
+    ) -> Option<Self> {
+        let serving = Serving {
+            service,
+            routes: Routes::default().prepare(),
+            bounds: Bounds::new(settings),
+            metrics,
+            message_size_max: settings.message_size_max,
+        };
+        Some(Self {
+            core: Core::new(&serving)?,
+            workers,
+            answer: Rc::default(),
+        })
+    }
+
+    /// The frame that answers this one; none when it is not for this door or the answer is an error. Must be called
+    /// within a runtime: workers have timers.
+    pub fn decide(&mut self, frame: Bytes) -> Option<Bytes> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let caller = Caller(Rc::clone(&self.answer));
+        self.core.take(frame, None, caller).ok()?;
+        self.core.ask();
+        let _ = self.core.poll(&mut cx);
+        for worker in &mut self.workers {
+            let _ = worker.as_mut().poll(&mut cx);
+        }
+        let _ = self.core.poll(&mut cx);
+        self.answer.take()
+    }
+}
+
+impl fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ByHand")
+    }
+}
+
+// === impl Caller ===
+
+impl Respond for Caller {
+    fn answer(self, frame: Bytes) {
+        self.0.replace(Some(frame));
+    }
+
+    fn refuse(self, _: Unanswered) {}
+
+    fn is_gone(&mut self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,449 @@
+//! What one core does with requests: plan, ask, wait, conclude, answer.
+//!
+//! How: a connection hands in a message; it is read and planned at once. What needs no store is answered at once. The rest
+//! is put to what the core asks next, and waits in a slot whose number travels with the checks. One task of the core
+//! ([`Core::answer`]) runs when the connections that were ready have had their turn: it sends one message a partition for
+//! all of them, and when answers come it concludes, writes each answer into the core's buffer and gives it to its stream.
+//! The connections, woken by that, flush once each.
+//!
+//! Slots, sheets, vectors and the buffer are used again and again: from a message in hand to its answer in the buffer
+//! nothing is allocated in the steady state (`allocations`). What `h2` allocates for a stream is its own, and behind [`Respond`].
+//!
+//! What it deliberately does not do: read sockets, know which store it asks, share anything with another core but what the
+//! store's mailboxes and the counters are.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::cores::Serving;
+use super::pages::Pages;
+use super::read::read;
+use super::respond::Respond;
+use super::write::{FRAME_HEAD_BYTES, frame_bytes, write};
+use crate::limiter::{Decision, Plan, Request, Sheet, Status};
+use crate::metrics::{Counts, LocalHistogram, Metrics};
+use crate::service::Generation;
+use crate::service::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::service::ratelimit::{Came, RateLimit, Unanswered, terms};
+use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
+
+/// How many slots are kept for another time.
+const IDLE_SLOTS_MAX: usize = 4_096;
+
+/// One core, which answers callers of a kind.
+pub(super) struct Core<R> {
+    service: Arc<RateLimit>,
+    metrics: Arc<Metrics>,
+    message_size_max: usize,
+    desk: RefCell<Desk<R>>,
+    /// Something was added that was not yet asked.
+    to_ask: Cell<bool>,
+    /// The task that asks and answers.
+    answering: RefCell<Option<Waker>>,
+    /// The uptime of this turn; none until somebody asks.
+    turn_us: Cell<Option<u64>>,
+}
+
+/// What lies on a core's desk.
+struct Desk<R> {
+    asking: Box<dyn Asking>,
+    /// Requests that wait for answers; a ticket is a place here.
+    slots: Vec<Slot<R>>,
+    /// Places that are free.
+    free: Vec<Ticket>,
+    /// Places whose answers have all come.
+    complete: Vec<Ticket>,
+    generation: Option<Rc<Held>>,
+    counts: Counts,
+    took: LocalHistogram,
+    // What is used again and again.
+    request: Request<'static>,
+    statuses: Vec<Status<'static>>,
+    rest: Vec<u8>,
+    pages: Pages,
+}
+
+/// What a request came to before any store was asked.
+enum Begun {
+    /// It passes a bound; this is the answer.
+    Beyond(Decision<'static>),
+    /// It is to be planned by these rules.
+    Ask(Rc<Held>),
+}
+
+/// A generation of rules as a core holds it: requests count it with a count that no other core touches.
+struct Held(Arc<Generation>);
+
+/// A request that waits.
+struct Slot<R> {
+    waiting: Option<Waiting<R>>,
+    sheet: Sheet,
+    came: Came,
+    /// In how many shares answers are still to come.
+    shares: usize,
+}
+
+struct Waiting<R> {
+    body: Bytes,
+    respond: R,
+    generation: Rc<Held>,
+    began_us: u64,
+}
+
+/// A request that is not for this door.
+pub(super) struct NotTaken<R> {
+    pub(super) body: Bytes,
+    pub(super) respond: R,
+}
+
+// === impl Core ===
+
+impl<R: Respond> Core<R> {
+    /// A core that serves so; none when the store has no way to ask for many at once.
+    pub(super) fn new(serving: &Serving) -> Option<Self> {
+        let desk = Desk {
+            asking: serving.service.asking()?,
+            slots: Vec::new(),
+            free: Vec::new(),
+            complete: Vec::new(),
+            generation: None,
+            counts: Counts::default(),
+            took: serving.metrics.response_time.local(),
+            request: Request::default(),
+            statuses: Vec::new(),
+            rest: Vec::new(),
+            pages: Pages::default(),
+        };
+        Some(Self {
+            service: Arc::clone(&serving.service),
+            metrics: Arc::clone(&serving.metrics),
+            message_size_max: serving.message_size_max,
+            desk: RefCell::new(desk),
+            to_ask: Cell::new(false),
+            answering: RefCell::new(None),
+            turn_us: Cell::new(None),
+        })
+    }
+
+    /// Takes a call of ShouldRateLimit: a gRPC frame, whole. Gives back what it is not sure of.
+    pub(super) fn take(
+        &self,
+        body: Bytes,
+        timeout_us: Option<u64>,
+        respond: R,
+    ) -> Result<(), NotTaken<R>> {
+        let began_us = self.turn_us();
+        let mut desk = self.desk.borrow_mut();
+        let desk = &mut *desk;
+        let mut request = std::mem::take(&mut desk.request).emptied();
+        let understood = self
+            .message(&body)
+            .and_then(|message| read(message, self.service.obeyed(), &mut request));
+        if understood.is_none() {
+            desk.request = request.emptied();
+            return Err(NotTaken { body, respond });
+        }
+        desk.counts.requests = desk.counts.requests.saturating_add(1);
+        self.to_ask.set(true);
+        match self.begin(desk, &request) {
+            Err(unanswered) => {
+                desk.request = request.emptied();
+                self.refuse(respond, unanswered);
+                desk.took.observe(0.0);
+            }
+            Ok(Begun::Beyond(decision)) => {
+                desk.request = request.emptied();
+                desk.say_in(respond, &decision, &RateLimitResponse::default());
+                desk.took.observe(0.0);
+            }
+            Ok(Begun::Ask(generation)) => {
+                let ticket = desk.free_slot();
+                let sheet = desk.sheet_of(ticket);
+                let plan = self.service.plan(&generation.0, &request, sheet);
+                let terms = terms(&plan);
+                let sheet = plan.into_sheet();
+                desk.request = request.emptied();
+                let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+                    Deadline::at_uptime_us(began_us.saturating_add(timeout_us))
+                });
+                let added = if sheet.checks().is_empty() {
+                    Ok(0)
+                } else {
+                    desk.asking.add(ticket, sheet.checks(), deadline, terms)
+                };
+                let waiting = Waiting {
+                    body,
+                    respond,
+                    generation,
+                    began_us,
+                };
+                desk.wait(ticket, waiting, sheet, added);
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection's turn is over: what it left is asked when the others have had theirs.
+    pub(super) fn ask(&self) {
+        self.turn_us.set(None);
+        if self.to_ask.get()
+            && let Some(answering) = self.answering.borrow().as_ref()
+        {
+            answering.wake_by_ref();
+        }
+    }
+
+    /// Asks and answers for ever.
+    pub(super) async fn answer(self: Rc<Self>) -> Infallible {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// One turn: asks what is to be asked, answers what is answered.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Infallible> {
+        let mut answering = self.answering.borrow_mut();
+        if !answering
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
+            *answering = Some(cx.waker().clone());
+        }
+        drop(answering);
+        let mut desk = self.desk.borrow_mut();
+        let desk = &mut *desk;
+        if self.to_ask.replace(false) {
+            desk.asking.send();
+        }
+        let (slots, complete) = (&mut desk.slots, &mut desk.complete);
+        desk.asking.take_answers(cx, &mut |share| {
+            let ticket = share.ticket;
+            if let Some(slot) = slots.get_mut(ticket as usize)
+                && slot.take(share)
+            {
+                complete.push(ticket);
+            }
+        });
+        if !desk.complete.is_empty() {
+            let now_us = self.turn_us();
+            let mut complete = std::mem::take(&mut desk.complete);
+            for ticket in complete.drain(..) {
+                self.conclude(desk, ticket, now_us);
+            }
+            desk.complete = complete;
+        }
+        // Before the answers leave: nobody sees one that is not counted.
+        desk.counts.flush(&self.metrics);
+        desk.took.flush();
+        self.turn_us.set(None);
+        Poll::Pending
+    }
+
+    /// The message in a frame; none when this is not one whole frame without compression, or a message too long.
+    fn message<'b>(&self, body: &'b [u8]) -> Option<&'b [u8]> {
+        let (head, message) = body.split_at_checked(FRAME_HEAD_BYTES)?;
+        let (compressed, length) = head.split_first()?;
+        let length = u32::from_be_bytes(length.try_into().ok()?);
+        let whole = *compressed == 0
+            && usize::try_from(length).ok()? == message.len()
+            && message.len() <= self.message_size_max;
+        whole.then_some(message)
+    }
+
+    fn begin(&self, desk: &mut Desk<R>, request: &Request<'_>) -> Result<Begun, Unanswered> {
+        match self.service.beyond(request)? {
+            Some(answer) => Ok(Begun::Beyond(answer)),
+            None => desk.present(&self.service).map(Begun::Ask),
+        }
+    }
+
+    fn conclude(&self, desk: &mut Desk<R>, ticket: Ticket, now_us: u64) {
+        let Some(slot) = desk.slots.get_mut(ticket as usize) else {
+            return;
+        };
+        let (mut came, sheet) = (
+            std::mem::take(&mut slot.came),
+            std::mem::take(&mut slot.sheet),
+        );
+        let Some(waiting) = slot.waiting.take() else {
+            return;
+        };
+        let Waiting {
+            body,
+            mut respond,
+            generation,
+            began_us,
+        } = waiting;
+        // What was taken on trial for a caller that has gone goes back.
+        let gone = came.trial.is_some() && respond.is_gone();
+        let plan = Plan::read_from(sheet, &generation.0.rules);
+        if !gone {
+            let mut request = Request::default();
+            if RateLimit::labels_need_request(&plan)
+                && let Some(message) = self.message(&body)
+            {
+                request = std::mem::take(&mut desk.request).emptied();
+                // It was understood before.
+                let _ = read(message, self.service.obeyed(), &mut request);
+            }
+            let statuses = std::mem::take(&mut desk.statuses);
+            let decided = self.service.decide(
+                &generation.0,
+                &request,
+                &plan,
+                &mut came,
+                statuses,
+                &mut desk.counts,
+            );
+            if !request.is_empty() {
+                desk.request = request.emptied();
+            }
+            match decided {
+                Ok(decision) => {
+                    let mut rest = RateLimitResponse::default();
+                    let message = self
+                        .service
+                        .speaks_of_requests()
+                        .then(|| self.by_prost(&body));
+                    let message = message.flatten();
+                    self.service
+                        .add_rest(&mut rest, message.as_ref(), &plan, &decision);
+                    desk.say_in(respond, &decision, &rest);
+                    desk.statuses = decision.into_emptied_statuses();
+                }
+                Err(unanswered) => self.refuse(respond, unanswered),
+            }
+            let took_us = now_us.saturating_sub(began_us);
+            #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
+            desk.took.observe(took_us as f64 / 1e6);
+        }
+        came.trial = None;
+        desk.put_back(ticket, plan.into_sheet(), came);
+    }
+
+    fn by_prost(&self, body: &[u8]) -> Option<RateLimitRequest> {
+        RateLimitRequest::decode(self.message(body)?).ok()
+    }
+
+    /// Answers with a gRPC error.
+    fn refuse(&self, respond: R, unanswered: Unanswered) {
+        self.service.count_unanswered(&unanswered);
+        respond.refuse(unanswered);
+    }
+
+    /// The uptime, read once a turn.
+    fn turn_us(&self) -> u64 {
+        self.turn_us.get().unwrap_or_else(|| {
+            let now_us = self.service.uptime_us();
+            self.turn_us.set(Some(now_us));
+            now_us
+        })
+    }
+}
+
+// === impl Desk ===
+
+impl<R: Respond> Desk<R> {
+    /// The rules in use, held by this core's own count.
+    fn present(&mut self, service: &RateLimit) -> Result<Rc<Held>, Unanswered> {
+        if let Some(generation) = &self.generation
+            && service.is_present(&generation.0)
+        {
+            return Ok(Rc::clone(generation));
+        }
+        let generation = Rc::new(Held(service.present()?));
+        self.generation = Some(Rc::clone(&generation));
+        Ok(generation)
+    }
+
+    fn free_slot(&mut self) -> Ticket {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            // Streams are bounded, and no machine has room for so many.
+            Ticket::try_from(self.slots.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
+        })
+    }
+
+    fn sheet_of(&mut self, ticket: Ticket) -> Sheet {
+        let slot = self.slots.get_mut(ticket as usize);
+        slot.map(|slot| std::mem::take(&mut slot.sheet))
+            .unwrap_or_default()
+    }
+
+    /// Lays a request into its slot, until its answers have come.
+    fn wait(
+        &mut self,
+        ticket: Ticket,
+        waiting: Waiting<R>,
+        sheet: Sheet,
+        added: Result<usize, StoreError>,
+    ) {
+        let Some(slot) = self.slots.get_mut(ticket as usize) else {
+            return;
+        };
+        slot.came.await_answers(sheet.checks().len());
+        slot.sheet = sheet;
+        slot.waiting = Some(waiting);
+        slot.shares = added.unwrap_or_else(|error| {
+            slot.came.error = Some(error);
+            0
+        });
+        if slot.shares == 0 {
+            self.complete.push(ticket);
+        }
+    }
+
+    /// Frees a slot; what it held is used again.
+    fn put_back(&mut self, ticket: Ticket, sheet: Sheet, came: Came) {
+        if let Some(slot) = self.slots.get_mut(ticket as usize)
+            && (ticket as usize) < IDLE_SLOTS_MAX
+        {
+            slot.sheet = sheet;
+            slot.came = came;
+        }
+        self.free.push(ticket);
+    }
+
+    /// Answers with a decision, and what stands behind it in the message.
+    fn say_in(&mut self, respond: R, decision: &Decision<'_>, rest: &RateLimitResponse) {
+        self.rest.clear();
+        if rest.encoded_len() > 0 {
+            // A vector always has room.
+            let _ = rest.encode(&mut self.rest);
+        }
+        let bytes = frame_bytes(decision, &self.rest);
+        let page = self.pages.with_room(bytes);
+        write(decision, &self.rest, page);
+        respond.answer(page.split().freeze());
+    }
+}
+
+// === impl Slot ===
+
+impl<R> Slot<R> {
+    /// Takes a share of the answers. Says whether it was the last.
+    fn take(&mut self, share: Share<'_>) -> bool {
+        for (position, answer) in share.positions.iter().zip(share.answers) {
+            self.came.take(*position, answer.clone());
+        }
+        Trial::join(&mut self.came.trial, share.trial);
+        self.shares = self.shares.saturating_sub(1);
+        self.shares == 0
+    }
+}
+
+impl<R> Default for Slot<R> {
+    fn default() -> Self {
+        Self {
+            waiting: None,
+            sheet: Sheet::default(),
+            came: Came::default(),
+            shares: 0,
+        }
+    }
+}

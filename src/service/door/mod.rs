@@ -1,0 +1,33 @@
+//! The quick door: ShouldRateLimit straight on the `h2` crate.
+//!
+//! Why: a check is decided in a fraction of a microsecond, and a task, a boxed future, a header map and a flush for each
+//! cost twenty times that. How: one runtime a core; a connection stays on its core; one poll of a connection takes up all
+//! streams that have arrived, one message a partition carries their checks, and one flush sends their answers
+//! ([`connection`], [`core`]). Requests are read from their bytes and answers written into theirs ([`read`], [`write`]).
+//!
+//! What it takes is what it is sure of: a call of ShouldRateLimit whose message came whole, uncompressed and in one frame,
+//! and that protobuf's plainest rules read. All else goes to the routes of tonic ([`forward`]): health, reflection, odd
+//! frames, broken messages. So there is one place that says what is wrong with a request, and a client cannot tell the
+//! doors apart: every test of `tests/service` runs through both.
+//!
+//! What it deliberately does not do: decide (`ratelimit`), accept connections or bound them (`accept`), speak of anything
+//! but this one call.
+
+#[cfg(any(test, fuzzing))]
+pub mod agreement;
+#[cfg(test)]
+mod allocations;
+#[doc(hidden)]
+pub mod by_hand;
+mod connection;
+mod core;
+mod cores;
+mod forward;
+mod minder;
+mod pages;
+mod read;
+mod respond;
+mod write;
+
+pub(super) use self::cores::{Cores, Serving};
+pub(super) use self::write::write;

@@ -1,0 +1,202 @@
+//! A bucket as a partition keeps it: 40 bytes, key and all.
+//!
+//! Why packed: a bucket's key is 16 bytes, and its time and two registers are 53 bits each by the limiter's own word
+//! (`REGISTER_MAX`). That leaves 33 bits of five words, and all else that a partition must know fits there: whether the
+//! slot is used, whether the bucket is exhausted, whether it has marks, until when it counts and for how long it is kept.
+//! The two lengths of time are floating: ten significant bits, rounded up, so that no bucket goes too early, and none
+//! later than by one part in 512.
+//!
+//! What it deliberately does not do: hold marks. Few buckets have any, and the others would pay for them.
+
+use super::table::Slot;
+use crate::limiter::{Key, Marks, State, Timestamp};
+
+/// One bucket, or none: all zeros is a free slot.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Bucket {
+    key: [u64; 2],
+    /// The time and the registers, each above eleven bits of what else there is.
+    words: [u64; 3],
+}
+
+/// What a partition knows of a bucket besides its state.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Standing {
+    /// Its last outcome left nothing.
+    pub(super) exhausted: bool,
+    /// It has marks, which lie elsewhere.
+    pub(super) marked: bool,
+    /// How long after it was last seen it is as good as new.
+    pub(super) reset_us: u64,
+    /// How long after it was last seen it is as good as new though the clock may have gone back a little: at least one
+    /// window.
+    pub(super) life_us: u64,
+}
+
+const USED: u64 = 1;
+const EXHAUSTED: u64 = 1 << 1;
+const MARKED: u64 = 1 << 2;
+const FLAGS_BITS: u32 = 3;
+
+/// How many bits below a time or a register are left in a word.
+const SPARE_BITS: u32 = 11;
+const SPARE: u64 = (1 << SPARE_BITS) - 1;
+
+/// A length of time: nine bits behind a leading one that is not written, below an exponent of six.
+const FRACTION_BITS: u32 = 9;
+const LENGTH_BITS: u32 = 15;
+const LENGTH_MAX_US: u64 = 1 << 62;
+
+// === impl Bucket ===
+
+impl Bucket {
+    /// A bucket in this state, but for its marks.
+    pub(super) fn new(key: Key, state: &State, standing: Standing) -> Self {
+        let Standing {
+            exhausted,
+            marked,
+            reset_us,
+            life_us,
+        } = standing;
+        let flag = |is: bool, flag: u64| if is { flag } else { 0 };
+        let life = length(life_us.max(reset_us)) << FLAGS_BITS;
+        let reset = length(reset_us) << (FLAGS_BITS + LENGTH_BITS);
+        let beside = USED | flag(exhausted, EXHAUSTED) | flag(marked, MARKED) | life | reset;
+        let numbers = [state.seen.as_us(), state.registers[0], state.registers[1]];
+        let mut shift = 0;
+        let words = numbers.map(|number| {
+            let word = (number << SPARE_BITS) | ((beside >> shift) & SPARE);
+            shift += SPARE_BITS;
+            word
+        });
+        Self {
+            key: key.halves(),
+            words,
+        }
+    }
+
+    /// Its time and registers; its marks, if it has any, lie elsewhere.
+    pub(super) fn state(&self) -> State {
+        let [seen, first, second] = self.words.map(|word| word >> SPARE_BITS);
+        State {
+            seen: Timestamp::from_us(seen),
+            registers: [first, second],
+            marks: Marks::default(),
+        }
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let beside = self.beside();
+        Standing {
+            exhausted: beside & EXHAUSTED != 0,
+            marked: beside & MARKED != 0,
+            reset_us: length_us(beside >> (FLAGS_BITS + LENGTH_BITS)),
+            life_us: length_us(beside >> FLAGS_BITS),
+        }
+    }
+
+    /// The newest time it has seen.
+    pub(super) fn seen(&self) -> Timestamp {
+        Timestamp::from_us(self.words[0] >> SPARE_BITS)
+    }
+
+    /// Whether it has marks.
+    pub(super) fn is_marked(&self) -> bool {
+        self.words[0] & MARKED != 0
+    }
+
+    /// From when on it is as good as new, if the clock goes on as it should.
+    pub(super) fn fresh_at(&self) -> Timestamp {
+        let reset_us = length_us(self.beside() >> (FLAGS_BITS + LENGTH_BITS));
+        self.seen().plus_us(reset_us)
+    }
+
+    /// The bits that are none of the numbers'.
+    fn beside(&self) -> u64 {
+        let [low, middle, high] = self.words.map(|word| word & SPARE);
+        low | (middle << SPARE_BITS) | (high << (2 * SPARE_BITS))
+    }
+}
+
+impl Slot for Bucket {
+    fn key(&self) -> Key {
+        Key::of_halves(self.key)
+    }
+
+    fn is_free(&self) -> bool {
+        self.words[0] & USED == 0
+    }
+
+    fn is_kept(&self) -> bool {
+        self.words[0] & EXHAUSTED != 0
+    }
+}
+
+/// A length of time in fifteen bits, rounded up; never 0.
+fn length(us: u64) -> u64 {
+    let us = us.clamp(1, LENGTH_MAX_US);
+    let shift = (u64::BITS - us.leading_zeros()).saturating_sub(FRACTION_BITS + 1);
+    let cut = us >> shift;
+    // One more may carry into the exponent, which is as it should be.
+    let rounded = cut + u64::from(cut << shift != us);
+    // Lengths that need no exponent are written as they are: their leading one lands where an exponent of 1 stands.
+    (u64::from(shift) << FRACTION_BITS) + rounded
+}
+
+fn length_us(bits: u64) -> u64 {
+    let bits = bits & ((1 << LENGTH_BITS) - 1);
+    let (exponent, fraction) = (bits >> FRACTION_BITS, bits & ((1 << FRACTION_BITS) - 1));
+    match exponent.checked_sub(1) {
+        None => fraction,
+        Some(shift) => (fraction | (1 << FRACTION_BITS)) << shift,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::REGISTER_MAX;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_bucket_takes_forty_bytes() {
+        assert_eq!(size_of::<Bucket>(), 40);
+    }
+
+    #[test]
+    fn lengths_are_rounded_up_by_no_more_than_one_part_in_512() {
+        for us in (0..2_000).chain([60_000_000, 3_600_000_000, 31_556_952_000_000, 1 << 53]) {
+            for us in [us, us + 1, us + 77] {
+                let kept = length_us(length(us));
+                assert!(
+                    kept >= us && kept - us <= us / 512 + u64::from(us == 0),
+                    "{us} {kept}"
+                );
+            }
+        }
+        assert_eq!(length_us(length(u64::MAX)), LENGTH_MAX_US);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_comes_out_again(
+            key in any::<u128>(),
+            seen in 0..=Timestamp::MAX_US,
+            registers in [0..=REGISTER_MAX, 0..=REGISTER_MAX],
+            (exhausted, marked) in any::<(bool, bool)>(),
+            (reset_us, life_us) in (1..1_u64 << 60, 1..1_u64 << 60),
+        ) {
+            let state = State { seen: Timestamp::from_us(seen), registers, marks: Marks::default() };
+            let standing = Standing { exhausted, marked, reset_us, life_us };
+            let bucket = Bucket::new(Key(key), &state, standing);
+            prop_assert_eq!(bucket.key(), Key(key));
+            prop_assert_eq!(bucket.state(), state);
+            prop_assert_eq!((bucket.is_free(), bucket.is_kept(), bucket.is_marked()), (false, exhausted, marked));
+            let kept = bucket.standing();
+            prop_assert_eq!((kept.exhausted, kept.marked), (exhausted, marked));
+            prop_assert!(kept.reset_us >= reset_us && kept.reset_us - reset_us <= reset_us / 512);
+            let life_us = life_us.max(reset_us);
+            prop_assert!(kept.life_us >= life_us && kept.life_us - life_us <= life_us / 512);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! How a table grows and shrinks: block by block, segment by segment.
+//!
+//! What it deliberately does not do: wait. Whatever must move moves in the check that needs it, and is never more than two
+//! segments.
+
+use super::{
+    BLOCK_SLOTS, Block, MEAN_MIN, SMALL_BLOCK_SLOTS, Segment, Slot, Table, allocated, slots_for,
+};
+
+/// A block is stocked for so many entries …
+const STOCKED_SHARE: usize = 2_048;
+
+/// … and no more than so many.
+const STOCKED_BLOCKS_MAX: usize = 128;
+
+/// How many spare blocks are kept beside one in sixteen of those in use.
+const SPARE_BLOCKS: usize = 4;
+
+// === impl Table ===
+
+impl<S: Slot> Table<S> {
+    /// Gives a segment room for one more, if that takes no more than `bytes_max`.
+    pub(super) fn grow(&mut self, segment: usize, bytes_max: usize) -> bool {
+        let Some(present) = self.segments.get(segment) else {
+            return false;
+        };
+        let entries = present.len();
+        let slots = slots_for(entries.saturating_add(1));
+        let whole = whole_blocks(present.room()).saturating_add(self.spare.len());
+        let cost = cost_of::<S>(slots, whole).saturating_add(self.cost_of_moving(entries));
+        if self.bytes().saturating_add(cost) > bytes_max {
+            return false;
+        }
+        if whole_blocks(slots) > whole {
+            self.stock(bytes_max.saturating_sub(cost));
+        }
+        self.resize(segment, slots);
+        true
+    }
+
+    /// Allocates a few blocks before they are needed, so that they lie side by side: what is allocated for a moment in
+    /// between, and then is not there any more, leaves holes too small for a block.
+    fn stock(&mut self, bytes_max: usize) {
+        let several = (self.len / STOCKED_SHARE).min(STOCKED_BLOCKS_MAX);
+        for _ in 0..several {
+            let more = allocated::<S>(BLOCK_SLOTS).saturating_add(
+                // The list of spare blocks may double.
+                allocated::<Block<S>>(self.spare.len().saturating_mul(2).max(SPARE_BLOCKS)),
+            );
+            if self.bytes().saturating_add(more) > bytes_max {
+                return;
+            }
+            self.spare.push(block(BLOCK_SLOTS));
+        }
+    }
+
+    /// Splits the next segment in turn, if that takes no more than `bytes_max`. Not needed for one more to find room.
+    pub(super) fn split(&mut self, bytes_max: usize) {
+        let new = self.segments.len();
+        let scarce = self
+            .bytes()
+            .saturating_add(allocated::<S>(BLOCK_SLOTS).saturating_mul(2));
+        if new > 0 && scarce > bytes_max {
+            return;
+        }
+        let mask = new.saturating_add(1).next_power_of_two().saturating_sub(1);
+        let from = new & (mask >> 1);
+        let goes = |entry: &S| number(entry) & mask == new;
+        let (entries, going, whole) = match self.segments.get(from) {
+            None => (0, 0, 0),
+            Some(present) => (
+                present.len(),
+                present.entries().filter(|entry| goes(entry)).count(),
+                whole_blocks(present.room()),
+            ),
+        };
+        let (staying, going) = (slots_for(entries.saturating_sub(going)), slots_for(going));
+        let whole = whole.saturating_add(self.spare.len());
+        let headers = new.saturating_add(new / 8).saturating_add(1);
+        let more_headers = self.segments.len() == self.segments.capacity();
+        let cost = cost_of::<S>(staying, whole)
+            .saturating_add(cost_of::<S>(
+                going,
+                whole.saturating_sub(whole_blocks(staying)),
+            ))
+            .saturating_add(self.cost_of_moving(entries))
+            .saturating_add(if more_headers {
+                allocated::<Segment<S>>(headers)
+            } else {
+                0
+            });
+        if self.bytes().saturating_add(cost) > bytes_max {
+            return;
+        }
+        if more_headers {
+            self.segments
+                .reserve_exact(headers.saturating_sub(self.segments.len()));
+        }
+        self.segments.push(Segment::new());
+        self.take_all(from, entries);
+        self.arrange(from, staying);
+        self.arrange(new, going);
+        self.put_back(|entry| if goes(entry) { new } else { from });
+    }
+
+    /// Merges the last segment into the one that it came from.
+    fn merge(&mut self) {
+        let mask = self.segments.len().next_power_of_two().saturating_sub(1);
+        let last = self.segments.len().saturating_sub(1);
+        let into = last & (mask >> 1);
+        let both = [into, last].map(|segment| self.segments.get(segment).map_or(0, Segment::len));
+        let entries = both[0].saturating_add(both[1]);
+        self.take_all(into, entries);
+        self.take_all(last, entries);
+        self.arrange(last, 0);
+        self.segments.pop();
+        self.arrange(into, slots_for(entries));
+        self.put_back(|_| into);
+        if self.segments.len() < self.segments.capacity() / 2 {
+            self.segments.shrink_to(self.segments.len());
+        }
+    }
+
+    /// Takes back what a removal has left unused.
+    pub(super) fn settle(&mut self, segment: usize) {
+        let Some(present) = self.segments.get(segment) else {
+            return;
+        };
+        let (entries, room) = (present.len(), present.room());
+        if entries < room / 2 {
+            let slots = slots_for(entries.saturating_add(entries / 4));
+            if slots < room {
+                self.resize(segment, slots);
+            }
+        }
+        if self.segments.len() > 1 && self.len < self.segments.len().saturating_mul(MEAN_MIN) {
+            self.merge();
+        }
+        let spare_max = self.len / (16 * BLOCK_SLOTS) + SPARE_BLOCKS;
+        while self.spare.len() > spare_max {
+            self.spare.pop();
+        }
+        if self.spare.len() < self.spare.capacity() / 4 {
+            self.spare.shrink_to(self.spare.len());
+        }
+    }
+
+    /// Gives a segment so many slots. Their entries must fit.
+    pub(super) fn resize(&mut self, segment: usize, slots: usize) {
+        let entries = self.segments.get(segment).map_or(0, Segment::len);
+        self.take_all(segment, entries);
+        self.arrange(segment, slots);
+        self.put_back(|_| segment);
+    }
+
+    /// What it costs to have so many entries on the move.
+    fn cost_of_moving(&self, entries: usize) -> usize {
+        if entries <= self.moving.capacity() {
+            return 0;
+        }
+        let room = allocated::<S>(entries.next_multiple_of(BLOCK_SLOTS));
+        room.saturating_sub(allocated::<S>(self.moving.capacity()))
+    }
+
+    /// Takes all entries out of a segment; `entries` says for how many there must be room.
+    fn take_all(&mut self, segment: usize, entries: usize) {
+        if self.moving.is_empty() && self.moving.capacity() < entries {
+            // Small segments move as they are: what they need is not worth keeping.
+            self.moving = Vec::new();
+            self.moving = Vec::with_capacity(if entries < BLOCK_SLOTS {
+                entries
+            } else {
+                entries.next_multiple_of(BLOCK_SLOTS)
+            });
+        }
+        if let Some(present) = self.segments.get_mut(segment) {
+            self.moved = self.moved.saturating_add(present.len() as u64);
+            present.take_all(&mut self.moving);
+        }
+    }
+
+    /// Puts all entries on the move where `to` says.
+    fn put_back(&mut self, to: impl Fn(&S) -> usize) {
+        for entry in self.moving.drain(..) {
+            if let Some(segment) = self.segments.get_mut(to(&entry)) {
+                segment.put(entry);
+            }
+        }
+    }
+
+    /// Gives an empty segment so many slots.
+    fn arrange(&mut self, segment: usize, slots: usize) {
+        let Some(present) = self.segments.get_mut(segment) else {
+            return;
+        };
+        self.in_segments = self.in_segments.saturating_sub(present.bytes());
+        let blocks = slots.div_ceil(BLOCK_SLOTS);
+        let keeps = whole_blocks(slots).min(whole_blocks(present.room()));
+        while present.blocks() > keeps {
+            match present.pop_block() {
+                Some(block) if block.len() == BLOCK_SLOTS => self.spare.push(block),
+                _ => {}
+            }
+        }
+        present.reserve(blocks);
+        while present.blocks() < blocks {
+            let spare = if slots < BLOCK_SLOTS {
+                None
+            } else {
+                self.spare.pop()
+            };
+            present.push_block(spare.unwrap_or_else(|| block(slots.min(BLOCK_SLOTS))));
+        }
+        self.in_segments = self.in_segments.saturating_add(present.bytes());
+    }
+}
+
+fn block<S: Slot>(slots: usize) -> Block<S> {
+    std::iter::repeat_with(S::default).take(slots).collect()
+}
+
+/// Of so many slots, how many whole blocks: a small block is none.
+fn whole_blocks(slots: usize) -> usize {
+    slots / BLOCK_SLOTS
+}
+
+/// What so many slots cost where there are so many whole blocks already.
+fn cost_of<S>(slots: usize, whole: usize) -> usize {
+    let blocks = whole_blocks(slots);
+    let small = if (SMALL_BLOCK_SLOTS..BLOCK_SLOTS).contains(&slots) {
+        allocated::<S>(slots)
+    } else {
+        0
+    };
+    allocated::<S>(BLOCK_SLOTS)
+        .saturating_mul(blocks.saturating_sub(whole))
+        .saturating_add(small)
+        .saturating_add(allocated::<Block<S>>(slots.div_ceil(BLOCK_SLOTS)))
+}
+
+/// The bits by which its segment is chosen.
+fn number<S: Slot>(entry: &S) -> usize {
+    #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
+    let number = entry.key().0 as u32 as usize;
+    number
+}

@@ -1,0 +1,217 @@
+//! One small table of open addressing, in blocks of slots.
+//!
+//! How: the upper half of a key's hash says where in the segment it would like to be; what is nearer to its wish makes way
+//! for what is farther (Robin Hood), so a look for a key that is not there ends early though nine slots in ten are taken.
+//! A removal moves those behind it up, and leaves no tombstone.
+//!
+//! Why blocks: all are of one size but for the sole one of a small segment. So a segment grows by one in ten or twenty
+//! slots and not by half, and what one gives back another can use: nothing is lost between allocations of all sizes.
+//!
+//! What it deliberately does not do: allocate, or say when it is full (`Table`).
+
+use super::{BLOCK_SLOTS, Block, Slot, allocated};
+use crate::limiter::Key;
+
+/// A part of a table.
+#[derive(Debug)]
+pub(super) struct Segment<S> {
+    blocks: Vec<Block<S>>,
+    len: u32,
+    /// How many of them are kept.
+    kept: u32,
+    /// Until when, in microseconds, a look for what is fresh again is known to be in vain if all are kept.
+    pub(super) barren_until_us: u64,
+}
+
+// === impl Segment ===
+
+impl<S: Slot> Segment<S> {
+    pub(super) fn new() -> Self {
+        Self {
+            blocks: Vec::new(),
+            len: 0,
+            kept: 0,
+            barren_until_us: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// How many of them may go.
+    pub(super) fn may_go(&self) -> usize {
+        self.len.saturating_sub(self.kept) as usize
+    }
+
+    /// How many slots it has.
+    pub(super) fn room(&self) -> usize {
+        match self.blocks.as_slice() {
+            [] => 0,
+            [sole] => sole.len(),
+            several => several.len().saturating_mul(BLOCK_SLOTS),
+        }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &S> {
+        let slots = self.blocks.iter().flat_map(|block| block.iter());
+        slots.filter(|slot| !slot.is_free())
+    }
+
+    /// What it takes of the heap.
+    pub(super) fn bytes(&self) -> usize {
+        let block = self.blocks.first().map_or(0, |block| block.len());
+        let blocks = allocated::<S>(block).saturating_mul(self.blocks.len());
+        blocks.saturating_add(allocated::<Block<S>>(self.blocks.capacity()))
+    }
+
+    pub(super) fn slot(&self, at: usize) -> Option<&S> {
+        self.blocks.get(at / BLOCK_SLOTS)?.get(at % BLOCK_SLOTS)
+    }
+
+    /// A slot whose key and whether it is kept must stay as they are.
+    pub(super) fn slot_mut(&mut self, at: usize) -> Option<&mut S> {
+        let block = self.blocks.get_mut(at / BLOCK_SLOTS)?;
+        block.get_mut(at % BLOCK_SLOTS)
+    }
+
+    /// Puts another of the same key in place of one.
+    pub(super) fn replace(&mut self, at: usize, with: S) {
+        let kept = u32::from(with.is_kept());
+        if let Some(slot) = self.slot_mut(at) {
+            let before = u32::from(slot.is_kept());
+            *slot = with;
+            self.kept = self.kept.saturating_add(kept).saturating_sub(before);
+        }
+    }
+
+    /// Where a key is.
+    pub(super) fn find(&self, key: Key) -> Option<usize> {
+        let room = self.room();
+        let mut at = wish(key, room);
+        for distance in 0..room {
+            let slot = self.slot(at)?;
+            if slot.is_free() {
+                return None;
+            }
+            let other = slot.key();
+            if other == key {
+                return Some(at);
+            }
+            if distance_from(wish(other, room), at, room) < distance {
+                return None;
+            }
+            at = next(at, room);
+        }
+        None
+    }
+
+    /// Puts one in that is not there yet. There must be a free slot.
+    pub(super) fn put(&mut self, slot: S) {
+        let room = self.room();
+        self.len = self.len.saturating_add(1);
+        self.kept = self.kept.saturating_add(u32::from(slot.is_kept()));
+        self.barren_until_us = 0;
+        let mut carried = slot;
+        let mut at = wish(carried.key(), room);
+        let mut distance = 0;
+        for _ in 0..room {
+            let Some(slot) = self.slot_mut(at) else {
+                return;
+            };
+            if slot.is_free() {
+                *slot = carried;
+                return;
+            }
+            let others = distance_from(wish(slot.key(), room), at, room);
+            if others < distance {
+                std::mem::swap(slot, &mut carried);
+                distance = others;
+            }
+            at = next(at, room);
+            distance += 1;
+        }
+    }
+
+    /// Takes one out; those behind it move up.
+    pub(super) fn take(&mut self, at: usize) -> S {
+        let room = self.room();
+        let taken = self.slot_mut(at).map(std::mem::take).unwrap_or_default();
+        if taken.is_free() {
+            return taken;
+        }
+        self.len = self.len.saturating_sub(1);
+        self.kept = self.kept.saturating_sub(u32::from(taken.is_kept()));
+        let mut gap = at;
+        for _ in 0..room {
+            let from = next(gap, room);
+            let moved = match self.slot_mut(from) {
+                Some(slot) if !slot.is_free() && wish(slot.key(), room) != from => {
+                    std::mem::take(slot)
+                }
+                _ => break,
+            };
+            if let Some(slot) = self.slot_mut(gap) {
+                *slot = moved;
+            }
+            gap = from;
+        }
+        taken
+    }
+
+    /// Takes all out, in `into`.
+    pub(super) fn take_all(&mut self, into: &mut Vec<S>) {
+        let slots = self.blocks.iter_mut().flat_map(|block| block.iter_mut());
+        into.extend(slots.filter(|slot| !slot.is_free()).map(std::mem::take));
+        self.len = 0;
+        self.kept = 0;
+    }
+
+    /// Makes room for pointers to so many blocks.
+    pub(super) fn reserve(&mut self, blocks: usize) {
+        let more = blocks.saturating_sub(self.blocks.len());
+        self.blocks.reserve_exact(more);
+    }
+
+    /// Adds a block. Only while it is empty, since all places change; so with all below.
+    pub(super) fn push_block(&mut self, block: Block<S>) {
+        self.blocks.push(block);
+    }
+
+    pub(super) fn pop_block(&mut self) -> Option<Block<S>> {
+        let block = self.blocks.pop();
+        // The pointers are given back when there is a quarter left to point to.
+        if self.blocks.capacity() > 8 && self.blocks.len() < self.blocks.capacity() / 4 {
+            self.blocks.shrink_to(self.blocks.len());
+        }
+        if self.blocks.is_empty() {
+            self.blocks = Vec::new();
+        }
+        block
+    }
+}
+
+/// Where a key would like to be: bits of its hash that its segment was not chosen by.
+fn wish(key: Key, room: usize) -> usize {
+    let hash = (key.0 >> 32) & u128::from(u32::MAX);
+    #[allow(clippy::cast_possible_truncation)] // 32 bits are left, and then less than there is room
+    let place = ((hash as u64).saturating_mul(room as u64) >> 32) as usize;
+    place
+}
+
+fn next(at: usize, room: usize) -> usize {
+    if at + 1 >= room { 0 } else { at + 1 }
+}
+
+/// How far behind its wish a place is.
+fn distance_from(wish: usize, at: usize, room: usize) -> usize {
+    if at >= wish {
+        at - wish
+    } else {
+        at + room - wish
+    }
+}

@@ -1,0 +1,72 @@
+//! The gate: what a check costs, in instructions, is what `benches/instructions/baseline.txt` says.
+//!
+//! Why instructions: the same binary counts the same, whatever else the machine does, so the tolerance can be small and the
+//! gate never cries for nothing. How: the bench runs under callgrind and prints figures, `baseline` judges them. Too few
+//! fails as well: a gain that is not written down can be lost again unseen. `make baseline` writes it down.
+//!
+//! What it deliberately does not do: look at time, or at what HTTP/2 and the kernel cost (`make bench`).
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod baseline;
+#[path = "../../benches/instructions/counted.rs"]
+mod counted;
+#[path = "../running/mod.rs"]
+mod running;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use baseline::{Baseline, Compiler};
+use running::{component, program};
+
+const FILE: &str = "benches/instructions/baseline.txt";
+
+/// Instructions a check of every scenario, counted now.
+fn counted() -> BTreeMap<String, u64> {
+    program("valgrind");
+    let output = Command::new(env!("CARGO"))
+        .args(["bench", "--locked", "--bench", "instructions"])
+        .args(["--profile", "counted"])
+        .args(["--", "--output-format=json"])
+        .env("GUNGRAUN_RUNNER", component("tools/bin/gungraun-runner"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let scenarios = printed.lines().map(|line| {
+        let summary: serde_json::Value = serde_json::from_str(line).expect("a summary a line");
+        let name = summary["id"].as_str().expect("its name").to_owned();
+        let metrics = &summary["profiles"][0]["data"]["parts"][0]["metrics"];
+        let all = metrics["Ir"]["values"]["new"].as_u64();
+        let all = all.unwrap_or_else(|| panic!("no instructions in {line}"));
+        (name, all / u64::from(counted::CHECKS))
+    });
+    scenarios.collect()
+}
+
+#[test]
+fn the_hot_path_costs_what_the_baseline_says() {
+    let now = Baseline {
+        compiler: Compiler::present(),
+        scenarios: counted(),
+    };
+    if std::env::var_os("WRITE_BASELINE").is_some() {
+        std::fs::write(FILE, now.to_string()).unwrap();
+        return;
+    }
+    let kept = Baseline::read(&std::fs::read_to_string(FILE).unwrap());
+    let wrong = kept.judge(&now);
+    assert!(
+        wrong.is_empty(),
+        "{}\nIf that is as it should be, run `make baseline` and say why in the change.",
+        wrong.join("\n")
+    );
+}

@@ -1,0 +1,161 @@
+//! Under a container's limit of 64 MiB, with endless new keys: never killed, and never wrong about a key that it kept.
+//!
+//! How: a memory control group of its own (version 2, or version 1) with that limit, made by the test and removed after it; the
+//! process begins in it and finds its limit itself. Where no group can be made, for want of root, the process is told
+//! the same bound and only weighed. In both cases the most it ever had resident must stay below the limit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use tokio::time::Instant;
+
+use super::*;
+
+const LIMIT: u64 = 64 << 20;
+
+/// Half of the limit: what a process takes for its buckets where it is not told.
+const SHARE: u64 = LIMIT / 2;
+
+/// Keys that are over their limits from the beginning, and for the whole time.
+const KEPT: u64 = 1_000;
+
+const RULES: &str = "
+domain: memory
+descriptors:
+  - key: kept
+    rate_limit: { unit: year, requests_per_unit: 1 }
+  - key: one_hit
+    rate_limit: { unit: hour, requests_per_unit: 10 }
+  - key: exhausted
+    rate_limit: { unit: second, requests_per_unit: 1 }
+  - key: bucket
+    rate_limit: { unit: hour, requests_per_unit: 10, algorithm: token_bucket }
+  - key: log
+    rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_log }
+  - key: slots
+    rate_limit: { requests_per_unit: 10, algorithm: concurrency, slot_seconds: 600 }
+";
+
+const FLOODS: [&str; 5] = ["one_hit", "exhausted", "bucket", "log", "slots"];
+
+/// A control group that may have [`LIMIT`] bytes, gone when dropped.
+struct Group {
+    directory: PathBuf,
+}
+
+impl Group {
+    /// Makes one, of whichever version the system has memory under; none where it may not.
+    fn new() -> Option<Self> {
+        let name = format!("tollgate-test-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        for (parent, limit) in [
+            (root.to_owned(), "memory.max"),
+            (root.join("memory"), "memory.limit_in_bytes"),
+        ] {
+            if !parent.join("cgroup.procs").exists() {
+                continue;
+            }
+            let directory = parent.join(&name);
+            if fs::create_dir(&directory).is_err() {
+                continue;
+            }
+            let group = Self { directory };
+            if fs::write(group.directory.join(limit), LIMIT.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    /// How often the system killed somebody in it, where it counts that.
+    fn kills(&self) -> u64 {
+        let counts = ["memory.events", "memory.oom_control"].into_iter();
+        let texts = counts.filter_map(|file| fs::read_to_string(self.directory.join(file)).ok());
+        let kills = |text: String| {
+            let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            line.map(|count| count.trim().parse::<u64>().unwrap())
+        };
+        texts.filter_map(kills).sum()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The process has just ended, and leaves its group in its own time.
+        wait_for(PATIENCE, || fs::remove_dir(&self.directory).ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_new_keys_in_a_container_of_64_mib_kill_nobody_and_change_no_kept_key() {
+    let seconds = std::env::var("MEMORY_SECONDS").map_or(10, |text| text.parse().unwrap());
+    let group = Group::new();
+    let info = ["--log-level", "info"];
+    let mut running = if let Some(group) = &group {
+        Tollgate::start_within(&group.directory.join("cgroup.procs"), RULES, &info)
+    } else {
+        println!("no control group can be made here: the process is told its bound and weighed");
+        let told = [info.as_slice(), &["--memory-max", "32MiB"]].concat();
+        Tollgate::start(RULES, &told)
+    };
+    assert_eq!(running.metric("tollgate_memory_max_bytes"), SHARE);
+    assert!(
+        running
+            .said()
+            .contains(&format!("buckets may take {SHARE} bytes"))
+    );
+
+    let mut client = Service::connect(running.grpc).await;
+    ask_for_each(&running, "kept", 0..KEPT).await;
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for number in 0..UNDER_WAY as u64 {
+        let mut client = Service::connect(running.grpc).await;
+        tasks.spawn(async move {
+            let mut asked = 0;
+            while began.elapsed().as_secs() < seconds {
+                // Each flood in its turn, a second long, over keys that nobody used before.
+                let rule = FLOODS[began.elapsed().as_secs() as usize % FLOODS.len()];
+                let from = (number << 40) + asked;
+                let flood = request("memory", descriptors(rule, from..from + AT_ONCE));
+                client.should_rate_limit(flood).await.expect("an answer");
+                asked += AT_ONCE;
+            }
+            asked
+        });
+    }
+    let (mut looks, mut most) = (0, 0);
+    while began.elapsed().as_secs() < seconds {
+        for from in (0..KEPT).step_by(AT_ONCE as usize) {
+            let asked: RateLimitRequest = request(
+                "memory",
+                descriptors("kept", from..(from + AT_ONCE).min(KEPT)),
+            );
+            let answer = client.should_rate_limit(asked).await.unwrap().into_inner();
+            let codes = answer.statuses.iter().map(DescriptorStatus::code);
+            assert!(
+                codes.into_iter().all(|code| code == Code::OverLimit),
+                "a kept key began anew"
+            );
+            looks += answer.statuses.len();
+        }
+        assert!(running.sum("tollgate_memory_bytes{") <= SHARE);
+        // Not the pages of the binary: the kernel takes those back when it has to.
+        most = running.status("RssAnon").max(most);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let asked: u64 = tasks.join_all().await.into_iter().sum();
+
+    assert!(running.running(), "it was killed: {}", running.said());
+    let forgotten = running.metric("tollgate_buckets_forgotten_total");
+    let mapped = running.status("VmHWM");
+    let kills = group.as_ref().map(Group::kills);
+    println!(
+        "{seconds} s: {asked} new keys, {looks} looks at kept ones, at most {most} bytes of its own resident of {LIMIT} ({mapped} with the binary's), {forgotten} forgotten, kills: {kills:?}"
+    );
+    assert!(most < LIMIT, "{most} bytes were resident");
+    assert_eq!(kills.unwrap_or_default(), 0);
+    assert!(looks > 0 && asked > 0);
+    if asked > 1_000_000 {
+        assert!(forgotten > 0);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a real process takes of memory: a key's share of it, and what becomes of it under a container's limit.
+//!
+//! `cargo test` takes a short look. `make test-memory` takes a long one: an optimised build, two and ten million keys, five
+//! minutes of endless new keys.
+//!
+//! - `MEMORY_KEYS=2000000,10000000` says how many keys are weighed;
+//! - `MEMORY_SECONDS=300` says how long new keys come.
+//!
+//! What it deliberately does not do: look inside (`tests/store/flood`).
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss
+)]
+
+#[path = "../asking/mod.rs"]
+mod asking;
+mod container;
+#[path = "../running/mod.rs"]
+mod running;
+mod weight;
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use asking::{Code, Descriptor, DescriptorStatus, RateLimitRequest, Service, hits, request};
+use running::{PATIENCE, Tollgate, wait_for};
+
+/// How many descriptors a request may have unless said otherwise.
+const AT_ONCE: u64 = 128;
+
+/// How many requests are under way at a time.
+const UNDER_WAY: usize = 8;
+
+impl Tollgate {
+    /// A number of kibibytes in `/proc/…/status`, as bytes.
+    fn status(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let text = line.unwrap().trim_start_matches(':').trim();
+        text.trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// The sum of a gauge over all partitions.
+    fn sum(&self, gauge: &str) -> u64 {
+        let text = self.get("/metrics");
+        let lines = text.lines().filter(|line| line.starts_with(gauge));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+}
+
+/// Asks once each for these keys of a rule, as fast as a few connections can; all must be decided.
+async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Range<u64>) {
+    let mut tasks = JoinSet::new();
+    let share = (keys.end - keys.start).div_ceil(UNDER_WAY as u64);
+    for number in 0..UNDER_WAY as u64 {
+        let mut client = Service::connect(running.grpc).await;
+        let mut from = keys.start + number * share;
+        let end = (from + share).min(keys.end);
+        tasks.spawn(async move {
+            while from < end {
+                let to = (from + AT_ONCE).min(end);
+                let asked = request("memory", descriptors(rule, from..to));
+                let answer = client.should_rate_limit(asked).await.unwrap().into_inner();
+                assert_eq!(answer.overall_code(), Code::Ok);
+                from = to;
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// One hit each.
+fn descriptors(rule: &str, keys: std::ops::Range<u64>) -> Vec<Descriptor> {
+    keys.map(|key| hits(rule, &key.to_string(), 1)).collect()
+}

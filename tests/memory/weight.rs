@@ -1,0 +1,47 @@
+//! What a key weighs: all the memory that a process has resident, divided by the keys it knows.
+//!
+//! How: the real binary is told that many different keys over gRPC, and `VmRSS` is read. Of few keys only what they add of
+//! the process's own pages is counted: an unoptimised binary weighs more than they do, and the kernel maps its pages as it
+//! likes.
+
+use super::{Tollgate, ask_for_each};
+
+/// At most so many bytes a key, all told.
+const BYTES_A_KEY_MAX: f64 = 64.0;
+
+/// From so many keys on, all that the process has is put to their account.
+const ALL_TOLD_FROM: u64 = 2_000_000;
+
+const RULES: &str = "
+domain: memory
+descriptors:
+  - key: fixed_window
+    rate_limit: { unit: year, requests_per_unit: 10 }
+  - key: token_bucket
+    rate_limit: { unit: year, requests_per_unit: 10, algorithm: token_bucket }
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_takes_no_more_than_64_bytes() {
+    let counts = std::env::var("MEMORY_KEYS").unwrap_or_else(|_| "150000".to_owned());
+    for count in counts.split(',').map(|count| count.parse::<u64>().unwrap()) {
+        for algorithm in ["fixed_window", "token_bucket"] {
+            let running = Tollgate::start(RULES, &["--memory-max", "8GiB"]);
+            // What a process needs to answer at all is not put to any key.
+            ask_for_each(&running, algorithm, 0..20_000).await;
+            let (before, known) = (running.status("RssAnon"), running.sum("tollgate_buckets{"));
+            ask_for_each(&running, algorithm, 20_000..count).await;
+            let (all, after) = (running.status("VmRSS"), running.status("RssAnon"));
+            let keys = running.sum("tollgate_buckets{");
+            assert_eq!(keys, count, "each is known once");
+            let whole = all as f64 / keys as f64;
+            let added = (after - before) as f64 / (keys - known) as f64;
+            let counted = running.sum("tollgate_memory_bytes{") as f64 / keys as f64;
+            println!(
+                "{keys} keys in {algorithm}: {all} bytes resident, {whole:.1} a key all told, {added:.1} for each added, {counted:.1} by its own count"
+            );
+            let weighs = if keys >= ALL_TOLD_FROM { whole } else { added };
+            assert!(weighs <= BYTES_A_KEY_MAX, "{weighs:.1} bytes a key");
+        }
+    }
+}

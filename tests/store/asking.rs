@@ -1,0 +1,445 @@
+//! The contract again, through `Store::asking`: many requests in one send, each as if it had come alone.
+//!
+//! How: workers are polled by hand, so that a test says when what was sent is decided; but for the one test that races
+//! threads for room.
+//!
+//! What it deliberately does not do: go through a door (`tests/service`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+use tollgate::limiter::Check;
+use tollgate::store::{Answer, Asking, Deadline, StoreError, Terms, Ticket, Trial, memory};
+
+use super::{BOUNDS, Running, check, futures_poll, idle};
+
+/// What came back: each request's answers by position, and what it took on trial.
+#[derive(Default)]
+struct Came {
+    answers: BTreeMap<(Ticket, usize), Answer>,
+    trials: BTreeMap<Ticket, Vec<Trial>>,
+    shares: usize,
+}
+
+impl Came {
+    /// Which of a request's checks may pass.
+    fn allowed(&self, ticket: Ticket) -> Vec<bool> {
+        let answers = self.answers.range((ticket, 0)..=(ticket, usize::MAX));
+        answers
+            .map(|(_, answer)| answer.as_ref().unwrap().allowed)
+            .collect()
+    }
+}
+
+/// Asks for a request that stays taken and waits for ever.
+fn add(
+    asking: &mut Box<dyn Asking>,
+    ticket: Ticket,
+    checks: &[Check],
+) -> Result<usize, StoreError> {
+    asking.add(ticket, checks, Deadline::NEVER, Terms::Final)
+}
+
+/// Has the workers do all that they were told.
+fn work(running: &mut Running) {
+    for worker in &mut running.workers {
+        assert!(futures_poll(worker).is_none());
+    }
+}
+
+/// What there is to take.
+fn come(asking: &mut Box<dyn Asking>) -> Came {
+    let mut came = Came::default();
+    let mut cx = Context::from_waker(Waker::noop());
+    while asking.take_answers(&mut cx, &mut |share| {
+        came.shares += 1;
+        assert_eq!(share.positions.len(), share.answers.len());
+        for (position, answer) in share.positions.iter().zip(share.answers) {
+            let before = came
+                .answers
+                .insert((share.ticket, *position), answer.clone());
+            assert!(before.is_none(), "one answer a check");
+        }
+        let trials = came.trials.entry(share.ticket).or_default();
+        trials.extend(share.trial);
+    }) > 0
+    {}
+    came
+}
+
+/// Sends, has it decided and takes what came.
+fn round(asking: &mut Box<dyn Asking>, running: &mut Running) -> Came {
+    asking.send();
+    work(running);
+    come(asking)
+}
+
+/// How many checks wait, in all mailboxes together.
+fn waiting(running: &Running) -> usize {
+    let text = running.metrics.render().unwrap();
+    let lines = text.lines();
+    lines
+        .filter_map(|line| {
+            line.strip_prefix("tollgate_mailbox_checks{")?
+                .rsplit(' ')
+                .next()
+        })
+        .map(|value| value.parse::<usize>().unwrap())
+        .sum()
+}
+
+/// What is left of buckets of ten.
+fn left(
+    asking: &mut Box<dyn Asking>,
+    running: &mut Running,
+    keys: std::ops::Range<u64>,
+) -> Vec<u64> {
+    let looks: Vec<_> = keys.map(|key| check(key, 10, 0)).collect();
+    add(asking, 999, &looks).unwrap();
+    let came = round(asking, running);
+    let answers = came.answers.into_values();
+    answers.map(|answer| answer.unwrap().remaining).collect()
+}
+
+/// Every backend that has a way to ask for many, workers in the test's hand.
+fn each(bounds: memory::Bounds) -> impl Iterator<Item = (Running, Box<dyn Asking>)> {
+    let asked = idle(bounds).filter_map(|running| {
+        let asking = running.store.asking()?;
+        Some((running, asking))
+    });
+    let asked: Vec<_> = asked.collect();
+    assert!(!asked.is_empty());
+    asked.into_iter()
+}
+
+#[tokio::test]
+async fn requests_of_one_send_each_get_their_own_answers_in_order() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        // Twice, for batches are used again.
+        for taken in [0, 1] {
+            let mut shares = 0;
+            for ticket in 0..50_u32 {
+                let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 8);
+                let checks: Vec<_> = keys.map(|key| check(key, 1_000, key)).collect();
+                let of_it = add(&mut asking, ticket, &checks).unwrap();
+                assert!(of_it <= checks.len().min(4) && (of_it > 0) != checks.is_empty());
+                shares += of_it;
+            }
+            assert_eq!(come(&mut asking).shares, 0, "nothing was sent");
+            let came = round(&mut asking, &mut running);
+            assert_eq!(came.shares, shares);
+            for ((ticket, position), answer) in &came.answers {
+                let key = u64::from(*ticket) * 10 + *position as u64;
+                let remaining = answer.as_ref().unwrap().remaining;
+                assert_eq!(remaining, 1_000_u64.saturating_sub(key * (taken + 1)));
+            }
+            let checks: u32 = (0..50_u32).map(|ticket| ticket % 8).sum();
+            assert_eq!(came.answers.len(), checks as usize);
+            assert_eq!(waiting(&running), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        let twice = [check(1, 10, 4), check(2, 10, 1), check(1, 10, 4)];
+        add(&mut asking, 7, &twice).unwrap();
+        add(&mut asking, 3, &[check(1, 10, 4), check(1, 10, 2)]).unwrap();
+        let came = round(&mut asking, &mut running);
+        assert_eq!(came.allowed(7), [true, true, true]);
+        assert_eq!(came.allowed(3), [false, false]);
+        add(&mut asking, 7, &[check(2, 10, 9), check(2, 10, 1)]).unwrap();
+        assert_eq!(round(&mut asking, &mut running).allowed(7), [true, false]);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
+    let bounds = memory::Bounds {
+        mailbox_checks_max: 2,
+        ..BOUNDS
+    };
+    for (mut running, mut asking) in each(bounds) {
+        // Twelve checks over four mailboxes of two: one of them must overflow.
+        let many: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
+        for _ in 0..3 {
+            let shed = add(&mut asking, 1, &many);
+            assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
+        }
+        assert_eq!(
+            running.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
+            "36"
+        );
+        // There is room for another, in the same send.
+        add(&mut asking, 2, &[check(0, 10, 1), check(0, 10, 1)]).unwrap();
+        let came = round(&mut asking, &mut running);
+        assert_eq!(came.answers.len(), 2);
+        assert_eq!(waiting(&running), 0);
+        assert_eq!(left(&mut asking, &mut running, 0..1), [8]);
+        for key in 1..12 {
+            assert_eq!(left(&mut asking, &mut running, key..key + 1), [10]);
+        }
+        // Room that was reserved and not used is given back by a send alone.
+        assert!(add(&mut asking, 1, &many).is_err());
+        asking.send();
+        assert_eq!(waiting(&running), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
+    for max in [1, 5, 63, 64, 65, 200] {
+        let bounds = memory::Bounds {
+            partitions: 1,
+            mailbox_checks_max: max,
+            ..BOUNDS
+        };
+        for (mut running, mut asking) in each(bounds) {
+            let mut other = running.store.asking().unwrap();
+            let overloaded = Err(StoreError::Overloaded { waiting_max: max });
+            // The first has room set aside; the second finds all that is not used.
+            for number in 0..max {
+                let who = if number % 2 == 0 {
+                    &mut asking
+                } else {
+                    &mut other
+                };
+                add(who, u32::try_from(number).unwrap(), &[check(1, 1_000, 1)]).unwrap();
+                if number % 3 == 0 {
+                    who.send();
+                }
+                assert!(waiting(&running) <= max);
+            }
+            asking.send();
+            other.send();
+            assert_eq!(waiting(&running), max);
+            assert_eq!(add(&mut asking, 1_000, &[check(1, 1_000, 1)]), overloaded);
+            assert_eq!(add(&mut other, 1_000, &[check(1, 1_000, 1)]), overloaded);
+            let shed = running.ask(vec![check(1, 1_000, 1)]).await;
+            assert_eq!(shed.map(|_| 1), overloaded);
+            assert_eq!(waiting(&running), max);
+            let mut answered = 0;
+            // A task of tokio's may take only so much at once.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+                work(&mut running);
+                answered += come(&mut asking).answers.len() + come(&mut other).answers.len();
+            }
+            assert_eq!(answered, max);
+            assert_eq!(waiting(&running), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        let soon = Deadline::within_us(&*running.clock, 20_000);
+        let both = [check(1, 10, 4), check(2, 10, 4)];
+        asking.add(1, &both, soon, Terms::Final).unwrap();
+        add(&mut asking, 2, &both).unwrap();
+        asking.add(3, &both, soon, Terms::OnTrial).unwrap();
+        asking.send();
+        running.clock.advance_us(20_000);
+        work(&mut running);
+        let came = come(&mut asking);
+        for ticket in [1, 3] {
+            for position in [0, 1] {
+                let answer = &came.answers[&(ticket, position)];
+                assert_eq!(*answer, Err(StoreError::DeadlineExceeded));
+            }
+        }
+        assert_eq!(came.allowed(2), [true, true]);
+        drop(came);
+        assert_eq!(left(&mut asking, &mut running, 1..3), [6, 6]);
+        assert_eq!(
+            running.metric("tollgate_shed_total{reason=\"deadline_passed\"}"),
+            "4"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
+        for (ticket, terms) in [(1, Terms::OnTrial), (2, Terms::Final), (3, Terms::OnTrial)] {
+            asking.add(ticket, &twenty, Deadline::NEVER, terms).unwrap();
+        }
+        let mut came = round(&mut asking, &mut running);
+        assert!(came.trials[&2].is_empty(), "final is final");
+        // The first passed; of the third nobody ever says anything.
+        for trial in came.trials.remove(&1).unwrap() {
+            trial.passed();
+        }
+        drop(came);
+        work(&mut running);
+        assert_eq!(left(&mut asking, &mut running, 0..20), [4; 20]);
+        assert_eq!(running.metric("tollgate_given_back_total"), "20");
+        // A batch that was on trial is used again for what is not.
+        add(&mut asking, 4, &twenty).unwrap();
+        assert!(round(&mut asking, &mut running).trials[&4].is_empty());
+        assert_eq!(left(&mut asking, &mut running, 0..20), [1; 20]);
+    }
+}
+
+#[tokio::test]
+async fn who_asks_and_leaves_takes_nothing() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
+        // Added and not sent; sent and not decided; decided and not looked at.
+        let mut leaves = running.store.asking().unwrap();
+        add(&mut leaves, 1, &twenty).unwrap();
+        assert!(waiting(&running) >= 20);
+        drop(leaves);
+        assert_eq!(waiting(&running), 0);
+        let mut leaves = running.store.asking().unwrap();
+        add(&mut leaves, 1, &twenty).unwrap();
+        leaves.send();
+        drop(leaves);
+        work(&mut running);
+        assert_eq!(
+            running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
+            "20"
+        );
+        let mut leaves = running.store.asking().unwrap();
+        leaves
+            .add(1, &twenty, Deadline::NEVER, Terms::OnTrial)
+            .unwrap();
+        leaves.send();
+        work(&mut running);
+        drop(leaves);
+        work(&mut running);
+        assert_eq!(waiting(&running), 0);
+        assert_eq!(left(&mut asking, &mut running, 0..20), [10; 20]);
+    }
+}
+
+#[tokio::test]
+async fn workers_that_end_leave_nobody_waiting() {
+    for (mut running, mut asking) in each(BOUNDS) {
+        let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 1)).collect();
+        // They end with a question in their mailbox, and are asked again when they have gone.
+        add(&mut asking, 1, &twenty).unwrap();
+        asking.send();
+        let mut applying = running
+            .store
+            .apply(twenty.clone(), Deadline::NEVER, Terms::Final);
+        assert!(futures_poll(&mut applying).is_none());
+        running.workers.clear();
+        add(&mut asking, 2, &twenty).unwrap();
+        asking.send();
+        let came = come(&mut asking);
+        for ticket in [1, 2] {
+            for position in 0..20 {
+                let answer = &came.answers[&(ticket, position)];
+                assert_eq!(*answer, Err(StoreError::Stopped));
+            }
+        }
+        assert_eq!(applying.await.unwrap_err(), StoreError::Stopped);
+        assert_eq!(waiting(&running), 0);
+    }
+}
+
+#[tokio::test]
+async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
+    for (running, mut asking) in each(BOUNDS) {
+        let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
+        add(&mut asking, 1, &[check(1, 10, 1)]).unwrap();
+        asking.send();
+        drop(running.store);
+        tokio::task::yield_now().await;
+        assert!(workers.iter().all(|worker| !worker.is_finished()));
+        drop(asking);
+        for worker in workers {
+            worker.await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
+    // Less than the longest turn of one thread asks for.
+    const MAX: usize = 60;
+    let bounds = memory::Bounds {
+        partitions: 1,
+        mailbox_checks_max: MAX,
+        ..BOUNDS
+    };
+    for mut running in idle(bounds) {
+        let worker = running.workers.pop().unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let store = &running.store;
+        let (decided, shed, seen_most) = std::thread::scope(|threads| {
+            // It ends with the store, after the test.
+            std::thread::spawn(move || {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                runtime.enable_all().build().unwrap().block_on(worker);
+            });
+            let asking = |thread: u32| {
+                let mut asking = store.asking().unwrap();
+                let (mut decided, mut shed, mut under_way) = (0_usize, 0_usize, 0_usize);
+                for turn in 0..2_000_u32 {
+                    for ticket in 0..(turn + thread) % 40 {
+                        let checks = vec![check(1, u32::MAX, 1); 1 + (ticket as usize % 3)];
+                        match add(&mut asking, ticket, &checks) {
+                            Ok(_) => under_way += checks.len(),
+                            Err(_) => shed += checks.len(),
+                        }
+                    }
+                    asking.send();
+                    while under_way > 0 {
+                        let answers = count(&mut asking);
+                        under_way -= answers;
+                        decided += answers;
+                        std::thread::yield_now();
+                    }
+                }
+                (decided, shed)
+            };
+            let threads_asking: Vec<_> = (0..3_u32)
+                .map(|thread| threads.spawn(move || asking(thread)))
+                .collect();
+            let watching = Arc::clone(&done);
+            let metrics = &running.metrics;
+            let watcher = threads.spawn(move || {
+                let mut most = 0;
+                while !watching.load(Ordering::Relaxed) {
+                    most = most.max(waiting_of(metrics));
+                }
+                most
+            });
+            let mut sums = (0, 0);
+            for thread in threads_asking {
+                let (decided, shed) = thread.join().unwrap();
+                sums = (sums.0 + decided, sums.1 + shed);
+            }
+            done.store(true, Ordering::Relaxed);
+            (sums.0, sums.1, watcher.join().unwrap())
+        });
+        assert!(seen_most <= MAX, "{seen_most}");
+        assert!(decided > 0 && shed > 0, "{decided} decided, {shed} shed");
+        let metric = running.metric("tollgate_shed_total{reason=\"mailbox_full\"}");
+        assert_eq!(metric, shed.to_string());
+        assert_eq!(waiting(&running), 0);
+    }
+}
+
+/// How many answers there are to take, of requests that may use one ticket twice.
+fn count(asking: &mut Box<dyn Asking>) -> usize {
+    let mut answers = 0;
+    let mut cx = Context::from_waker(Waker::noop());
+    asking.take_answers(&mut cx, &mut |share| answers += share.answers.len());
+    answers
+}
+
+fn waiting_of(metrics: &tollgate::metrics::Metrics) -> usize {
+    let text = metrics.render().unwrap();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("tollgate_mailbox_checks{partition=\"0\"} "));
+    value.unwrap().parse().unwrap()
+}
