@@ -79,11 +79,12 @@ fuzz:
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
-# h2load, nghttpd and valgrind, from Debian's packages.
-PACKAGES := nghttp2-client nghttp2-server valgrind
+# h2load, nghttpd, valgrind and Redis, from Debian's packages. The tests start servers of their own, on sockets in temporary
+# folders; where the package starts one as a service, nothing here speaks to it.
+PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
 deps: $(VENV)/.done $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN)
-	@{ command -v h2load && command -v nghttpd && command -v valgrind; } >/dev/null || { \
+	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }

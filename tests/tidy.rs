@@ -73,6 +73,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("regex_syntax", &["config/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
     ("siphasher", &["keyed_hash.rs"], "one file chooses the hash"),
+    (
+        "sha1_smol",
+        &["store/redis/script"],
+        "it names a script, and keeps nothing safe",
+    ),
 ];
 
 fn root() -> &'static Path {

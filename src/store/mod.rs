@@ -11,6 +11,7 @@
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
 pub mod memory;
+pub mod redis;
 
 use std::fmt;
 use std::future::Future;

@@ -190,6 +190,10 @@ impl Algorithm for Ticketed {
         outcome
     }
 
+    fn script(&self) -> &'static str {
+        self.base.script()
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         self.base.life_us(limit)
     }

@@ -117,6 +117,10 @@ impl Algorithm for Concurrency {
         }
     }
 
+    fn script(&self) -> &'static str {
+        include_str!("concurrency.lua")
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

@@ -85,6 +85,10 @@ impl Algorithm for FixedWindow {
         }
     }
 
+    fn script(&self) -> &'static str {
+        include_str!("fixed_window.lua")
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

@@ -41,6 +41,13 @@ impl Algorithm for LeakyBucket {
         TokenBucket.decide(limit, state, ask, now)
     }
 
+    fn script(&self) -> &'static str {
+        concat!(
+            include_str!("token_bucket.lua"),
+            include_str!("leaky_bucket.lua")
+        )
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         TokenBucket.life_us(limit)
     }

@@ -119,6 +119,10 @@ pub trait Algorithm: Sync {
     /// [`Hits::GiveBack`] names; the caller moves `seen`.
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome;
 
+    /// The same as [`Algorithm::decide`] in Lua, for a store whose buckets are in Redis: `local function <name>(…)`, with the
+    /// same registers and marks. What it may call stands in `store/redis/script`, and `tests/twin` holds the two equal.
+    fn script(&self) -> &'static str;
+
     /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
     fn life_us(&self, limit: &Limit) -> u64;
 }

@@ -56,6 +56,10 @@ impl Algorithm for SlidingLog {
         slide(self, limit, state, ask, now, |time| time)
     }
 
+    fn script(&self) -> &'static str {
+        concat!(include_str!("slide.lua"), include_str!("sliding_log.lua"))
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

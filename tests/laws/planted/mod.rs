@@ -208,6 +208,10 @@ impl Algorithm for Planted {
         (self.decide)(limit, state, ask, now)
     }
 
+    fn script(&self) -> &'static str {
+        self.base.script()
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         self.life_us
             .map_or_else(|| self.base.life_us(limit), |life_us| life_us(limit))

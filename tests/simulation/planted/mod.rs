@@ -284,6 +284,10 @@ impl Algorithm for Bent {
         (self.decide)(self.base, limit, state, ask, now)
     }
 
+    fn script(&self) -> &'static str {
+        self.base.script()
+    }
+
     fn life_us(&self, limit: &Limit) -> u64 {
         self.life_us.unwrap_or_else(|| self.base.life_us(limit))
     }

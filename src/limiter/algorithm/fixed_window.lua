@@ -1,0 +1,53 @@
+-- fixed_window.rs beside this file, for Redis. The first register is the count.
+
+-- The window of a calendar that holds `now`, of those that the argument tells of. What lies before them belongs to what was
+-- counted last, what lies after them to the last one: clocks that far apart refuse rather than let too much pass.
+local function span_at(argument, boundaries, now)
+  local start, stop = 0, unpack_numbers('<I7', argument, EDGES)
+  for number = 1, boundaries - 1 do
+    if now < stop then break end
+    start, stop = stop, unpack_numbers('<I7', argument, EDGES + 7 * number)
+  end
+  return start, stop
+end
+
+local function fixed_window(kind, hits, taken_at, now, seen, count, _, _, window, requests, burst, refused, _, _, _, _,
+    boundaries, argument)
+  local start, to_edge
+  if boundaries == 0 then
+    local elapsed = now % window
+    start, to_edge = now - elapsed, window - elapsed
+  else
+    local stop
+    start, stop = span_at(argument, boundaries, now)
+    to_edge = stop - now
+    -- A calendar ends with time, and then nothing ever begins anew: never say "at once".
+    if to_edge < 1 then to_edge = 1 end
+  end
+
+  local before = 0
+  if seen >= start then before = count end
+  local after, allowed = before, true
+  if kind == TAKE then
+    after = before + hits
+    if after > requests then
+      allowed = false
+      -- Unless told otherwise all of them, without a bound on the debt, which ends with the window.
+      if refused ~= BLOCKING then after = before + debt(refused, burst, before, hits) end
+      if after > MAX then after = MAX end
+    end
+  elseif kind == REFUND or taken_at >= start then
+    after = before - hits
+    if after < 0 then after = 0 end
+  end
+
+  local remaining = requests - after
+  if remaining < 0 then remaining = 0 end
+  local retry
+  if allowed then
+    retry = 0
+  elseif hits <= requests then
+    retry = to_edge
+  end
+  return after, 0, after ~= before, allowed, before, remaining, to_edge, retry
+end

@@ -1,0 +1,45 @@
+-- sliding_log.rs beside this file, for Redis: what the log and the segments share. The first register is the hits that the
+-- marks hold.
+
+-- Decides by marks that count for a window from their time. `marked_at` is the time of what is taken or given back.
+local function slide(kind, hits, marked_at, now, used, marks, window, requests, burst, refused)
+  -- In the first window since 1970 nothing can be a window old.
+  if now >= window and marks ~= '' then
+    local dropped
+    marks, dropped = drop_until(marks, MARK, now - window)
+    used = used - dropped
+    if used < 0 then used = 0 end
+  end
+  local before, changed, allowed = used, false, true
+  if kind == TAKE then
+    local counted = hits
+    if used + hits > requests then
+      allowed = false
+      counted = debt(refused, burst, used, hits)
+    end
+    if counted > 0 then
+      marks = add_mark(marks, MARK, marked_at, counted, '')
+      used = used + counted
+      changed = true
+    end
+  elseif marks ~= '' then
+    local off
+    marks, off = take_off(marks, MARK, hits, kind == GIVE_BACK and marked_at, '')
+    used = used - off
+    if used < 0 then used = 0 end
+    changed = off > 0
+  end
+
+  local remaining = requests - used
+  if remaining < 0 then remaining = 0 end
+  local retry
+  if allowed then
+    retry = 0
+  elseif hits <= requests then
+    local too_many = used - (requests - hits)
+    if too_many < 0 then too_many = 0 end
+    retry = aged_in(marks, MARK, too_many, window, now)
+  end
+  local reset = newest_ages_in(marks, MARK, window, now)
+  return used, 0, changed, allowed, before, remaining, reset, retry, nil, nil, marks
+end

@@ -1,0 +1,120 @@
+-- The step itself (see State::step): a bucket is read, both clock laws are applied, its algorithm decides, what changed is
+-- written.
+
+-- So much and so much later, unless it is at once: what `wide` gives, and less than 2^53 more.
+local function later(us, above, by)
+  if us == 0 and not above then return 0 end
+  if us < TWO_53 - by then return us + by, above end
+  above = (above or 0) + 1
+  if above > 2047 then return MAX, 2047 end
+  return us - (TWO_53 - by), above
+end
+
+local UNREADABLE = pack('<BI7I7I7I7I7I2I2', 128, 0, 0, 0, 0, 0, 0, 0)
+
+local times = ARGV[1]
+local now
+if times == '' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local values = call('MGET', unpack(KEYS))
+local written = {}
+local outcomes = {}
+-- Algorithms are defined when they are first needed: a script's functions are made anew at every call.
+local known = {}
+local number, decide, width, marks_brought_back
+local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
+local rate_hits, per_us, reduced_by, segments, boundaries
+
+for place = 1, #KEYS do
+  local argument = ARGV[place + 1]
+  if argument ~= last then
+    algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst, rate_hits, per_us, reduced_by, segments, boundaries =
+      unpack_numbers('<BBBI7I7I7I7I4I4I4I7I7I2B', argument)
+    last = argument
+    if algorithm ~= number then
+      local it = known[algorithm]
+      if not it then
+        it = { define(algorithm) }
+        known[algorithm] = it
+      end
+      number, decide, width, marks_brought_back = algorithm, it[1], it[2], it[3]
+    end
+  end
+  local kind, hits = asked_kind, asked_hits
+  if now == nil or #times > 7 then now = unpack_numbers('<I7', times, 7 * place - 6) end
+
+  local key = KEYS[place]
+  local value = written[key] or values[place]
+  local kept, seen, first, second, marks = 0, 0, 0, 0, ''
+  local readable = width ~= nil
+  if value and readable then
+    local length = #value
+    readable = length >= HEAD
+    if readable then
+      local version
+      version, kept, seen, first, second = unpack_numbers('<BI7I7I7I7', value)
+      readable = version == VERSION and seen < TWO_53 and first < TWO_53 and second < TWO_53
+      if length > HEAD then
+        readable = readable and width > 0 and (length - HEAD) % width == 0
+        marks = cut(value, HEAD + 1)
+      end
+    end
+  end
+
+  if readable then
+    -- The second law: what was seen in a future that did not come was seen now.
+    if seen - now > window then
+      if marks ~= '' then marks = marks_brought_back(marks, width, seen - now) end
+      seen = now
+    end
+    -- The first law: an older time counts as the newest that the bucket has seen.
+    local at = now
+    if seen > at then at = seen end
+    -- The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
+    if kind == GIVE_BACK and taken_at > at then kind, hits = REFUND, 0 end
+
+    local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
+    first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
+      decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
+        per_us, reduced_by, segments, boundaries, argument)
+
+    if changed then
+      local expires
+      if kept - now < life then
+        -- For a window more than it must, so that it need not be set at every hit.
+        local keep = life + window
+        if keep > 2 * life then keep = 2 * life end
+        kept = now + keep
+        if kept > MAX then kept = MAX end
+        expires = (keep + 999 - (keep + 999) % 1000) / 1000
+      end
+      local new = pack('<BI7I7I7I7', VERSION, kept, at, first, second)
+      if new_marks then new = new .. new_marks end
+      if not value then
+        -- MGET gives nothing for what is no string either, and that is somebody else's.
+        readable = call('SET', key, new, 'PX', expires, 'NX')
+      elseif expires then
+        call('SET', key, new, 'PX', expires)
+      else
+        call('SET', key, new, 'KEEPTTL')
+      end
+      if readable then written[key] = new end
+    end
+
+    -- The caller counts from its own present, which the first law may have moved.
+    if at > now then
+      reset, reset_above = later(reset, reset_above, at - now)
+      if retry then retry, retry_above = later(retry, retry_above, at - now) end
+    end
+    local flags = 0
+    if allowed then flags = 1 end
+    if retry == nil then flags, retry = flags + 2, 0 end
+    outcomes[place] =
+      pack('<BI7I7I7I7I7I2I2', flags, at, used, remaining, reset, retry, reset_above or 0, retry_above or 0)
+  end
+  if not readable then outcomes[place] = UNREADABLE end
+end
+return concat(outcomes)

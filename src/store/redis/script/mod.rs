@@ -1,0 +1,151 @@
+//! The one atomic step, as Redis runs it: every algorithm in Lua, many checks a call.
+//!
+//! Why a script: a decision reads a bucket, thinks and writes it, and only the server can do that with nobody in between. Why
+//! one for all: checks that wait at the same moment ride in one call, whatever their algorithms; its price is paid once.
+//!
+//! How: [`text`] is put together from the table of algorithms ([`Algorithm::script`](crate::limiter::Algorithm::script)), the
+//! arithmetic they share and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
+//! [`argument`] a check, at most [`CHECKS_MAX`] of them by [`weight`]; its reply is one string, which [`outcomes`] reads. A call
+//! that fails has written nothing: Redis refuses the first write or none.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `words.lua` | what call, reply and bucket look like; names |
+//! | `numbers.lua` | exact arithmetic past 2^53 |
+//! | `marks.lua` | what a bucket remembers one by one |
+//! | `decide.lua` | the loop: read, the clock laws, decide, write |
+//! | `argument.rs` | a check, packed |
+//! | `outcome.rs` | outcomes, unpacked |
+//!
+//! The script decides as [`State::step`](crate::limiter::State::step) does, and `tests/twin` holds the two equal. One thing
+//! differs on purpose: a question that takes nothing and gives nothing back is not written.
+//!
+//! What it deliberately does not do: speak to a server, name keys, choose which checks ride together. In a cluster all keys of
+//! a call must be of one slot; that is the caller's to see to.
+
+mod argument;
+mod outcome;
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use crate::limiter::{ALGORITHMS, Check, Choice, Timestamp};
+
+pub use argument::{argument, time_argument};
+pub use outcome::{Answer, Garbled, outcomes};
+
+/// How many checks may ride in one call, each counted by its [`weight`]. Redis does nothing else meanwhile: at three
+/// microseconds a check, for less than a millisecond.
+pub const CHECKS_MAX: usize = 256;
+
+/// How many marks take as long as a check without any. A bucket's marks are one string, which is copied in and out.
+const MARKS_A_CHECK: u64 = 64;
+
+/// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many marks.
+pub fn weight(check: &Check) -> usize {
+    if !check.algorithm.has_marks() {
+        return 1;
+    }
+    let limit = &check.limit;
+    let marks = limit
+        .segments()
+        .map_or(limit.requests(), |segments| u64::from(segments.get()));
+    let weight = (marks / MARKS_A_CHECK).saturating_add(1);
+    usize::try_from(weight)
+        .unwrap_or(usize::MAX)
+        .min(CHECKS_MAX)
+}
+
+/// Names that stand for numbers in the script. They are put in here, since Lua would look a name up at every use, and keep a
+/// cell for each at every call.
+const NUMBERS: &[(&str, u64)] = &[
+    ("TAKE", argument::TAKE as u64),
+    ("REFUND", argument::REFUND as u64),
+    ("GIVE_BACK", argument::GIVE_BACK as u64),
+    ("NOT_COUNTED", argument::NOT_COUNTED as u64),
+    ("BLOCKING", argument::BLOCKING as u64),
+    ("HOLDER", argument::HOLDER as u64),
+    ("EDGES", argument::EDGES as u64),
+    ("VERSION", VERSION),
+    ("HEAD", HEAD_LEN),
+    ("MARK", MARK_LEN),
+    ("HELD_MARK", HELD_MARK_LEN),
+    ("TWO_13", 1 << 13),
+    ("TWO_20", 1 << 20),
+    ("TWO_40", 1 << 40),
+    ("TWO_53", 1 << 53),
+    ("MAX", Timestamp::MAX_US),
+];
+
+/// The form of a bucket in Redis. Another form is another number, and what has it is not read.
+const VERSION: u64 = 1;
+
+/// Length of a bucket without marks, in bytes.
+const HEAD_LEN: u64 = 29;
+
+/// Length of a mark.
+const MARK_LEN: u64 = 12;
+
+/// The same where marks have holders.
+const HELD_MARK_LEN: u64 = 20;
+
+/// The whole script.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let mut text = include_str!("words.lua").to_owned();
+        let _ = write!(
+            text,
+            "\nlocal function define(number)\n{}",
+            include_str!("numbers.lua")
+        );
+        for (place, algorithm) in ALGORITHMS.iter().enumerate() {
+            let name = algorithm.name();
+            let number = place.saturating_add(1);
+            let (before, width, after) = match (
+                algorithm.has_marks(),
+                algorithm.choices().contains(&Choice::Slots),
+            ) {
+                (false, _) => ("", 0, ""),
+                (true, false) => (include_str!("marks.lua"), MARK_LEN, BROUGHT_BACK),
+                (true, true) => (include_str!("marks.lua"), HELD_MARK_LEN, BROUGHT_BACK),
+            };
+            let script = algorithm.script();
+            let _ = write!(
+                text,
+                "\nif number == {number} then\n{before}\n{script}\nreturn {name}, {width}{after}\nend\n"
+            );
+        }
+        let _ = write!(text, "end\n\n{}", include_str!("decide.lua"));
+        with_numbers(&text)
+    });
+    &TEXT
+}
+
+/// Given besides an algorithm that has marks.
+const BROUGHT_BACK: &str = ", marks_brought_back";
+
+/// The text with numbers in place of their names.
+fn with_numbers(text: &str) -> String {
+    let mut with = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) {
+        let (before, from) = rest.split_at(start);
+        let other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let (word, after) = from.split_at(from.find(other).unwrap_or(from.len()));
+        with.push_str(before);
+        match NUMBERS.iter().find(|(name, _)| *name == word) {
+            Some((_, number)) => with.push_str(&number.to_string()),
+            None => with.push_str(word),
+        }
+        rest = after;
+    }
+    with.push_str(rest);
+    with
+}
+
+/// The name Redis knows it by: SHA-1 of the text, in hexadecimal.
+pub fn sha1() -> &'static str {
+    static SHA1: LazyLock<String> =
+        LazyLock::new(|| sha1_smol::Sha1::from(text()).digest().to_string());
+    &SHA1
+}

@@ -1,0 +1,225 @@
+//! Rust and script over the same history: every outcome equal, and at its end time, registers and marks.
+//!
+//! How: `State::step` walks the history and so makes its questions; then the server is asked all of them in one transaction (in
+//! which no real time passes, so nothing expires), several a call and several calls.
+//!
+//! The script does not write a question that takes nothing and gives nothing back. So the twin in Rust forgets a step that
+//! leaves no more than a look at the same instant would ([`Twin`]); and as long as no clock goes back and no limit changes, its
+//! outcomes must be those of a state that forgets nothing.
+
+use std::cell::RefCell;
+use std::num::NonZeroU64;
+
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
+use tollgate::limiter::{
+    ALGORITHMS, Algorithm, Check, Choice, Hits, Holder, Key, Mark, Outcome, State, Timestamp,
+};
+use tollgate::store::redis::script;
+
+use crate::connection::{Call, Connection, Reply};
+use crate::histories::{History, Question, Walk, histories};
+use crate::server::Server;
+
+/// Time, registers and marks.
+type Kept = (Timestamp, [u64; 2], Vec<Mark>);
+
+type Verdict = Result<(), TestCaseError>;
+
+/// A bucket that has seen only what changed it.
+#[derive(Default)]
+struct Twin(State);
+
+/// The only bucket.
+const KEY: &[u8] = b"bucket";
+
+/// What the script keeps before a bucket's marks: see `words.lua`.
+const HEAD_LEN: usize = 29;
+
+// === impl Twin ===
+
+impl Twin {
+    fn step(&mut self, algorithm: &dyn Algorithm, question: &Question) -> Outcome {
+        let Question {
+            limit, ask, now, ..
+        } = question;
+        let mut asked = self.0.clone();
+        let outcome = asked.step(algorithm, limit, *ask, *now);
+        let mut looked = self.0.clone();
+        looked.step(algorithm, limit, Hits::LOOK, *now);
+        // A holder's look puts its slots off, even if to where they are.
+        let renews = ask.hits == Hits::LOOK
+            && ask.holder.is_some()
+            && asked.marks.iter().any(|mark| mark.holder == ask.holder);
+        if asked != looked || renews {
+            self.0 = asked;
+        }
+        outcome
+    }
+}
+
+/// Whether the twins agree on this history.
+pub(crate) fn hold(
+    connection: &mut Connection,
+    sha1: &str,
+    algorithm: &'static dyn Algorithm,
+    history: &History,
+) -> Verdict {
+    let mut walk = Walk::new(history, algorithm);
+    let (mut twin, mut state) = (Twin::default(), State::default());
+    let mut straight = true;
+    let mut asked: Vec<(Question, Outcome)> = Vec::new();
+    let mut calls = vec![Call::default()];
+    for (number, step) in history.steps.iter().enumerate() {
+        let question = walk.question(step);
+        let outcome = twin.step(algorithm, &question);
+        let before = asked.last().map_or(question.now, |(before, _)| before.now);
+        straight &= before <= question.now && step.reload.is_none();
+        if straight {
+            let never_forgot = state.step(algorithm, &question.limit, question.ask, question.now);
+            ensure(outcome == never_forgot, || {
+                format!("step {number}: forgetting made {outcome:?} of {never_forgot:?}")
+            })?;
+        }
+        walk.answered(&question, &outcome);
+        let check = Check {
+            key: Key(0),
+            limit: question.limit,
+            algorithm,
+            ask: question.ask,
+            source: 0,
+            shared: false,
+        };
+        // Some calls have one check, some a few.
+        if number * 7 % 5 < 2 {
+            calls.push(Call::default());
+        }
+        calls
+            .last_mut()
+            .unwrap()
+            .add(KEY, &check, Some(question.now));
+        asked.push((question, outcome));
+    }
+    calls.retain(|call| !call.keys.is_empty());
+
+    connection.add(&[b"MULTI"]);
+    for call in &calls {
+        connection.add_call(sha1, call);
+    }
+    connection.add(&[b"GET", KEY]);
+    connection.add(&[b"DEL", KEY]);
+    connection.add(&[b"EXEC"]);
+    let Some(Reply::Many(replies)) = connection.replies().pop() else {
+        panic!("no transaction");
+    };
+    let (last, answered) = (&replies[calls.len()], &replies[..calls.len()]);
+    let mut answers = Vec::new();
+    for (call, reply) in calls.iter().zip(answered) {
+        let Reply::Text(text) = reply else {
+            return Err(TestCaseError::fail(format!("the script failed: {reply:?}")));
+        };
+        script::outcomes(text, call.keys.len(), &mut answers);
+    }
+    for (number, ((question, outcome), answer)) in asked.iter().zip(&answers).enumerate() {
+        ensure(*answer == Ok(*outcome), || {
+            format!("step {number}, {question:?}:\nscript {answer:?}\nrust   {outcome:?}")
+        })?;
+    }
+    let kept = match last {
+        Reply::Text(bucket) => unpacked(bucket, algorithm),
+        _ => Kept::default(),
+    };
+    let State {
+        seen,
+        registers,
+        marks,
+    } = twin.0;
+    let meant = (seen, registers, marks.iter().copied().collect());
+    ensure(kept == meant, || {
+        format!("at the end:\nscript {kept:?}\nrust   {meant:?}")
+    })
+}
+
+fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
+    if holds {
+        Ok(())
+    } else {
+        Err(TestCaseError::fail(words()))
+    }
+}
+
+/// A bucket as the script keeps it.
+fn unpacked(bucket: &[u8], algorithm: &dyn Algorithm) -> Kept {
+    let number = |bytes: &[u8]| {
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(all)
+    };
+    let (head, behind) = bucket.split_at(HEAD_LEN);
+    let slots = algorithm.choices().contains(&Choice::Slots);
+    let marks = behind.chunks(if slots { 20 } else { 12 }).map(|mark| Mark {
+        at: Timestamp::from_us(number(&mark[..7])),
+        hits: number(&mark[7..12]),
+        holder: NonZeroU64::new(number(&mark[12..])).map(Holder),
+    });
+    (
+        Timestamp::from_us(number(&head[8..15])),
+        [number(&head[15..22]), number(&head[22..29])],
+        marks.collect(),
+    )
+}
+
+/// Looks for a history on which they do not agree.
+pub(crate) fn challenge(
+    text: &str,
+    algorithm: &'static dyn Algorithm,
+    mut runner: TestRunner,
+) -> Result<(), TestError<History>> {
+    let mut server = Server::start();
+    let mut connection = server.connect();
+    let sha1 = connection.load(text);
+    let connection = RefCell::new(connection);
+    runner.run(&histories(), |history| {
+        hold(&mut connection.borrow_mut(), &sha1, algorithm, &history)
+    })
+}
+
+/// New histories at every run, after those that once failed.
+fn searching() -> TestRunner {
+    TestRunner::new(Config {
+        cases: Config::default().cases.max(10_000),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "tests/twin/regressions.txt",
+        ))),
+        ..Config::default()
+    })
+}
+
+/// One test an algorithm, so that they run side by side.
+macro_rules! twins_agree {
+    ($($algorithm:ident)+) => {
+        $(#[test]
+        fn $algorithm() {
+            let algorithm = tollgate::limiter::algorithm::named(stringify!($algorithm)).unwrap();
+            if let Err(error) = challenge(script::text(), algorithm, searching()) {
+                panic!("{algorithm:?}: {error}");
+            }
+        })+
+
+        #[test]
+        fn no_algorithm_is_left_out() {
+            let names: Vec<_> = ALGORITHMS.iter().map(|algorithm| algorithm.name()).collect();
+            assert_eq!(names, [$(stringify!($algorithm)),+]);
+        }
+    };
+}
+
+twins_agree! {
+    fixed_window
+    sliding_window
+    sliding_window_segments
+    sliding_log
+    token_bucket
+    token_bucket_interval
+    leaky_bucket
+    concurrency
+}

@@ -1,0 +1,343 @@
+//! A call as Redis sees it: many checks, a bucket's expiry, what cannot be read, a script that was forgotten.
+
+use tollgate::limiter::{
+    ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
+};
+use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
+
+use crate::connection::{Call, Connection, Reply};
+use crate::server::Server;
+
+const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
+const MINUTE_US: u64 = 60_000_000;
+
+/// A server that knows the script.
+fn begun() -> (Server, Connection) {
+    let mut server = Server::start();
+    let mut connection = server.connect();
+    assert_eq!(connection.load(script::text()), script::sha1());
+    (server, connection)
+}
+
+fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check {
+    let once = std::num::NonZeroU32::MIN;
+    Check {
+        key: Key(0),
+        limit: Limit::per(requests, Unit::Minute, once),
+        algorithm,
+        ask: hits.into(),
+        source: 0,
+        shared: false,
+    }
+}
+
+fn one(connection: &mut Connection, key: &str, check: &Check, now: Timestamp) -> Outcome {
+    let mut call = Call::default();
+    call.add(key.as_bytes(), check, Some(now));
+    connection.call(&call)[0].unwrap()
+}
+
+/// What is left of a key's life.
+fn left_ms(connection: &mut Connection, key: &str) -> i64 {
+    match connection.say(&format!("PTTL {key}")) {
+        Reply::Number(left_ms) => left_ms,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn checks_of_one_call_are_decided_as_one_by_one() {
+    let (_server, mut connection) = begun();
+    // Every algorithm, some buckets twice and more, in one call of all that may ride.
+    let asked: Vec<(String, Check)> = (0..CHECKS_MAX)
+        .map(|number| {
+            let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
+            let key = format!("{}{}", algorithm.name(), number % 24);
+            let hits = Hits::Take(1 + number as u64 % 3);
+            (key, check(algorithm, 5, hits))
+        })
+        .collect();
+    let mut together = Call::default();
+    let mut times = Vec::new();
+    for (key, check) in &asked {
+        together.add(format!("together{key}").as_bytes(), check, None);
+    }
+    script::time_argument(Some(NOON), &mut times);
+    together.times = times;
+    let together = connection.call(&together);
+    let refused = together.iter().filter(|answer| !answer.unwrap().allowed);
+    assert!(refused.count() > 20, "too few see one another");
+    for ((key, check), answer) in asked.iter().zip(together) {
+        let alone = one(&mut connection, &format!("alone{key}"), check, NOON);
+        assert_eq!(answer, Ok(alone), "{key}");
+    }
+}
+
+#[test]
+fn a_bucket_of_many_marks_takes_more_of_a_call() {
+    let weigh = |name: &str, requests| {
+        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        script::weight(&check(algorithm, requests, Hits::Take(1)))
+    };
+    for algorithm in ALGORITHMS {
+        assert_eq!(weigh(algorithm.name(), 10), 1, "{algorithm:?}");
+    }
+    assert_eq!(weigh("token_bucket", u32::MAX), 1);
+    assert_eq!(weigh("sliding_log", 640), 11);
+    assert_eq!(weigh("concurrency", 10_000), 157);
+    // Alone it may always ride.
+    assert_eq!(weigh("sliding_log", u32::MAX), CHECKS_MAX);
+}
+
+#[test]
+fn without_a_time_it_is_the_servers() {
+    let (_server, mut connection) = begun();
+    let time = |connection: &mut Connection| match connection.say("TIME") {
+        Reply::Many(parts) => {
+            let numbers = parts.iter().map(|part| match part {
+                Reply::Text(text) => String::from_utf8_lossy(text).parse::<u64>().unwrap(),
+                other => panic!("{other:?}"),
+            });
+            numbers.fold(0, |sum, part| sum * 1_000_000 + part)
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut call = Call::default();
+    for algorithm in ALGORITHMS {
+        call.add(
+            algorithm.name().as_bytes(),
+            &check(*algorithm, 5, Hits::Take(1)),
+            None,
+        );
+    }
+    let before = time(&mut connection);
+    let answers = connection.call(&call);
+    let after = time(&mut connection);
+    let first = answers[0].unwrap().at;
+    assert!((before..=after).contains(&first.as_us()));
+    for (algorithm, (answer, argument)) in
+        ALGORITHMS.iter().zip(answers.iter().zip(&call.arguments))
+    {
+        let mut state = State::default();
+        let limit = check(*algorithm, 5, Hits::Take(1)).limit;
+        let outcome = state.step(*algorithm, &limit, Hits::Take(1), first);
+        assert_eq!(*answer, Ok(outcome), "{algorithm:?} {argument:?}");
+    }
+}
+
+#[test]
+fn an_expiry_is_set_once_a_window() {
+    let (_server, mut connection) = begun();
+    for algorithm in ALGORITHMS {
+        let key = algorithm.name();
+        let take = check(*algorithm, 1_000, Hits::Take(1));
+        let least_ms = i64::try_from(algorithm.life_us(&take.limit).div_ceil(1_000)).unwrap();
+        one(&mut connection, key, &take, NOON);
+        let first_ms = left_ms(&mut connection, key);
+        assert!(first_ms > least_ms, "{algorithm:?}: {first_ms} ms");
+        assert!(
+            first_ms <= least_ms + 60_000,
+            "{algorithm:?}: {first_ms} ms"
+        );
+
+        // An expiry that the script never sets tells whether it has set one.
+        let mut set = 0;
+        for hit in 0..=120 {
+            connection.say(&format!("PEXPIRE {key} 999999999"));
+            one(
+                &mut connection,
+                key,
+                &take,
+                NOON.plus_us(hit * MINUTE_US / 60),
+            );
+            set += i32::from(left_ms(&mut connection, key) < 900_000_000);
+        }
+        // Nothing within the first window, and then once for each.
+        assert_eq!(set, 1, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_limit_that_needs_longer_gets_longer_at_once() {
+    let (_server, mut connection) = begun();
+    let algorithm = tollgate::limiter::algorithm::named("token_bucket").unwrap();
+    let limit = |burst| {
+        let once = std::num::NonZeroU32::MIN;
+        Limit::new(1, Unit::Second, once, Some(burst)).unwrap()
+    };
+    let take = |hits, limit| Check {
+        limit,
+        ..check(algorithm, 1, Hits::Take(hits))
+    };
+    one(&mut connection, "bucket", &take(1, limit(1)), NOON);
+    assert!(left_ms(&mut connection, "bucket") < 3_000);
+    // As after a reload, in the same window: what was taken is to be remembered for a thousand seconds.
+    one(&mut connection, "bucket", &take(999, limit(1_000)), NOON);
+    assert!(left_ms(&mut connection, "bucket") >= 999_000);
+}
+
+#[test]
+fn what_changes_nothing_is_not_written() {
+    let (_server, mut connection) = begun();
+    for algorithm in ALGORITHMS {
+        let key = algorithm.name();
+        let look = check(*algorithm, 2, Hits::LOOK);
+        one(&mut connection, key, &look, NOON);
+        assert_eq!(connection.say(&format!("EXISTS {key}")), Reply::Number(0));
+        one(
+            &mut connection,
+            key,
+            &check(*algorithm, 2, Hits::Take(1)),
+            NOON,
+        );
+        let kept = connection.say(&format!("GET {key}"));
+        let soon = NOON.plus_us(1_000);
+        one(&mut connection, key, &look, soon);
+        one(
+            &mut connection,
+            key,
+            &check(*algorithm, 2, Hits::Refund(0)),
+            soon,
+        );
+        if algorithm.usual_count_refused() == tollgate::limiter::CountRefused::None {
+            let refused = one(
+                &mut connection,
+                key,
+                &check(*algorithm, 2, Hits::Take(9)),
+                soon,
+            );
+            assert!(!refused.allowed);
+        }
+        assert_eq!(connection.say(&format!("GET {key}")), kept, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn an_expired_bucket_is_a_new_one() {
+    let (_server, mut connection) = begun();
+    for algorithm in ALGORITHMS {
+        let key = algorithm.name();
+        let take = check(*algorithm, 3, Hits::Take(1));
+        let first = one(&mut connection, key, &take, NOON);
+        assert_ne!(one(&mut connection, key, &take, NOON), first);
+        connection.say(&format!("PEXPIRE {key} 0"));
+        assert_eq!(
+            one(&mut connection, key, &take, NOON),
+            first,
+            "{algorithm:?}"
+        );
+        assert!(left_ms(&mut connection, key) > 0, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_of_that_check_alone() {
+    let (_server, mut connection) = begun();
+    let fixed = ALGORITHMS[0];
+    let log = tollgate::limiter::algorithm::named("sliding_log").unwrap();
+    one(
+        &mut connection,
+        "good",
+        &check(fixed, 5, Hits::Take(1)),
+        NOON,
+    );
+    one(&mut connection, "log", &check(log, 5, Hits::Take(1)), NOON);
+    let bucket =
+        |connection: &mut Connection, key: &str| match connection.say(&format!("GET {key}")) {
+            Reply::Text(bucket) => bucket,
+            other => panic!("{other:?}"),
+        };
+    let good = bucket(&mut connection, "good");
+    let marked = bucket(&mut connection, "log");
+    let later_version = [&[2], &good[1..]].concat();
+    let past_all_time = [&good[..8], &[255; 7], &good[15..]].concat();
+    let garbled: [(&str, &[u8], &'static dyn Algorithm); 6] = [
+        ("text", b"something else altogether, and long enough", fixed),
+        ("short", &good[..28], fixed),
+        ("version", &later_version, fixed),
+        ("number", &past_all_time, fixed),
+        ("marked", &marked, fixed),
+        ("cut", &marked[..marked.len() - 1], log),
+    ];
+    let mut call = Call::default();
+    for (key, value, algorithm) in garbled {
+        connection.ask(&[b"SET", key.as_bytes(), value]);
+        call.add(
+            key.as_bytes(),
+            &check(algorithm, 5, Hits::Take(1)),
+            Some(NOON),
+        );
+    }
+    // What is no string at all.
+    connection.say("RPUSH list 1");
+    call.add(b"list", &check(fixed, 5, Hits::Take(1)), Some(NOON));
+    call.add(b"good", &check(fixed, 5, Hits::Take(1)), Some(NOON));
+    let answers = connection.call(&call);
+    let (last, others) = answers.split_last().unwrap();
+    for (answer, key) in others.iter().zip(&call.keys) {
+        assert_eq!(*answer, Err(Garbled), "{}", String::from_utf8_lossy(key));
+    }
+    assert_eq!(last.unwrap().used_before, 1);
+    // Nothing was written over.
+    assert_eq!(connection.say("LLEN list"), Reply::Number(1));
+    for (key, value, _) in garbled {
+        assert_eq!(bucket(&mut connection, key), value, "{key}");
+    }
+}
+
+#[test]
+fn a_reply_of_another_length_is_garbled_check_by_check() {
+    for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
+        let mut answers = Vec::new();
+        script::outcomes(reply, 2, &mut answers);
+        assert_eq!(answers, [Err(Garbled); 2]);
+    }
+}
+
+#[test]
+fn an_algorithm_that_the_script_does_not_know_is_an_error_of_that_check_alone() {
+    let (_server, mut connection) = begun();
+    let mut call = Call::default();
+    for key in [b"one", b"two"] {
+        call.add(key, &check(ALGORITHMS[0], 5, Hits::Take(1)), Some(NOON));
+    }
+    call.arguments[0][0] = 200;
+    let answers = connection.call(&call);
+    assert_eq!(answers[0], Err(Garbled));
+    assert!(answers[1].unwrap().allowed);
+}
+
+#[test]
+fn a_forgotten_script_is_said_to_be() {
+    let (_server, mut connection) = begun();
+    let mut call = Call::default();
+    call.add(
+        b"bucket",
+        &check(ALGORITHMS[0], 5, Hits::Take(1)),
+        Some(NOON),
+    );
+    connection.say("SCRIPT FLUSH");
+    connection.add_call(script::sha1(), &call);
+    match &connection.replies()[..] {
+        [Reply::Error(words)] => assert!(words.starts_with("NOSCRIPT"), "{words}"),
+        other => panic!("{other:?}"),
+    }
+    connection.load(script::text());
+    assert!(connection.call(&call)[0].unwrap().allowed);
+}
+
+#[test]
+fn a_server_without_room_writes_nothing() {
+    let (_server, mut connection) = begun();
+    let mut call = Call::default();
+    for key in [b"one", b"two"] {
+        call.add(key, &check(ALGORITHMS[0], 5, Hits::Take(1)), Some(NOON));
+    }
+    connection.say("CONFIG SET maxmemory 1");
+    connection.add_call(script::sha1(), &call);
+    match &connection.replies()[..] {
+        [Reply::Error(words)] => assert!(words.contains("OOM"), "{words}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(connection.say("DBSIZE"), Reply::Number(0));
+}

@@ -1,0 +1,155 @@
+//! Redis's protocol, as much as is needed: commands out, replies in, many at once.
+//!
+//! Why not the store's own connection: what a test says of the script should not hang on how the store speaks.
+//!
+//! What it deliberately does not do: reconnect, or understand RESP3.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use tollgate::limiter::{Check, Timestamp};
+use tollgate::store::redis::script::{self, Answer};
+
+pub(crate) struct Connection {
+    stream: BufReader<UnixStream>,
+    /// Commands not sent yet, and how many those are.
+    commands: Vec<u8>,
+    waiting: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    None,
+    Number(i64),
+    Text(Vec<u8>),
+    Many(Vec<Reply>),
+    Error(String),
+}
+
+/// One call of the script.
+#[derive(Default)]
+pub(crate) struct Call {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) times: Vec<u8>,
+    pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+            commands: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Adds a command to what the next [`Connection::replies`] sends.
+    pub(crate) fn add(&mut self, words: &[&[u8]]) {
+        let out = &mut self.commands;
+        write!(out, "*{}\r\n", words.len()).unwrap();
+        for word in words {
+            write!(out, "${}\r\n", word.len()).unwrap();
+            out.extend_from_slice(word);
+            out.extend_from_slice(b"\r\n");
+        }
+        self.waiting += 1;
+    }
+
+    /// Adds a call of the script of that name.
+    pub(crate) fn add_call(&mut self, sha1: &str, call: &Call) {
+        let count = call.keys.len().to_string();
+        let mut words = vec![b"EVALSHA".as_slice(), sha1.as_bytes(), count.as_bytes()];
+        words.extend(call.keys.iter().map(Vec::as_slice));
+        words.push(&call.times);
+        words.extend(call.arguments.iter().map(Vec::as_slice));
+        self.add(&words);
+    }
+
+    /// Sends what was added and gives one reply each.
+    pub(crate) fn replies(&mut self) -> Vec<Reply> {
+        self.stream.get_mut().write_all(&self.commands).unwrap();
+        self.commands.clear();
+        let count = std::mem::take(&mut self.waiting);
+        (0..count).map(|_| self.reply()).collect()
+    }
+
+    /// The reply to one command.
+    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Reply {
+        self.add(words);
+        self.replies().pop().unwrap()
+    }
+
+    /// The same, of words.
+    pub(crate) fn say(&mut self, line: &str) -> Reply {
+        let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+        self.ask(&words)
+    }
+
+    /// The answers to one call of the script.
+    pub(crate) fn call(&mut self, call: &Call) -> Vec<Answer> {
+        self.add_call(script::sha1(), call);
+        self.replies().pop().unwrap().answers(call.keys.len())
+    }
+
+    /// Has the server learn a script. Gives its name there.
+    pub(crate) fn load(&mut self, text: &str) -> String {
+        match self.ask(&[b"SCRIPT", b"LOAD", text.as_bytes()]) {
+            Reply::Text(sha1) => String::from_utf8(sha1).unwrap(),
+            other => panic!("not loaded: {other:?}"),
+        }
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        let (kind, rest) = line.trim_end().split_at(1);
+        match kind {
+            "+" => Reply::Text(rest.as_bytes().to_vec()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Number(rest.parse().unwrap()),
+            "$" => match rest.parse::<usize>() {
+                Ok(len) => {
+                    let mut text = vec![0; len + 2];
+                    self.stream.read_exact(&mut text).unwrap();
+                    text.truncate(len);
+                    Reply::Text(text)
+                }
+                Err(_) => Reply::None,
+            },
+            "*" => match rest.parse::<usize>() {
+                Ok(len) => Reply::Many((0..len).map(|_| self.reply()).collect()),
+                Err(_) => Reply::None,
+            },
+            other => panic!("not a reply: {other}{rest}"),
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Adds a check of that bucket. Without a time it is decided at Redis's own.
+    pub(crate) fn add(&mut self, key: &[u8], check: &Check, now: Option<Timestamp>) {
+        let mut argument = Vec::new();
+        script::argument(check, now.unwrap_or_default(), &mut argument);
+        self.keys.push(key.to_vec());
+        script::time_argument(now, &mut self.times);
+        self.arguments.push(argument);
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// The script's answers to so many checks.
+    pub(crate) fn answers(&self, asked: usize) -> Vec<Answer> {
+        let Self::Text(text) = self else {
+            panic!("the script failed: {self:?}");
+        };
+        let mut answers = Vec::new();
+        script::outcomes(text, asked, &mut answers);
+        answers
+    }
+}
