@@ -8,6 +8,8 @@
 //!
 //! What it deliberately does not do: decide anything, read flags (`cli`), install signal handlers (`cli/serve`).
 
+mod store;
+
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,18 +20,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+pub use self::store::BucketNames;
 use crate::accept::{self, Connection, Stopping};
 use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;
 use crate::config::memory_limit::MemoryLimit;
 use crate::config::reload::{Change, LoadError, Reload};
 use crate::config::settings::{MEMORY_MIN, OnMemoryFull, Settings};
-use crate::keyed_hash::KeyedHash;
 use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
 use crate::service::{FrontDoor, Generations, Health, JsonRateLimit};
-use crate::store::{BACKENDS, Setup, Worker, memory};
+use crate::store::{Setup, Store, Worker, memory};
 
 /// The ports, already bound.
 #[derive(Debug)]
@@ -47,7 +49,9 @@ pub struct App {
     settings: Settings,
     listeners: Listeners,
     service: Arc<RateLimit>,
-    workers: Vec<Worker>,
+    store: Arc<dyn Store>,
+    /// Those of each store together.
+    workers: Vec<Vec<Worker>>,
     cores: usize,
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
@@ -92,6 +96,9 @@ pub enum AppError {
     /// A mistake of ours, found at start.
     #[error("this is a defect in tollgate: {0}")]
     Defect(String),
+    /// The store that the settings ask for cannot be used.
+    #[error("{0}")]
+    Store(String),
     /// A part of it ended that should not.
     #[error("{part} {how}")]
     Ended {
@@ -163,7 +170,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// When the system gives no randomness, or something in the build is wrong.
+    /// When the system gives no randomness, the settings name a store that cannot be, or something in the build is wrong.
     pub fn build(
         settings: Settings,
         listeners: Listeners,
@@ -191,18 +198,16 @@ impl App {
                     OnMemoryFull::Error => memory::WhenFull::Error,
                 },
             },
+            redis: store::redis(&settings.store)?,
         };
-        let backend = BACKENDS
-            .first()
-            .ok_or_else(|| AppError::Defect("no store is built in".to_owned()))?;
-        let (store, workers) = (backend.build)(&setup);
+        let (store, workers) = store::build(&setup)?;
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
-            store,
+            store: Arc::clone(&store),
             clock,
             metrics: Arc::clone(&metrics),
-            hash: KeyedHash::random().map_err(AppError::Randomness)?,
+            hash: store::hash(&settings.store, setup.redis.is_some())?,
         };
         let service = Arc::new(RateLimit::new(parts, &settings));
         let json = JsonRateLimit::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -210,6 +215,7 @@ impl App {
             settings,
             listeners,
             service,
+            store,
             workers,
             cores,
             metrics,
@@ -254,7 +260,9 @@ impl App {
     /// Spawns everything that runs.
     async fn start(self, reload: mpsc::Receiver<()>) -> Result<Running, AppError> {
         let settings = self.settings;
-        let readiness = Readiness::new(Arc::clone(&self.generations), &settings);
+        let store = self.store;
+        let store = move || store.state().map(|state| (state.good, state.words));
+        let readiness = Readiness::new(Arc::clone(&self.generations), &settings, store);
         let shown = Shown {
             readiness: readiness.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -273,7 +281,9 @@ impl App {
         let front_door = front_door.map_err(|error| AppError::Defect(error.to_string()))?;
         let front_door = Arc::new(front_door);
         let mut workers = JoinSet::new();
-        front_door.spawn_workers(&mut workers, self.workers);
+        for of_one_store in self.workers {
+            front_door.spawn_workers(&mut workers, of_one_store);
+        }
         let mut rules = JoinSet::new();
         if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());

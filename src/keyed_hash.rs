@@ -2,9 +2,9 @@
 //!
 //! Why this one: keys come from strangers, so the hash must be keyed or they could aim at one partition; 128 bits so
 //! that two buckets never meet by chance (at a billion keys: one in 10^20). The secret is made when the process starts
-//! and leaves it never.
+//! and leaves it never; replicas that share a store must agree, and are all given the same.
 //!
-//! What it deliberately does not do: agree between replicas. A store that shares buckets brings its own secret.
+//! What it deliberately does not do: choose between the two (`app` does).
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -37,7 +37,16 @@ impl KeyedHash {
         Ok(Self { secret })
     }
 
-    /// With a known secret, so that tests repeat.
+    /// With a secret made of another that is of any length: the same for the same.
+    pub fn derived_from(secret: &[u8]) -> Self {
+        let mut digest = SipHasher13::new_with_key(b"tollgate's keys!");
+        digest.write(secret);
+        Self {
+            secret: digest.finish128().as_u128().to_le_bytes(),
+        }
+    }
+
+    /// With a known secret: tests repeat, and replicas agree.
     pub const fn with_secret(secret: [u8; 16]) -> Self {
         Self { secret }
     }

@@ -9,6 +9,7 @@
 //!                    2 Plan::written_on(…)    ▶ Plan       one generation of rules for the whole request
 //!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
 //!                    │     memory: key → partition → mailbox ─▶ worker ─▶ partition.apply ─▶ algorithm
+//!                    │     redis:  mailbox ─▶ a server's worker ─▶ one script for all that wait
 //!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
 //!                    5 metrics; door::write   ▶ bytes      one flush for all
 //! socket ◀───────────┘

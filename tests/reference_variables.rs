@@ -23,6 +23,7 @@ use clap::CommandFactory as _;
 use running::TOLLGATE;
 use tollgate::cli::Cli;
 use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+use tollgate::config::settings::REFERENCE_REDIS;
 
 /// The reference's variables, chapter by chapter of its page.
 const NAMES: &str = "
@@ -70,7 +71,7 @@ TRACING_SAMPLING_RATE
 /// Settings of ours that are true or false, and that the reference has as well.
 const TRUTHS: &str = "
 RUNTIME_IGNOREDOTFILES MERGE_DOMAIN_CONFIG FORCE_START_WITHOUT_INITIAL_CONFIG HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
-SHADOW_MODE QUOTA_MODE LIMIT_RESPONSE_HEADERS_ENABLED RESPONSE_DYNAMIC_METADATA
+SHADOW_MODE QUOTA_MODE LIMIT_RESPONSE_HEADERS_ENABLED RESPONSE_DYNAMIC_METADATA REDIS_TLS_SKIP_HOSTNAME_VERIFICATION
 ";
 
 fn names() -> BTreeSet<&'static str> {
@@ -107,6 +108,12 @@ fn what_is_understood_is_a_setting_and_nothing_else_is() {
             "{name}: {fate:?}"
         );
     }
+    // What is read apart from settings is read there and nowhere else.
+    let read = REFERENCE_VARIABLES
+        .iter()
+        .filter(|(_, fate)| *fate == Fate::Read);
+    let read: BTreeSet<&str> = read.map(|(name, _)| *name).collect();
+    assert_eq!(read, REFERENCE_REDIS.iter().copied().collect());
     // And a setting that the reference does not have is not taken for one of its own.
     for setting in settings
         .iter()
@@ -120,9 +127,16 @@ fn what_is_understood_is_a_setting_and_nothing_else_is() {
 fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
     for (name, fate) in REFERENCE_VARIABLES {
         let said = remarks([*name]);
-        if *fate == Fate::Understood {
+        if *fate == Fate::Understood || *name == "REDIS_URL" {
             assert!(said.is_empty(), "{said:?}");
             continue;
+        }
+        if *fate == Fate::Read {
+            // Beside the variable that says where the store is, it says something, and with a word of ours nothing again.
+            let beside = remarks([*name, "REDIS_URL", "REDIS_PERSECOND"]);
+            assert!(beside.is_empty(), "{beside:?}");
+            let ours = remarks([*name, "REDIS_URL", "TOLLGATE_STORE"]);
+            assert_eq!(ours.len(), 2, "{ours:?}");
         }
         assert_eq!(said.len(), 1, "{name}");
         let begins = said[0].starts_with(&format!("{name} has no effect: "))
@@ -188,7 +202,7 @@ fn said_at_start(variables: &[(&str, &str)]) -> String {
 fn at_start_it_names_what_does_nothing_and_never_a_value() {
     let secrets = [
         ("REDIS_AUTH", "hunter2"),
-        ("REDIS_URL", "redis://user:hunter2@redis:6379"),
+        ("REDIS_POOL_SIZE", "hunter2"),
         ("REDIS_PERSECOND_AUTH", "hunter2"),
         ("GRPC_SERVER_TLS_KEY", "hunter2"),
         (
@@ -207,6 +221,31 @@ fn at_start_it_names_what_does_nothing_and_never_a_value() {
     }
     assert_eq!(said.lines().count(), 7, "{said}");
     assert_eq!(said_at_start(&[]), "");
+    let store = [
+        ("REDIS_AUTH", "user:hunter2"),
+        ("REDIS_URL", "redis://user:hunter2@127.0.0.1:1"),
+    ];
+    let said = said_at_start(&store);
+    assert!(!said.contains("hunter2"), "{said}");
+    assert!(!said.contains("REDIS_"), "{said}");
+}
+
+#[test]
+fn what_the_reference_calls_the_store_is_refused_without_repeating_it() {
+    for (name, value) in [
+        ("REDIS_URL", "redis://user:hunter2@host:hunter2"),
+        ("REDIS_URL", "http://hunter2"),
+        ("REDIS_TYPE", "hunter2"),
+        ("REDIS_SOCKET_TYPE", "hunter2"),
+        ("REDIS_TLS", "hunter2"),
+        ("REDIS_PERSECOND", "hunter2"),
+    ] {
+        let beside = ("REDIS_URL", "127.0.0.1:1");
+        let (code, said) = ended(&[beside, (name, value)]);
+        assert_eq!(code, Some(1), "{name}={value}: {said}");
+        assert!(said.contains(name), "{name}: {said}");
+        assert!(!said.contains("hunter2"), "{name}: {said}");
+    }
 }
 
 #[test]

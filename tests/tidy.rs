@@ -52,7 +52,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "clap",
-        &["cli", "config/settings.rs"],
+        &["cli", "config/settings"],
         "settings are declared once",
     ),
     (
@@ -72,6 +72,18 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     ("regex_syntax", &["config/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
+    (
+        "redis",
+        // The second is the room's door, where `redis::` is our own module.
+        &["store/redis", "store/mod.rs"],
+        "one store speaks to Redis",
+    ),
+    ("rustls", &["store/redis/connect.rs"], "as redis"),
+    (
+        "dashmap",
+        &["store/redis/refused.rs"],
+        "one map is written by every core",
+    ),
     ("siphasher", &["keyed_hash.rs"], "one file chooses the hash"),
     (
         "sha1_smol",

@@ -64,7 +64,9 @@ impl Pipeline {
                 memory_max: 64 * 1024 * 1024,
                 when_full: memory::WhenFull::Share,
             },
-        });
+            redis: None,
+        })
+        .expect("a store");
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let source = Source {
             name: "rules.yaml".to_owned(),

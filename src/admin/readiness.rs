@@ -18,14 +18,25 @@ pub struct Readiness {
     without_rules: bool,
     /// Rules without any domain count as none.
     needs_a_domain: bool,
+    store: StoreWords,
 }
+
+/// Whether the store that replicas share decides, and how it is; none where there is no such store.
+type StoreWords = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
 
 // === impl Readiness ===
 
 impl Readiness {
     /// Ready as soon as there are rules, or as the settings say.
-    pub fn new(generations: Arc<Generations>, settings: &Settings) -> Self {
+    /// `store` tells how the store is; whatever it is, requests are answered as another setting says, so it is told and
+    /// changes nothing.
+    pub fn new(
+        generations: Arc<Generations>,
+        settings: &Settings,
+        store: impl Fn() -> Option<(bool, String)> + Send + Sync + 'static,
+    ) -> Self {
         Self {
+            store: Arc::new(store),
             generations,
             stopping: Arc::default(),
             without_rules: settings.force_start_without_initial_config,
@@ -78,6 +89,9 @@ impl Readiness {
         }
         if let Some(why) = self.generations.refused() {
             say(false, format_args!("newest rules: not taken\n{why}"));
+        }
+        if let Some((good, words)) = (self.store)() {
+            say(good, format_args!("store: {words}"));
         }
         let stopping = self.stopping.load(Ordering::Acquire);
         let words = if stopping {

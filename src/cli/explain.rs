@@ -11,7 +11,8 @@ use clap::Args;
 
 use super::entries::{Entries, descriptor};
 use super::{Exit, rules_argument};
-use crate::config::settings::{RulesSettings, TakingSettings};
+use crate::app::BucketNames;
+use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
 use crate::limiter::algorithm::count_refused;
 use crate::limiter::{
     Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
@@ -33,6 +34,13 @@ pub(super) struct Explain {
 
     #[command(flatten)]
     taking: TakingSettings,
+
+    /// Whether to say what the bucket is called where replicas share it
+    #[arg(long)]
+    key: bool,
+
+    #[command(flatten)]
+    naming: NamingSettings,
 
     /// The domain
     domain: String,
@@ -80,8 +88,15 @@ impl Explain {
                         matched.rules.len()
                     );
                 }
+                let names = self.key.then(|| BucketNames::new(&self.naming));
+                let names = names.transpose()?;
                 for rule in matched.rules {
                     describe(rule, entries);
+                    let name = names.as_ref();
+                    let name = name.and_then(|it| it.of(self.domain.as_bytes(), entries, rule));
+                    if let Some(name) = name {
+                        say!("  bucket in a shared store: {name}");
+                    }
                 }
             }
         }

@@ -11,17 +11,23 @@
 pub enum Fate {
     /// It is a setting of ours.
     Understood,
+    /// It is read, and is no flag: it says where the store is, and a password may be in it or beside it.
+    Read,
     /// It asks for what is so anyway, or for what this service does not need. The words say why.
     NotNeeded(&'static str),
     /// It asks for something that is not here, or here by another way. The words say what to do.
     Instead(&'static str),
 }
 
-use Fate::{Instead, NotNeeded, Understood};
+use Fate::{Instead, NotNeeded, Read, Understood};
 
-const NO_REDIS: Fate =
-    Instead("limits are kept in memory in this version; replicas do not share them");
-const NO_MEMCACHE: Fate = Instead("there is no memcached store; limits are kept in memory");
+const ONE_CONNECTION: Fate =
+    NotNeeded("one connection carries all calls, and each call all checks that wait");
+const AT_START: Fate = NotNeeded("ports open without Redis, which is tried until it answers");
+const NO_MEMCACHE: Fate = Instead(
+    "there is no memcached store; limits are kept in memory, or in Redis by TOLLGATE_STORE or REDIS_URL",
+);
+const NO_TIMEOUT: Fate = Instead("use TOLLGATE_STORE_DEADLINE_MS, which bounds every call");
 const NO_TLS: Fate = Instead("gRPC is plaintext in this version; put it on a network you trust");
 const NO_XDS: Fate = Instead("rules come from files in this version; give RULES or RUNTIME_ROOT");
 const NO_STATSD: Fate =
@@ -113,15 +119,22 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
         Instead("the histogram is in seconds, as Prometheus asks"),
     ),
-    ("BACKEND_TYPE", NO_REDIS),
-    ("CACHE_KEY_PREFIX", NO_REDIS),
+    (
+        "BACKEND_TYPE",
+        Instead(
+            "TOLLGATE_STORE or REDIS_URL picks Redis, and neither memory; there is no memcached store",
+        ),
+    ),
+    ("CACHE_KEY_PREFIX", Understood),
     (
         "EXPIRATION_JITTER_MAX_SECONDS",
         NotNeeded("buckets are swept a few at a time, never all at once"),
     ),
     (
         "LOCAL_CACHE_SIZE_IN_BYTES",
-        NotNeeded("every decision is local"),
+        NotNeeded(
+            "keys over their limits are always answered from a cache where a store is shared",
+        ),
     ),
     ("NEAR_LIMIT_RATIO", Understood),
     (
@@ -145,40 +158,49 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
         "LIMIT_ALL_DESCRIPTORS_HEADERS_ENABLED",
         Instead("use TOLLGATE_RESPONSE_HEADERS=ietf, whose two headers speak of every limit"),
     ),
-    ("REDIS_TYPE", NO_REDIS),
-    ("REDIS_SOCKET_TYPE", NO_REDIS),
-    ("REDIS_URL", NO_REDIS),
-    ("REDIS_AUTH", NO_REDIS),
-    ("REDIS_SENTINEL_AUTH", NO_REDIS),
-    ("REDIS_TLS", NO_REDIS),
-    ("REDIS_TLS_CLIENT_CERT", NO_REDIS),
-    ("REDIS_TLS_CLIENT_KEY", NO_REDIS),
-    ("REDIS_TLS_CACERT", NO_REDIS),
-    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO_REDIS),
-    ("REDIS_POOL_SIZE", NO_REDIS),
-    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", NO_REDIS),
-    ("REDIS_PIPELINE_WINDOW", NO_REDIS),
-    ("REDIS_PIPELINE_LIMIT", NO_REDIS),
-    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", NO_REDIS),
-    ("REDIS_TIMEOUT", NO_REDIS),
-    ("REDIS_PERSECOND", NO_REDIS),
-    ("REDIS_PERSECOND_TYPE", NO_REDIS),
-    ("REDIS_PERSECOND_SOCKET_TYPE", NO_REDIS),
-    ("REDIS_PERSECOND_URL", NO_REDIS),
-    ("REDIS_PERSECOND_AUTH", NO_REDIS),
-    ("REDIS_PERSECOND_SENTINEL_AUTH", NO_REDIS),
-    ("REDIS_PERSECOND_TLS", NO_REDIS),
-    ("REDIS_PERSECOND_POOL_SIZE", NO_REDIS),
-    ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", NO_REDIS),
-    ("REDIS_PERSECOND_PIPELINE_WINDOW", NO_REDIS),
-    ("REDIS_PERSECOND_PIPELINE_LIMIT", NO_REDIS),
-    ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", NO_REDIS),
-    ("REDIS_PERSECOND_TIMEOUT", NO_REDIS),
-    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", NO_REDIS),
-    ("REDIS_STARTUP_INITIAL_INTERVAL", NO_REDIS),
-    ("REDIS_STARTUP_MAX_INTERVAL", NO_REDIS),
-    ("REDIS_STARTUP_MAX_ELAPSED_TIME", NO_REDIS),
-    ("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", NO_REDIS),
+    ("REDIS_TYPE", Read),
+    ("REDIS_SOCKET_TYPE", Read),
+    ("REDIS_URL", Read),
+    ("REDIS_AUTH", Read),
+    ("REDIS_SENTINEL_AUTH", Read),
+    ("REDIS_TLS", Read),
+    ("REDIS_TLS_CLIENT_CERT", Understood),
+    ("REDIS_TLS_CLIENT_KEY", Understood),
+    ("REDIS_TLS_CACERT", Understood),
+    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Understood),
+    ("REDIS_POOL_SIZE", ONE_CONNECTION),
+    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", ONE_CONNECTION),
+    ("REDIS_PIPELINE_WINDOW", ONE_CONNECTION),
+    ("REDIS_PIPELINE_LIMIT", ONE_CONNECTION),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", ONE_CONNECTION),
+    ("REDIS_TIMEOUT", NO_TIMEOUT),
+    ("REDIS_PERSECOND", Read),
+    ("REDIS_PERSECOND_TYPE", Read),
+    ("REDIS_PERSECOND_SOCKET_TYPE", Read),
+    ("REDIS_PERSECOND_URL", Read),
+    ("REDIS_PERSECOND_AUTH", Read),
+    ("REDIS_PERSECOND_SENTINEL_AUTH", Read),
+    ("REDIS_PERSECOND_TLS", Read),
+    ("REDIS_PERSECOND_POOL_SIZE", ONE_CONNECTION),
+    ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", ONE_CONNECTION),
+    ("REDIS_PERSECOND_PIPELINE_WINDOW", ONE_CONNECTION),
+    ("REDIS_PERSECOND_PIPELINE_LIMIT", ONE_CONNECTION),
+    (
+        "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+        ONE_CONNECTION,
+    ),
+    ("REDIS_PERSECOND_TIMEOUT", NO_TIMEOUT),
+    (
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        Instead("look at /readyz?verbose, which tells how the store is, or at tollgate_store_up"),
+    ),
+    ("REDIS_STARTUP_INITIAL_INTERVAL", AT_START),
+    ("REDIS_STARTUP_MAX_INTERVAL", AT_START),
+    ("REDIS_STARTUP_MAX_ELAPSED_TIME", AT_START),
+    (
+        "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
+        NotNeeded("a connection to a server that refuses writes is always given up for a new one"),
+    ),
     ("MEMCACHE_HOST_PORT", NO_MEMCACHE),
     ("MEMCACHE_SRV", NO_MEMCACHE),
     ("MEMCACHE_SRV_REFRESH", NO_MEMCACHE),
@@ -198,12 +220,19 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
 
 /// What to say about the variables that are set: one line each, by name only.
 pub fn remarks<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+    let set: Vec<&str> = set.into_iter().collect();
+    let is_set = |name: &str| set.contains(&name);
     let mut remarks = Vec::new();
-    for name in set {
-        let known = REFERENCE_VARIABLES.iter().find(|(known, _)| *known == name);
+    for name in &set {
+        let known = REFERENCE_VARIABLES.iter().find(|(known, _)| known == name);
         match known {
             None if name.starts_with("DOG_STATSD_MOGRIFIER_") => {
                 remarks.push(format!("{name} has no effect: relabel where you scrape"));
+            }
+            Some((_, Read)) => {
+                if let Some(why) = not_read(name, is_set) {
+                    remarks.push(format!("{name} has no effect: {why}"));
+                }
             }
             Some((_, Understood)) | None => {}
             Some((_, NotNeeded(why))) => remarks.push(format!("{name} is not needed: {why}")),
@@ -212,4 +241,16 @@ pub fn remarks<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     }
     remarks.sort_unstable();
     remarks
+}
+
+/// Why a variable that says where the store is says nothing.
+fn not_read(name: &str, is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    if is_set("TOLLGATE_STORE") {
+        return Some("TOLLGATE_STORE says where the store is");
+    }
+    if !is_set("REDIS_URL") {
+        return Some("without REDIS_URL, or TOLLGATE_STORE, limits are kept in memory");
+    }
+    let per_second = name.starts_with("REDIS_PERSECOND_");
+    (per_second && !is_set("REDIS_PERSECOND")).then_some("REDIS_PERSECOND is not set")
 }

@@ -5,6 +5,8 @@
 //!
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
+mod store;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +15,11 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::rules_file::Options;
 use super::rules_path::RulesPath;
+
+pub use self::store::{
+    NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreMode,
+    StoreSettings,
+};
 
 /// What `serve` was told.
 #[derive(Args, Clone, Debug)]
@@ -191,6 +198,10 @@ pub struct Settings {
     /// What becomes of new keys when that is full of keys over their limits, the only ones never forgotten
     #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share")]
     pub on_memory_full: OnMemoryFull,
+
+    /// Where buckets are shared, if they are
+    #[command(flatten)]
+    pub store: StoreSettings,
 
     /// How many connections the gRPC port keeps open
     #[arg(long, env = "TOLLGATE_GRPC_CONNECTIONS_MAX", default_value_t = 16_384, value_parser = positive)]

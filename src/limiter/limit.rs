@@ -271,6 +271,22 @@ impl Limit {
         }
     }
 
+    /// One of so many equal parts of this limit, rounded down but for 0: of what may pass at all, one passes everywhere.
+    #[must_use]
+    pub fn divided_by(self, parts: u32) -> Self {
+        let part = |whole: u32| match whole.checked_div(parts.max(1)) {
+            Some(0) | None => whole.min(1),
+            Some(part) => part,
+        };
+        let requests_per_unit = part(self.requests_per_unit);
+        Self {
+            requests_per_unit,
+            burst: part(self.burst),
+            rate: Rate::new(requests_per_unit, self.window),
+            ..self
+        }
+    }
+
     /// Requests per window, as the file or the caller said it.
     pub const fn requests_per_unit(&self) -> u32 {
         self.requests_per_unit

@@ -19,6 +19,7 @@
 //! | `values` | [`Values`], [`LevelValues`]: which values a level speaks of, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimit`]: one configured limit |
 //! | `siblings` | how an entry finds its node among those that follow one node |
+//! | `store_failure` | [`OnStoreFailure`]: what is answered when the shared store does not decide |
 //! | `rule_set` | [`RuleSet`], [`Matched`]: the configured tree, and how a descriptor finds its rules |
 //! | `key` | [`Key`]: the identity of one bucket |
 //! | `plan` | [`Check`], [`Asked`], [`Plan`], [`Sheet`]: a request against the rules |
@@ -44,6 +45,8 @@ pub mod rule;
 
 mod siblings;
 
+pub mod store_failure;
+
 pub mod rule_set;
 
 pub mod key;
@@ -63,5 +66,6 @@ pub use pattern::{Pattern, PatternCompiler, PatternError, Patterns};
 pub use plan::{Asked, Check, Line, Plan, Sheet, Subject};
 pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value};
 pub use rule_set::{AddError, DomainRules, How, Match, Matched, Parent, RuleSet, Step};
+pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
 pub use values::{LevelValues, Values};

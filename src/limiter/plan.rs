@@ -15,6 +15,7 @@ use super::key::{Identity, Key, KeyHasher, holder};
 use super::limit::Limit;
 use super::rule::{Allowance, Rule};
 use super::rule_set::{Matched, RuleSet};
+use super::store_failure::OnStoreFailure;
 
 /// One question to the store.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub struct Check {
     pub source: u64,
     /// Whether it is about that bucket: the store says so in a check that it decided there.
     pub shared: bool,
+    /// Whether, where the store that replicas share does not decide, one of this replica's own may.
+    pub local: bool,
 }
 
 /// What one descriptor came to, in the order asked.
@@ -85,6 +88,8 @@ pub struct Sheet {
     domain_known: bool,
     /// None where the domain's rules do not say.
     all_or_nothing: Option<bool>,
+    /// The same.
+    on_store_failure: Option<OnStoreFailure>,
     overrides_not_obeyed: u64,
 }
 
@@ -189,6 +194,21 @@ impl<'r> Plan<'r> {
         self.sheet.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
+    /// What becomes of the request when the shared store does not decide.
+    pub fn on_store_failure(&self) -> OnStoreFailure {
+        self.sheet.on_store_failure.unwrap_or(OnStoreFailure::Error)
+    }
+
+    /// Says so where the domain's rules do not: their own word comes first.
+    pub fn on_store_failure_unless_said(&mut self, on_store_failure: OnStoreFailure) {
+        let said = self.sheet.on_store_failure.get_or_insert(on_store_failure);
+        if *said == OnStoreFailure::Local {
+            for check in &mut self.sheet.checks {
+                check.local = true;
+            }
+        }
+    }
+
     /// How many overrides had no usable unit and were not obeyed.
     pub fn overrides_not_obeyed(&self) -> u64 {
         self.sheet.overrides_not_obeyed
@@ -204,6 +224,7 @@ impl<'r> Plan<'r> {
             return;
         };
         sheet.all_or_nothing = domain.all_or_nothing();
+        sheet.on_store_failure = domain.on_store_failure();
         let mut replaced = Replaced::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
@@ -340,6 +361,7 @@ impl Sheet {
         self.subjects.clear();
         self.matched.clear();
         self.all_or_nothing = None;
+        self.on_store_failure = None;
         self.overrides_not_obeyed = 0;
     }
 
@@ -355,6 +377,7 @@ impl Sheet {
                 None => source_of_override(identity.limit),
             },
             shared: false,
+            local: false,
         });
         self.subjects.push(identity.rule.map(|rule| rule.index));
     }

@@ -23,6 +23,7 @@ use super::descriptor::Entry;
 use super::pattern::{PatternCompiler, PatternError};
 use super::rule::{Level, Rule};
 use super::siblings::{NodeIndex, Siblings};
+use super::store_failure::OnStoreFailure;
 
 pub use super::siblings::{AddError, How};
 
@@ -67,6 +68,8 @@ struct Domain {
     siblings: Siblings,
     /// Whether a request takes from all its limits or from none; none when nothing is said.
     all_or_nothing: Option<bool>,
+    /// What becomes of a request that the shared store did not decide; none when nothing is said.
+    on_store_failure: Option<OnStoreFailure>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -191,6 +194,18 @@ impl RuleSet {
         self.domains.get(domain)?.all_or_nothing
     }
 
+    /// Says what from now on becomes of a request in this domain that the shared store did not decide.
+    pub fn set_on_store_failure(&mut self, domain: &str, on_store_failure: OnStoreFailure) {
+        if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
+            domain.on_store_failure = Some(on_store_failure);
+        }
+    }
+
+    /// What becomes of a request in this domain that the shared store did not decide; none when its rules do not say.
+    pub fn on_store_failure(&self, domain: &[u8]) -> Option<OnStoreFailure> {
+        self.domains.get(domain)?.on_store_failure
+    }
+
     /// Every rule, in the order added.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -271,6 +286,11 @@ impl<'r> DomainRules<'r> {
     /// Whether a request here takes from all its limits or from none; none when the rules do not say.
     pub fn all_or_nothing(&self) -> Option<bool> {
         self.domain.all_or_nothing
+    }
+
+    /// What becomes of a request here that the shared store did not decide; none when the rules do not say.
+    pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
+        self.domain.on_store_failure
     }
 
     /// The rules for a descriptor; none when no limit applies.

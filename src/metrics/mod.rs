@@ -12,6 +12,7 @@
 mod bounded_map;
 mod counts;
 mod label;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use prometheus::{
 use self::bounded_map::BoundedMap;
 pub use self::counts::Counts;
 use self::label::{LABEL_BYTES_MAX, label};
+pub use self::store::StoreMetrics;
 use crate::limiter::{Key, Rule, RuleSet, Tally};
 
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
@@ -119,6 +121,9 @@ pub struct Metrics {
     pub rules_hash: IntGauge,
     /// Requests that `SHADOW_MODE` let pass.
     pub global_shadow_mode: IntCounter,
+
+    /// The store that replicas share.
+    pub store: StoreMetrics,
 
     /// Requests with more descriptors than they may have.
     pub excess_descriptors: IntCounter,
@@ -347,6 +352,7 @@ impl Metrics {
                 "ratelimit_service_global_shadow_mode",
                 "Requests over limit that SHADOW_MODE let pass",
             )?,
+            store: StoreMetrics::new(r)?,
             excess_descriptors: excess.with_label_values(&["descriptors"]),
             excess_entries: excess.with_label_values(&["entries"]),
             excess_message_size: excess.with_label_values(&["message_size"]),

@@ -18,8 +18,8 @@ use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
 use crate::limiter::{
-    Asked, Code, Decision, Entry, Key, Modes, Outcome, Plan, Request, Rule, Sheet, Status, Subject,
-    Tally,
+    Asked, Code, Decision, Entry, Key, Modes, OnStoreFailure, Outcome, Plan, Request, Rule, Sheet,
+    Status, Subject, Tally,
 };
 use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
@@ -40,6 +40,7 @@ struct Answering {
     modes: Modes,
     near_limit_ratio: f32,
     on_overload: Verdict,
+    on_store_failure: OnStoreFailure,
     on_excess: Verdict,
     descriptors_max: usize,
     entries_max: usize,
@@ -244,6 +245,7 @@ impl RateLimit {
     ) -> Plan<'r> {
         let mut plan = Plan::written_on(sheet, &generation.rules, request, &self.hash);
         plan.all_or_nothing_unless_said(self.answering.all_or_nothing);
+        plan.on_store_failure_unless_said(self.answering.on_store_failure);
         self.count_plan(request, &plan);
         plan
     }
@@ -344,7 +346,8 @@ impl RateLimit {
         None
     }
 
-    /// The decision, where the overload setting stands for what the store did not decide. A check that was decided
+    /// The decision, where a setting stands for what the store did not decide: the one on overload, or, when it is the store
+    /// that replicas share, the one on its failure, for which a domain may have a word of its own. A check that was decided
     /// against the request refuses it whatever became of the others.
     fn conclude<'r>(
         &self,
@@ -357,18 +360,38 @@ impl RateLimit {
         let Some(error) = error else {
             return Ok(plan.conclude_into(statuses, outcomes, Code::Ok, modes));
         };
-        let undecided = match (self.answering.on_overload, &error) {
-            (Verdict::Error, _) | (_, StoreError::DeadlineExceeded) => {
+        let verdict = match &error {
+            StoreError::DeadlineExceeded => Verdict::Error,
+            StoreError::Unavailable(_) => match plan.on_store_failure() {
+                // The replica's own store did not decide either.
+                OnStoreFailure::Error | OnStoreFailure::Local => Verdict::Error,
+                OnStoreFailure::Allow => Verdict::Allow,
+                OnStoreFailure::Deny => Verdict::Deny,
+            },
+            _ => self.answering.on_overload,
+        };
+        let failed = matches!(error, StoreError::Unavailable(_));
+        let undecided = match verdict {
+            Verdict::Error => {
                 let decision = plan.conclude(outcomes, Code::Ok, modes);
                 return match decision.code {
                     Code::OverLimit => Ok(decision),
-                    Code::Ok => Err(error),
+                    Code::Ok => {
+                        if failed {
+                            self.metrics.store.failure_errors.inc();
+                        }
+                        Err(error)
+                    }
                 };
             }
-            (Verdict::Allow, _) => Code::Ok,
-            (Verdict::Deny, _) => Code::OverLimit,
+            Verdict::Allow => Code::Ok,
+            Verdict::Deny => Code::OverLimit,
         };
-        self.metrics.overload_answers.inc();
+        match (failed, undecided) {
+            (false, _) => self.metrics.overload_answers.inc(),
+            (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),
+            (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
+        }
         Ok(plan.conclude(outcomes, undecided, modes))
     }
 
@@ -535,6 +558,7 @@ impl Answering {
             },
             near_limit_ratio: settings.near_limit_ratio,
             on_overload: settings.on_overload,
+            on_store_failure: settings.store.on_store_failure.into(),
             on_excess: on_excess(settings),
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,

@@ -10,8 +10,11 @@
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
+pub mod fallback;
+mod mailbox;
 pub mod memory;
 pub mod redis;
+mod trouble;
 
 use std::fmt;
 use std::future::Future;
@@ -23,13 +26,15 @@ use crate::clock::Clock;
 use crate::limiter::{Ask, Check, Hits, Outcome};
 use crate::metrics::Metrics;
 
+pub use self::trouble::Trouble;
+
 /// Until when an answer is of use, in the clock's uptime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Deadline {
     uptime_us: u64,
 }
 
-/// Why a store did not decide. Nothing was taken.
+/// Why a store did not decide. Nothing was taken, but where a shared store's trouble says that it may have been.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StoreError {
     /// A mailbox is full. Waiting would only make it worse.
@@ -54,6 +59,9 @@ pub enum StoreError {
     /// The store is shutting down.
     #[error("the store has stopped")]
     Stopped,
+    /// The store that replicas share is out of order. `--on-store-failure` says what that means.
+    #[error("the shared store did not decide: {0}")]
+    Unavailable(Trouble),
 }
 
 /// What became of one check: one that has no outcome took nothing, whatever became of the others.
@@ -91,6 +99,20 @@ pub trait Store: Send + Sync + 'static {
     fn asking(&self) -> Option<Box<dyn Asking>> {
         None
     }
+
+    /// How it is, in a sentence; none where there is nothing that can be otherwise.
+    fn state(&self) -> Option<StoreState> {
+        None
+    }
+}
+
+/// How a store is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoreState {
+    /// Whether it decides.
+    pub good: bool,
+    /// In words, for people.
+    pub words: String,
 }
 
 /// What a request is known by while a store has its checks. Whoever asks chooses it.
@@ -143,6 +165,8 @@ pub struct Trial {
     /// What gives each take back.
     undoing: Vec<Check>,
     store: Arc<dyn GiveBack>,
+    /// What was taken in another store, where two decided one request.
+    other: Option<Box<Trial>>,
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.
@@ -154,8 +178,13 @@ pub struct Backend {
     /// Its name in settings.
     pub name: &'static str,
     /// Makes the store and the workers that the caller must spawn.
-    pub build: fn(&Setup) -> Built,
+    pub build: fn(&Setup) -> Result<Built, BuildError>,
 }
+
+/// Why a store cannot be built, in a sentence.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct BuildError(pub String);
 
 /// A store, and the workers that the caller must spawn.
 pub type Built = (Arc<dyn Store>, Vec<Worker>);
@@ -168,21 +197,40 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// Bounds of the memory store.
     pub memory: memory::Bounds,
+    /// Where the Redis store is, if there is one.
+    pub redis: Option<redis::RedisSetup>,
 }
 
 /// Every kind of store there is. The first is the default.
-pub static BACKENDS: &[Backend] = &[Backend {
-    name: "memory",
-    build: |setup| {
-        let (store, workers) =
-            memory::MemoryStore::pair(&setup.memory, &setup.clock, &setup.metrics);
-        let workers = workers
-            .into_iter()
-            .map(|worker| Box::pin(worker.run()) as Worker)
-            .collect();
-        (Arc::new(store), workers)
+pub static BACKENDS: &[Backend] = &[
+    Backend {
+        name: "memory",
+        build: |setup| {
+            let (store, workers) =
+                memory::MemoryStore::pair(&setup.memory, &setup.clock, &setup.metrics);
+            let workers = workers
+                .into_iter()
+                .map(|worker| Box::pin(worker.run()) as Worker)
+                .collect();
+            Ok((Arc::new(store), workers))
+        },
     },
-}];
+    Backend {
+        name: "redis",
+        build: |setup| {
+            let redis = setup.redis.as_ref();
+            let redis =
+                redis.ok_or_else(|| BuildError("nothing says where Redis is".to_owned()))?;
+            let (store, workers) = redis::RedisStore::build(setup, redis)?;
+            Ok((Arc::new(store), workers))
+        },
+    },
+];
+
+/// The kind of store of that name.
+pub fn backend(name: &str) -> Option<&'static Backend> {
+    BACKENDS.iter().find(|backend| backend.name == name)
+}
 
 // === impl Trial ===
 
@@ -214,25 +262,46 @@ impl Trial {
         Self {
             undoing: undoing.collect(),
             store,
+            other: None,
         }
     }
 
     /// The request passed: what was taken stays taken.
     pub fn passed(mut self) {
         self.undoing.clear();
+        if let Some(other) = self.other.take() {
+            other.passed();
+        }
     }
 
     /// The request was refused: what was taken goes back, but for limits that count all that was refused.
     pub fn refused(mut self) {
         self.undoing.retain(|check| !check.stays_when_refused());
+        if let Some(other) = self.other.take() {
+            other.refused();
+        }
     }
 
-    /// Puts another share's to what there is, of one store.
+    /// Puts another share's to what there is.
     pub fn join(trial: &mut Option<Self>, share: Option<Self>) {
         match (trial, share) {
-            (Some(trial), Some(mut share)) => trial.undoing.append(&mut share.undoing),
+            (Some(trial), Some(share)) => trial.append(share),
             (none @ None, share) => *none = share,
             (Some(_), None) => {}
+        }
+    }
+
+    fn append(&mut self, mut share: Self) {
+        if Arc::ptr_eq(&self.store, &share.store) {
+            self.undoing.append(&mut share.undoing);
+            if let Some(other) = share.other.take() {
+                self.append(*other);
+            }
+        } else {
+            match &mut self.other {
+                Some(other) => other.append(share),
+                none @ None => *none = Some(Box::new(share)),
+            }
         }
     }
 }
@@ -247,7 +316,10 @@ impl Drop for Trial {
 
 impl fmt::Debug for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Trial").field(&self.undoing).finish()
+        f.debug_tuple("Trial")
+            .field(&self.undoing)
+            .field(&self.other)
+            .finish()
     }
 }
 

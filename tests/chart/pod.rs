@@ -27,6 +27,7 @@ pub(crate) struct Pod {
     /// What it said when it began to listen.
     pub(crate) said: String,
     rules: TempDir,
+    _secrets: Secrets,
 }
 
 /// Writes files as Kubernetes writes a ConfigMap's: each a link through `..data` into a folder of their own, and `..data`
@@ -63,6 +64,25 @@ pub(crate) fn check(rendered: &Rendered) -> Output {
         .expect("tollgate runs")
 }
 
+/// Stands for a Secret that is mounted: whatever file is named there is there.
+struct Secrets(TempDir);
+
+impl Secrets {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// A variable's value, or where the file is that it names.
+    fn found(&self, value: &str) -> String {
+        let Some(name) = value.strip_prefix("/run/secrets/store/") else {
+            return value.to_owned();
+        };
+        let file = self.0.path().join(name);
+        std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("a file");
+        file.display().to_string()
+    }
+}
+
 // === impl Pod ===
 
 impl Pod {
@@ -78,10 +98,11 @@ impl Pod {
                 argument.as_str().expect("a text").to_owned()
             }
         });
+        let secrets = Secrets::new();
         let variables = container["env"].as_array().expect("variables").iter();
         let variables = variables.filter_map(|variable| {
             let value = variable["value"].as_str()?;
-            Some((variable["name"].as_str()?, value))
+            Some((variable["name"].as_str()?, secrets.found(value)))
         });
         let mut child = Command::new(TOLLGATE)
             .args(arguments)
@@ -123,6 +144,7 @@ impl Pod {
             child,
             said,
             rules,
+            _secrets: secrets,
         }
     }
 

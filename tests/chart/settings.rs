@@ -55,7 +55,15 @@ fn schema_of(setting: &Arg) -> serde_json::Value {
         return json!({ "description": what, "enum": choices });
     } else if is(TypeId::of::<bool>()) {
         json!(["boolean", "null"])
-    } else if is(TypeId::of::<u16>()) || is(TypeId::of::<u32>()) || is(TypeId::of::<usize>()) {
+    } else if [
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<usize>(),
+    ]
+    .into_iter()
+    .any(is)
+        || (is(TypeId::of::<u64>()) && default.is_some())
+    {
         // Sizes may have a unit.
         if whole {
             json!(["integer", "null"])

@@ -6,7 +6,12 @@
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
 /// At the top of a file.
-const AT_THE_ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing"];
+const AT_THE_ROOT: &[&str] = &[
+    "domain",
+    "descriptors",
+    "all_or_nothing",
+    "on_store_failure",
+];
 
 /// In a descriptor.
 const IN_A_DESCRIPTOR: &[&str] = &[

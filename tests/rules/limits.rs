@@ -11,7 +11,8 @@ use std::num::NonZeroU16;
 use tollgate::config::rules_file::{TEXT_BYTES_MAX, load};
 use tollgate::limiter::algorithm::SEGMENTS_MAX;
 use tollgate::limiter::{
-    ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OverLimit, Rule, Value,
+    ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OnStoreFailure, OverLimit,
+    Rule, Value,
 };
 
 use crate::reading::{MERGED, bad, found, good, limit, only, read, source};
@@ -896,6 +897,13 @@ all_or_nothing: all
   at FILE:2:17
   hint: write true or false, without quotes"
 
+    on_store_failure_that_is_none:
+"domain: d
+on_store_failure: open
+" => "FILE: unknown on_store_failure 'open'
+  at FILE:2:19
+  hint: use one of error, allow, deny, local"
+
     an_unknown_name_under_over_limit:
 "domain: d
 descriptors:
@@ -1512,6 +1520,25 @@ fn all_or_nothing_is_a_domains_and_false_is_a_word_too() {
         "all_or_nothing is true in an earlier file of this domain, and false here"
     );
     assert_eq!((problems[0].at.line, problems[0].at.column), (2, 17));
+}
+
+#[test]
+fn on_store_failure_is_a_domains() {
+    for answer in OnStoreFailure::ALL {
+        let text = format!("domain: d\non_store_failure: {}\n", answer.name());
+        assert_eq!(good(&text).rules.on_store_failure(b"d"), Some(answer));
+        assert_eq!(good(&text).rules.on_store_failure(b"e"), None);
+    }
+    let unsaid = good("domain: d\non_store_failure: ~\n");
+    assert_eq!(unsaid.rules.on_store_failure(b"d"), None);
+    let file = |name, said| source(name, &format!("domain: d\non_store_failure: {said}\n"));
+    assert!(load(&[file("a.yaml", "deny"), file("b.yaml", "deny")], MERGED).is_ok());
+    let problems = load(&[file("a.yaml", "deny"), file("b.yaml", "local")], MERGED).unwrap_err();
+    assert_eq!(
+        problems[0].message,
+        "on_store_failure is deny in an earlier file of this domain, and local here"
+    );
+    assert_eq!((problems[0].at.line, problems[0].at.column), (2, 19));
 }
 
 #[test]

@@ -101,6 +101,10 @@ fn our_names_in_a_wrong_place_are_refused() {
         ("body", vec![root, descriptor, limit, item]),
         ("headers", vec![root, descriptor, limit, item]),
         ("all_or_nothing", vec![descriptor, limit, item, over_limit]),
+        (
+            "on_store_failure",
+            vec![descriptor, limit, item, over_limit],
+        ),
     ];
     for (name, texts) in of_a_limit.into_iter().chain(of_others) {
         for text in texts {

@@ -57,6 +57,25 @@ impl Tollgate {
         *self = started;
     }
 
+    /// Starts it with these rules, these further arguments and these variables.
+    pub fn start_with(rules: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        // The environment is emptied for `env`, which sets these and becomes the service.
+        let mut command = Command::new("/usr/bin/env");
+        command
+            .args(
+                variables
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}")),
+            )
+            .arg(TOLLGATE);
+        let mut started = Self::start_by(command, 0, &file, arguments);
+        started.directory = Some(directory);
+        started
+    }
+
     /// The same, within the control group that this file takes in.
     pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");

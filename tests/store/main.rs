@@ -1,5 +1,8 @@
 //! The one contract suite: what every store in `BACKENDS` promises, whatever it is made of.
 //!
+//! Most of it is asked of each of them (`running`), the Redis store with a real server of each test's own. What needs the
+//! test's own clock, a worker in the test's hand or bounds that only memory has is asked of memory (`idle`).
+//!
 //! What is taken on trial is a contract of its own (`trial`), and so is asking for many at once (`asking`) and what a full
 //! store does (`flood`).
 //!
@@ -13,46 +16,92 @@
     clippy::indexing_slicing
 )]
 
+#[path = "../redis_server/mod.rs"]
+mod redis_server;
+
 mod asking;
 mod flood;
+mod shared;
 mod trial;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
+use redis_server::RedisServer;
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
+use tollgate::store::redis::{Certificates, RedisSetup, Target};
 use tollgate::store::{
     Answer, Applied, BACKENDS, Backend, Deadline, Setup, Store, StoreError, Terms, memory,
 };
 
 /// A store that runs, and what it was made of.
 struct Running {
+    name: &'static str,
     store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
     workers: Vec<tollgate::store::Worker>,
+    /// Gone with the test, whatever becomes of that.
+    _redis: Option<RedisServer>,
 }
 
-/// Every backend, its workers not yet spawned.
-fn idle(bounds: memory::Bounds) -> impl Iterator<Item = Running> {
-    BACKENDS.iter().map(move |backend: &Backend| {
-        let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let (store, workers) = (backend.build)(&Setup {
-            clock: clock.clone(),
-            metrics: Arc::clone(&metrics),
-            memory: bounds,
-        });
-        Running {
-            store,
-            clock,
-            metrics,
-            workers,
-        }
+/// A backend, its workers not yet spawned.
+fn build(backend: &Backend, bounds: memory::Bounds) -> Running {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let server = (backend.name == "redis").then(|| RedisServer::start(&[]));
+    let redis = server.as_ref().map(|server| RedisSetup {
+        target: Target::of_url(&server.url()).unwrap(),
+        per_second: None,
+        certificates: Certificates::default(),
+        prefix: String::new(),
+        deadline: Duration::from_secs(10),
+        queue_bytes_max: 32 << 20,
+        over_limit_cache: Duration::ZERO,
+    });
+    let (store, workers) = (backend.build)(&Setup {
+        clock: clock.clone(),
+        metrics: Arc::clone(&metrics),
+        memory: bounds,
+        redis,
     })
+    .unwrap();
+    Running {
+        name: backend.name,
+        store,
+        clock,
+        metrics,
+        workers,
+        _redis: server,
+    }
+}
+
+/// Memory, its workers not yet spawned.
+fn idle(bounds: memory::Bounds) -> impl Iterator<Item = Running> {
+    let memory = BACKENDS.iter().filter(|backend| backend.name == "memory");
+    memory.map(move |backend| build(backend, bounds))
+}
+
+/// Every backend, running and ready.
+async fn running() -> Vec<Running> {
+    let mut all = Vec::new();
+    for backend in BACKENDS {
+        let running = build(backend, BOUNDS).spawned();
+        let ready = async {
+            while running.store.state().is_some_and(|state| !state.good) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let ready = tokio::time::timeout(Duration::from_secs(10), ready).await;
+        assert!(ready.is_ok(), "{:?}", running.store.state());
+        all.push(running);
+    }
+    assert!(all.len() > 1);
+    all
 }
 
 impl Running {
@@ -103,6 +152,7 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         ask: Hits::Take(hits).into(),
         source: 1,
         shared: false,
+        local: false,
     }
 }
 
@@ -114,7 +164,7 @@ fn answers(applied: Result<Applied, StoreError>) -> Result<Vec<Answer>, StoreErr
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         for (number, algorithm) in ALGORITHMS.iter().enumerate() {
             let algorithm: &'static dyn Algorithm = *algorithm;
             let mut tasks = JoinSet::new();
@@ -123,8 +173,10 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                 tasks.spawn(async move {
                     let mut allowed = 0;
                     for _ in 0..100 {
+                        // Nothing comes back of a year's while the test runs, whoever's time it is.
                         let check = Check {
                             algorithm,
+                            limit: Limit::per(1_000, Unit::Year, NonZeroU32::MIN),
                             ..check(number as u64, 1_000, 1)
                         };
                         let applied = store
@@ -137,14 +189,14 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                 });
             }
             let allowed: u32 = tasks.join_all().await.into_iter().sum();
-            assert_eq!(allowed, 1_000, "{algorithm:?}");
+            assert_eq!(allowed, 1_000, "{} {algorithm:?}", running.name);
         }
     }
 }
 
 #[tokio::test]
 async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         let checks: Vec<_> = (0..100).map(|key| check(key, 1_000, key)).collect();
         let outcomes = running.ask(checks).await.unwrap();
         let remaining: Vec<_> = outcomes
@@ -160,7 +212,7 @@ async fn outcomes_come_in_the_order_asked_whatever_partition_they_lie_in() {
 
 #[tokio::test]
 async fn two_checks_of_one_bucket_see_one_another() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         let checks = vec![
             check(1, 10, 4),
             check(2, 10, 1),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate::limiter::{CountRefused, Limit, Unit};
 use tollgate::store::{Applied, Deadline, Terms};
 
-use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle};
+use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 
 /// Takes on trial from buckets in several partitions.
 async fn on_trial(running: &Running, checks: Vec<Check>) -> Applied {
@@ -33,7 +33,7 @@ fn twenty(hits: u64) -> Vec<Check> {
 
 #[tokio::test]
 async fn what_passed_stays_taken() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         on_trial(&running, twenty(3)).await.trial.unwrap().passed();
         assert_eq!(left(&running, 0..20).await, [7; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "0");
@@ -42,7 +42,7 @@ async fn what_passed_stays_taken() {
 
 #[tokio::test]
 async fn what_was_refused_goes_back_and_so_does_what_nobody_speaks_for() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         on_trial(&running, twenty(3)).await.trial.unwrap().refused();
         assert_eq!(left(&running, 0..20).await, [10; 20]);
         drop(on_trial(&running, twenty(3)).await);
@@ -53,7 +53,7 @@ async fn what_was_refused_goes_back_and_so_does_what_nobody_speaks_for() {
 
 #[tokio::test]
 async fn what_its_own_limit_refused_is_not_given_back() {
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         let mut checks = twenty(3);
         checks.push(check(0, 10, 9));
         // 3 of the first bucket pass, 9 more do not and are counted all the same, as a fixed window does.
@@ -70,7 +70,7 @@ async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_tha
         limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN).with_count_refused(CountRefused::All),
         ..check
     };
-    for running in idle(BOUNDS).map(Running::spawned) {
+    for running in running().await {
         let mut checks = twenty(3);
         checks[4] = counting(checks[4]);
         let applied = on_trial(&running, checks.clone()).await;

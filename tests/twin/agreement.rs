@@ -88,6 +88,7 @@ pub(crate) fn hold(
             ask: question.ask,
             source: 0,
             shared: false,
+            local: false,
         };
         // Some calls have one check, some a few.
         if number * 7 % 5 < 2 {

@@ -28,6 +28,7 @@ fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check 
         ask: hits.into(),
         source: 0,
         shared: false,
+        local: false,
     }
 }
 

@@ -9,7 +9,7 @@
 use std::ops::RangeInclusive;
 
 use crate::limiter::algorithm::SEGMENTS_MAX;
-use crate::limiter::{ALGORITHMS, CountRefused, Weekday};
+use crate::limiter::{ALGORITHMS, CountRefused, OnStoreFailure, Weekday};
 
 /// A mapping of a rules file.
 #[derive(Debug)]
@@ -108,6 +108,14 @@ pub(super) static ROOT: Mapping = Mapping {
             "all_or_nothing",
             Kind::Truth,
             "A request takes from all its limits or, when one refuses, from none.",
+        ),
+        ours(
+            "on_store_failure",
+            Kind::Word {
+                words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
+                any_case: false,
+            },
+            "What a request is answered when the store that replicas share does not decide.",
         ),
     ],
 };

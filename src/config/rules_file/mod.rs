@@ -29,7 +29,7 @@ use self::values::Stands;
 use super::patterns::Automata;
 use super::rules_path::Source;
 use super::yaml::{self, Node};
-use crate::limiter::{AddError, Level, Parent, Rule, RuleSet, Values};
+use crate::limiter::{AddError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
 
 pub(super) use self::problem::shown;
 pub use self::problem::{Position, Problem};
@@ -192,6 +192,7 @@ impl Loader<'_> {
             }
             self.rules.set_all_or_nothing(domain, whole);
         }
+        self.on_store_failure(&fields, &place, domain);
         let below = Below {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
@@ -199,6 +200,29 @@ impl Loader<'_> {
             holder_key: None,
         };
         self.descriptors(&fields, &place, below);
+    }
+
+    fn on_store_failure(&mut self, fields: &Fields<'_>, place: &Place<'_>, domain: &str) {
+        let name = self.text(fields, place, "on_store_failure");
+        if name.is_empty() {
+            return;
+        }
+        let at = fields.place_of("on_store_failure");
+        let Some(answer) = OnStoreFailure::named(name) else {
+            let message = format!("unknown on_store_failure '{}'", shown(name));
+            let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
+            self.problem(at, place, message, &format!("use one of {names}"));
+            return;
+        };
+        let earlier = self.rules.on_store_failure(domain.as_bytes());
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != answer) {
+            let message = format!(
+                "on_store_failure is {} in an earlier file of this domain, and {name} here",
+                earlier.name()
+            );
+            self.problem(at, place, message, "say it once, or the same in each file");
+        }
+        self.rules.set_on_store_failure(domain, answer);
     }
 
     fn empty_domain(&mut self, at: Position, place: &Place<'_>) {

@@ -120,7 +120,9 @@ descriptors:
                     memory_max: 64 * 1024 * 1024,
                     when_full: memory::WhenFull::Share,
                 },
-            });
+                redis: None,
+            })
+            .unwrap();
             let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
             let source = Source {
                 name: "rules.yaml".to_owned(),

@@ -16,11 +16,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::batch::Batch;
 use super::partition::Partition;
 use crate::clock::Clock;
 use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
+use crate::store::mailbox::{Batch, Message};
 use crate::store::{Answer, StoreError, Trial};
 
 /// How many messages are decided at one reading of the clock.
@@ -38,14 +38,6 @@ const SWEEP_LOOKS_QUIET: usize = 65_536;
 
 /// How long a partition stays quiet before it sweeps all the same.
 const QUIET: Duration = Duration::from_millis(250);
-
-/// What one partition is told.
-pub(super) enum Message {
-    /// Decide these.
-    Ask(Box<Batch>),
-    /// Undo what these name.
-    GiveBack(Vec<Check>),
-}
 
 /// A partition and its mailbox, ready to run.
 pub struct PartitionWorker {
@@ -194,20 +186,9 @@ impl Drop for PartitionWorker {
             if let Message::Ask(mut batch) = message {
                 let checks = batch.checks.len();
                 self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
-                batch.answer_stopped();
+                batch.answer_all(&StoreError::Stopped);
                 batch.send_back();
             }
-        }
-    }
-}
-
-// === impl Message ===
-
-impl Message {
-    fn len(&self) -> usize {
-        match self {
-            Self::Ask(batch) => batch.checks.len(),
-            Self::GiveBack(checks) => checks.len(),
         }
     }
 }

@@ -1,7 +1,281 @@
-//! Buckets in Redis or Valkey, shared between replicas.
+//! Buckets in Redis or Valkey, shared between replicas: each decision is one atomic step there, by its own time.
 //!
-//! | folder | what |
+//! | file or folder | what |
 //! | --- | --- |
+//! | `target` | where the store is, as the operator wrote it |
+//! | `connect` | a connection to the server that decides: TLS, login, sentinels |
 //! | `script` | the one atomic step: every algorithm in Lua, how a check is asked and how its outcome is read |
+//! | `key` | what a bucket is called there |
+//! | `call` | the checks that waited at the same moment, in one step |
+//! | `worker` | the task that speaks to one server: the line, calls, probes |
+//! | `lane` | what everybody knows of one server |
+//! | `breaker` | whether a server is asked, and when to look again |
+//! | `probe` | whether it would decide, and how many replicas share it |
+//! | `said` | what a server's errors come to |
+//! | `refused` | keys over their limits, remembered for a moment |
+//!
+//! How a check goes: a cache knows it is over its limit, or it waits in a mailbox (`store/mailbox`) for the worker of its
+//! server, which asks for all that wait at once. Every answer comes within the deadline or says that it did not
+//! ([`Trouble`]). What that means for the request is a setting's to say, and another store's to decide
+//! (`store/fallback`).
+//!
+//! What it deliberately does not do: decide by itself, ask twice, reach for a replica of Redis, wait for Redis at start.
 
+mod breaker;
+mod call;
+mod connect;
+mod key;
+mod lane;
+mod probe;
+mod refused;
+mod said;
 pub mod script;
+mod target;
+mod worker;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+pub use self::connect::Certificates;
+use self::connect::Connector;
+use self::lane::Lane;
+use self::refused::Refused;
+pub use self::target::{
+    Address, Login, Password, ReferenceNames, Secret, Servers, Target, TargetError,
+};
+use self::worker::LaneWorker;
+use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
+use super::{
+    Answer, Applied, Applying, Asking, BuildError, Deadline, Setup, Share, Store, StoreError,
+    StoreState, Terms, Ticket, Trouble, Worker,
+};
+use crate::limiter::{Check, Key};
+use crate::metrics::{Counter, PartitionLevels};
+
+/// What a Redis store is made of.
+#[derive(Clone, Debug)]
+pub struct RedisSetup {
+    /// Where it is.
+    pub target: Target,
+    /// Where limits of so many a second are, if elsewhere.
+    pub per_second: Option<Target>,
+    /// For connections by TLS.
+    pub certificates: Certificates,
+    /// What every key begins with.
+    pub prefix: String,
+    /// How long an answer may take.
+    pub deadline: Duration,
+    /// How many bytes checks that wait for one server may take.
+    pub queue_bytes_max: usize,
+    /// How long a key over its limit is remembered at most.
+    pub over_limit_cache: Duration,
+}
+
+/// What a check that waits takes, in bytes, with its answer and what is sent and received for it.
+const CHECK_BYTES: usize = size_of::<Check>() + size_of::<Answer>() + size_of::<usize>() + 256;
+
+/// How many checks may go in one message to a worker: two of them make a call.
+const BATCH_CHECKS_MAX: usize = script::CHECKS_MAX / 2;
+
+/// The store's handle.
+pub struct RedisStore {
+    mailboxes: Arc<Mailboxes>,
+    lanes: Arc<Lanes>,
+}
+
+/// Every server, and what is known of keys.
+struct Lanes {
+    /// One a mailbox.
+    each: Vec<Arc<Lane>>,
+    refused: Arc<Refused>,
+    answered_by_cache: Counter,
+}
+
+/// One task's way to ask.
+struct RedisAsking {
+    rest: MailboxAsking,
+    lanes: Arc<Lanes>,
+    /// Requests that the cache answered.
+    ready: VecDeque<(Ticket, Vec<Answer>)>,
+    positions: Vec<usize>,
+}
+
+/// What a bucket is called there.
+pub fn bucket_name(prefix: &str, key: Key) -> String {
+    let mut name = Vec::new();
+    key::write(prefix, key, &mut name);
+    String::from_utf8_lossy(&name).into_owned()
+}
+
+// === impl RedisStore ===
+
+impl RedisStore {
+    /// A store and the workers that speak to its servers. The caller spawns them; they end when the store is dropped. No
+    /// server need be there.
+    ///
+    /// # Errors
+    ///
+    /// When a file that a connection needs cannot be read or holds something else.
+    pub fn build(setup: &Setup, redis: &RedisSetup) -> Result<(Self, Vec<Worker>), BuildError> {
+        let metrics = &setup.metrics;
+        let longest_us = u64::try_from(redis.over_limit_cache.as_micros()).unwrap_or(u64::MAX);
+        let refused = Arc::new(Refused::new(longest_us, metrics.store.cache_full.clone()));
+        let mut name = [0; 8];
+        getrandom::fill(&mut name).map_err(|error| BuildError(error.to_string()))?;
+        let replica: Arc<str> = format!("{:016x}", u64::from_le_bytes(name)).into();
+        let closed = Arc::default();
+        let targets = std::iter::once(&redis.target).chain(&redis.per_second);
+        let (mut lanes, mut mailboxes, mut workers) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, target) in targets.enumerate() {
+            let connector = Connector::new(target.clone(), redis.certificates.clone());
+            let words = connector.words();
+            connector
+                .look_at_files()
+                .map_err(|error| BuildError(format!("the store at {words}: {error}")))?;
+            let levels = Arc::new(PartitionLevels::default());
+            let lane = Arc::new(Lane::new(
+                words,
+                redis.prefix.as_str().into(),
+                u64::try_from(redis.deadline.as_micros()).unwrap_or(u64::MAX),
+                Arc::clone(&setup.clock),
+                metrics,
+                Arc::clone(&levels),
+                Arc::clone(&refused),
+                Arc::clone(&closed),
+            ));
+            let (sender, receiver) = mpsc::unbounded_channel();
+            mailboxes.push(Mailbox { sender, levels });
+            let replica = Arc::clone(&replica);
+            let worker =
+                LaneWorker::new(Arc::clone(&lane), receiver, connector, replica, number == 0);
+            workers.push(Box::pin(worker.run()) as Worker);
+            lanes.push(lane);
+        }
+        let bounds = mailbox::Bounds {
+            waiting_max: (redis.queue_bytes_max / CHECK_BYTES).max(1),
+            batch_checks_max: BATCH_CHECKS_MAX,
+            full: StoreError::Unavailable(Trouble::QueueFull),
+            shed: metrics.store.queue_full.clone(),
+        };
+        let store = Self {
+            mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::BySecond, bounds)),
+            lanes: Arc::new(Lanes {
+                each: lanes,
+                refused,
+                answered_by_cache: metrics.store.answered_by_cache.clone(),
+            }),
+        };
+        Ok((store, workers))
+    }
+}
+
+impl Store for RedisStore {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+        Box::pin(async move {
+            self.lanes.ready(&checks)?;
+            if let Some(answers) = self.lanes.known(&checks) {
+                return Ok(Applied {
+                    answers,
+                    trial: None,
+                });
+            }
+            self.mailboxes.apply(checks, deadline, terms).await
+        })
+    }
+
+    fn asking(&self) -> Option<Box<dyn Asking>> {
+        Some(Box::new(RedisAsking {
+            rest: MailboxAsking::new(Arc::clone(&self.mailboxes)),
+            lanes: Arc::clone(&self.lanes),
+            ready: VecDeque::new(),
+            positions: Vec::new(),
+        }))
+    }
+
+    fn state(&self) -> Option<StoreState> {
+        let lanes = &self.lanes.each;
+        let words: Vec<_> = lanes.iter().map(|lane| lane.words()).collect();
+        Some(StoreState {
+            good: lanes.iter().all(|lane| lane.trouble().is_none()),
+            words: words.join("; "),
+        })
+    }
+}
+
+// === impl Lanes ===
+
+impl Lanes {
+    /// Whether every server is asked that these checks concern.
+    fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
+        let out = self.each.iter().enumerate().find_map(|(number, lane)| {
+            let trouble = lane.trouble()?;
+            let count = self.each.len();
+            let concerned = |check: &Check| mailbox::number_by_second(check, count) == number;
+            checks.iter().any(concerned).then_some((lane, trouble))
+        });
+        let Some((lane, trouble)) = out else {
+            return Ok(());
+        };
+        // Others were asked and had no answer; these were not asked.
+        let trouble = worker::resting(trouble);
+        lane.count_undecided(trouble, checks.len());
+        Err(StoreError::Unavailable(trouble))
+    }
+
+    /// The answers to all of these checks, where all are known to be refused.
+    fn known(&self, checks: &[Check]) -> Option<Vec<Answer>> {
+        if self.refused.is_empty() {
+            return None;
+        }
+        let now_us = self.each.first()?.clock.uptime_us();
+        let known = checks
+            .iter()
+            .map(|check| self.refused.outcome(check, now_us).map(Ok));
+        let answers: Vec<Answer> = known.collect::<Option<_>>()?;
+        self.answered_by_cache.inc_by(answers.len() as u64);
+        Some(answers)
+    }
+}
+
+// === impl RedisAsking ===
+
+impl Asking for RedisAsking {
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        terms: Terms,
+    ) -> Result<usize, StoreError> {
+        self.lanes.ready(checks)?;
+        if let Some(answers) = self.lanes.known(checks) {
+            self.ready.push_back((ticket, answers));
+            return Ok(1);
+        }
+        self.rest.add(ticket, checks, deadline, terms)
+    }
+
+    fn send(&mut self) {
+        self.rest.send();
+    }
+
+    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+        let mut messages = 0_usize;
+        while let Some((ticket, answers)) = self.ready.pop_front() {
+            messages = messages.saturating_add(1);
+            let known = self.positions.len();
+            self.positions.extend(known..answers.len().max(known));
+            take(Share {
+                ticket,
+                positions: self.positions.get(..answers.len()).unwrap_or_default(),
+                answers: &answers,
+                trial: None,
+            });
+        }
+        messages.saturating_add(self.rest.take_answers(cx, take))
+    }
+}

@@ -25,6 +25,7 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         ask: hits.into(),
         source: 0,
         shared: false,
+        local: false,
     };
     let outcome = Outcome {
         at: at(1_234),

@@ -530,7 +530,7 @@ impl<'s> Judge<'s> {
                 self.found_no_room(ticket);
             }
             Err(StoreError::Overloaded { .. }) => {}
-            Err(error @ StoreError::Stopped) => {
+            Err(error @ (StoreError::Stopped | StoreError::Unavailable(_))) => {
                 self.break_law(
                     Law::TrueAnswers,
                     format!("{ticket:?} is told {error:?}, which never happens here"),

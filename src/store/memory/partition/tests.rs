@@ -36,6 +36,7 @@ fn check(number: u64, requests: u32) -> Check {
         ask: Hits::Take(1).into(),
         source: 77,
         shared: false,
+        local: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What travels to a partition's worker and back: the checks of many requests, and then their answers.
+//! What travels to a worker and back: the checks of many requests, and then their answers.
 //!
 //! Why one thing both ways: a message a request, and a channel of its own for the answer, cost several times what deciding
 //! does. A batch goes there with checks and comes back with answers, and its vectors go round again and again, so that in
@@ -13,36 +13,36 @@ use tokio::sync::{mpsc, oneshot};
 use crate::limiter::Check;
 use crate::store::{Answer, Deadline, GiveBack, StoreError, Ticket, Trial};
 
-/// Checks for one partition, and after it has seen them their answers.
+/// Checks for one worker, and after it has seen them their answers.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(in crate::store) struct Batch {
     /// One a request, in the order asked.
-    pub(super) questions: Vec<Question>,
+    pub(in crate::store) questions: Vec<Question>,
     /// The checks of all questions, one after the other.
-    pub(super) checks: Vec<Check>,
+    pub(in crate::store) checks: Vec<Check>,
     /// Where each check stands among those of its request.
-    pub(super) positions: Vec<usize>,
+    pub(in crate::store) positions: Vec<usize>,
     /// One a check, once decided.
-    pub(super) answers: Vec<Answer>,
+    pub(in crate::store) answers: Vec<Answer>,
     /// Where what was taken on trial goes back to when nobody says that its request passed; none when nothing is on trial.
-    pub(super) give_back: Option<Arc<dyn GiveBack>>,
+    pub(in crate::store) give_back: Option<Arc<dyn GiveBack>>,
     /// Where it goes when it is decided.
-    pub(super) reply: Option<Reply>,
+    pub(in crate::store) reply: Option<Reply>,
 }
 
-/// What one request asks of one partition.
-pub(super) struct Question {
-    pub(super) ticket: Ticket,
+/// What one request asks of one worker.
+pub(in crate::store) struct Question {
+    pub(in crate::store) ticket: Ticket,
     /// How many of the batch's checks are its own.
-    pub(super) checks: usize,
-    pub(super) deadline: Deadline,
-    pub(super) on_trial: bool,
+    pub(in crate::store) checks: usize,
+    pub(in crate::store) deadline: Deadline,
+    pub(in crate::store) on_trial: bool,
     /// What it took on trial, once decided.
-    pub(super) trial: Option<Trial>,
+    pub(in crate::store) trial: Option<Trial>,
 }
 
 /// Where a batch goes back to.
-pub(super) enum Reply {
+pub(in crate::store) enum Reply {
     /// To somebody who waits for this one.
     Once(oneshot::Sender<Box<Batch>>),
     /// To somebody who sends many.
@@ -53,7 +53,7 @@ pub(super) enum Reply {
 
 impl Batch {
     /// Adds a check to the question that is the last.
-    pub(super) fn push(&mut self, position: usize, check: Check) {
+    pub(in crate::store) fn push(&mut self, position: usize, check: Check) {
         self.positions.push(position);
         self.checks.push(check);
         if let Some(question) = self.questions.last_mut() {
@@ -62,7 +62,7 @@ impl Batch {
     }
 
     /// Whether nobody waits for the answers.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub(in crate::store) fn is_abandoned(&self) -> bool {
         match &self.reply {
             None => true,
             Some(Reply::Once(reply)) => reply.is_closed(),
@@ -71,15 +71,15 @@ impl Batch {
     }
 
     /// Answers every check that nobody will decide it.
-    pub(super) fn answer_stopped(&mut self) {
+    pub(in crate::store) fn answer_all(&mut self, error: &StoreError) {
         self.answers.clear();
-        let stopped = self.checks.iter().map(|_| Err(StoreError::Stopped));
-        self.answers.extend(stopped);
+        let undecided = self.checks.iter().map(|_| Err(error.clone()));
+        self.answers.extend(undecided);
     }
 
     /// Back to where it came from. Whoever asked may have left: what was taken then stays taken, or, on trial, goes back
     /// with the batch that nobody took.
-    pub(super) fn send_back(mut self: Box<Self>) {
+    pub(in crate::store) fn send_back(mut self: Box<Self>) {
         match self.reply.take() {
             None => {}
             Some(Reply::Once(reply)) => drop(reply.send(self)),
@@ -88,7 +88,7 @@ impl Batch {
     }
 
     /// Ready for other checks, in the same memory.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::store) fn clear(&mut self) {
         self.questions.clear();
         self.checks.clear();
         self.positions.clear();

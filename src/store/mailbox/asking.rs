@@ -1,13 +1,15 @@
-//! Asking for many requests at once: one message a partition, however many checks are ready.
+//! Asking for many requests at once: one message a worker, however many checks are ready.
 //!
 //! Why: a hop to another core wakes its thread, which costs as much as several decisions; shared by all that is ready it
-//! costs nearly nothing. How: what is added waits in one batch a partition until [`Asking::send`]; what comes back is handed
+//! costs nearly nothing. How: what is added waits in one batch a mailbox until [`Asking::send`]; what comes back is handed
 //! out question by question, and the batch goes into a drawer for the next time.
 //!
 //! The bound on a mailbox stays exact: room is reserved before a check is added, several checks' worth at a time as long as
 //! the mailbox is not half full, and what was not used is given back at the next send.
 //!
-//! What it deliberately does not do: choose when to send, keep more batches than partitions can have under way at once.
+//! Where a batch has a bound, what is beyond it goes in the next, and the full one is sent at once: it could only wait.
+//!
+//! What it deliberately does not do: choose when to send the rest, keep more batches than workers can have under way at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,31 +19,26 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use super::batch::{Batch, Question, Reply};
-use super::worker::Message;
-use super::{Mailbox, Mailboxes};
+use super::{Mailbox, Mailboxes, Message, Room};
 use crate::limiter::Check;
-use crate::metrics::Metrics;
 use crate::store::{Asking, Deadline, GiveBack, Share, StoreError, Terms, Ticket};
 
 /// For how many checks room is reserved at a time.
 const ROOM_CHECKS: usize = 64;
 
-/// How many empty batches are kept for each partition.
-const IDLE_BATCHES_MAX_PER_PARTITION: usize = 4;
+/// How many empty batches are kept for each mailbox.
+const IDLE_BATCHES_MAX_PER_MAILBOX: usize = 4;
 
 /// How many checks an empty batch may have room for when it is kept: a burst's memory goes back.
 const IDLE_CHECKS_MAX: usize = 4_096;
 
-/// One task's way to ask the memory store.
-pub(super) struct MemoryAsking {
+/// One task's way to ask a store of mailboxes.
+pub(in crate::store) struct MailboxAsking {
     mailboxes: Arc<Mailboxes>,
-    /// How many checks may wait in each mailbox.
-    waiting_max: usize,
-    metrics: Arc<Metrics>,
-    /// One a partition.
+    /// One a mailbox.
     outgoing: Vec<Outgoing>,
-    /// The partitions of the checks that are being added.
-    partitions: Vec<usize>,
+    /// The mailboxes of the checks that are being added.
+    numbers: Vec<usize>,
     #[allow(clippy::vec_box)] // they go into channels as they are
     idle: Vec<Box<Batch>>,
     /// Batches that no worker would take.
@@ -50,7 +47,7 @@ pub(super) struct MemoryAsking {
     reply: mpsc::UnboundedSender<Box<Batch>>,
 }
 
-/// What goes to one partition at the next send.
+/// What goes to one worker at the next send.
 #[derive(Default)]
 struct Outgoing {
     batch: Option<Box<Batch>>,
@@ -58,21 +55,16 @@ struct Outgoing {
     room_checks: usize,
 }
 
-// === impl MemoryAsking ===
+// === impl MailboxAsking ===
 
-impl MemoryAsking {
-    pub(super) fn new(
-        mailboxes: Arc<Mailboxes>,
-        waiting_max: usize,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+impl MailboxAsking {
+    pub(in crate::store) fn new(mailboxes: Arc<Mailboxes>) -> Self {
         let (reply, replies) = mpsc::unbounded_channel();
+        let all = mailboxes.each.iter();
         Self {
-            outgoing: mailboxes.0.iter().map(|_| Outgoing::default()).collect(),
+            outgoing: all.map(|_| Outgoing::default()).collect(),
             mailboxes,
-            waiting_max,
-            metrics,
-            partitions: Vec::new(),
+            numbers: Vec::new(),
             idle: Vec::new(),
             unsent: VecDeque::new(),
             replies,
@@ -82,19 +74,19 @@ impl MemoryAsking {
 
     /// Reserves room for every check, or for none.
     fn reserve(&mut self, checks: &[Check]) -> bool {
-        self.partitions.clear();
+        self.numbers.clear();
         for check in checks {
-            let partition = self.mailboxes.partition_of(check.key);
-            let mailbox = self.mailboxes.0.get(partition);
-            let outgoing = self.outgoing.get_mut(partition);
+            let number = self.mailboxes.number_of(check);
+            let mailbox = self.mailboxes.each.get(number);
+            let outgoing = self.outgoing.get_mut(number);
             if let (Some(mailbox), Some(outgoing)) = (mailbox, outgoing)
-                && outgoing.reserve_one(mailbox, self.waiting_max)
+                && outgoing.reserve_one(mailbox, self.mailboxes.bounds.waiting_max)
             {
-                self.partitions.push(partition);
+                self.numbers.push(number);
                 continue;
             }
-            for partition in self.partitions.drain(..) {
-                if let Some(outgoing) = self.outgoing.get_mut(partition) {
+            for number in self.numbers.drain(..) {
+                if let Some(outgoing) = self.outgoing.get_mut(number) {
                     outgoing.room_checks = outgoing.room_checks.saturating_add(1);
                 }
             }
@@ -119,7 +111,7 @@ impl MemoryAsking {
         let idle_max = self
             .outgoing
             .len()
-            .saturating_mul(IDLE_BATCHES_MAX_PER_PARTITION);
+            .saturating_mul(IDLE_BATCHES_MAX_PER_MAILBOX);
         if self.idle.len() < idle_max && batch.checks.capacity() <= IDLE_CHECKS_MAX {
             batch.clear();
             self.idle.push(batch);
@@ -127,7 +119,7 @@ impl MemoryAsking {
     }
 }
 
-impl Asking for MemoryAsking {
+impl Asking for MailboxAsking {
     fn add(
         &mut self,
         ticket: Ticket,
@@ -136,16 +128,17 @@ impl Asking for MemoryAsking {
         terms: Terms,
     ) -> Result<usize, StoreError> {
         if !self.reserve(checks) {
-            self.metrics.shed_mailbox_full.inc_by(checks.len() as u64);
-            return Err(StoreError::Overloaded {
-                waiting_max: self.waiting_max,
-            });
+            return Err(self.mailboxes.full(checks.len()));
         }
         let mut shares = 0_usize;
-        for (position, (check, partition)) in checks.iter().zip(&self.partitions).enumerate() {
-            let Some(outgoing) = self.outgoing.get_mut(*partition) else {
+        for (position, (check, number)) in checks.iter().zip(&self.numbers).enumerate() {
+            let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
             };
+            if let Some(full) = outgoing.take_full(self.mailboxes.bounds.batch_checks_max) {
+                let (mailboxes, reply) = (&self.mailboxes, &self.reply);
+                self.unsent.extend(mailboxes.post(*number, full, reply));
+            }
             let idle = &mut self.idle;
             let batch = outgoing
                 .batch
@@ -173,22 +166,15 @@ impl Asking for MemoryAsking {
     }
 
     fn send(&mut self) {
-        for (outgoing, mailbox) in self.outgoing.iter_mut().zip(&self.mailboxes.0) {
+        let mailboxes = self.mailboxes.each.iter();
+        for (number, (outgoing, mailbox)) in self.outgoing.iter_mut().zip(mailboxes).enumerate() {
             if outgoing.room_checks > 0 {
                 let unused = std::mem::take(&mut outgoing.room_checks);
                 mailbox.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
-            let Some(mut batch) = outgoing.batch.take() else {
-                continue;
-            };
-            batch.reply = Some(Reply::Many(self.reply.clone()));
-            if let Err(unsent) = mailbox.sender.send(Message::Ask(batch))
-                && let Message::Ask(mut batch) = unsent.0
-            {
-                let checks = batch.checks.len();
-                mailbox.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
-                batch.answer_stopped();
-                self.unsent.push_back(batch);
+            if let Some(batch) = outgoing.batch.take() {
+                let unsent = self.mailboxes.post(number, batch, &self.reply);
+                self.unsent.extend(unsent);
             }
         }
     }
@@ -208,9 +194,9 @@ impl Asking for MemoryAsking {
     }
 }
 
-impl Drop for MemoryAsking {
+impl Drop for MailboxAsking {
     fn drop(&mut self) {
-        for (outgoing, mailbox) in self.outgoing.iter().zip(&self.mailboxes.0) {
+        for (outgoing, mailbox) in self.outgoing.iter().zip(&self.mailboxes.each) {
             let unsent = outgoing
                 .batch
                 .as_ref()
@@ -221,9 +207,38 @@ impl Drop for MemoryAsking {
     }
 }
 
+// === impl Mailboxes ===
+
+impl Mailboxes {
+    /// Sends a batch to the worker of this number. Gives it back, answered, when there is none any more.
+    fn post(
+        &self,
+        number: usize,
+        mut batch: Box<Batch>,
+        reply: &mpsc::UnboundedSender<Box<Batch>>,
+    ) -> Option<Box<Batch>> {
+        let mailbox = self.each.get(number)?;
+        batch.reply = Some(Reply::Many(reply.clone()));
+        let unsent = mailbox.sender.send(Message::Ask(batch)).err()?;
+        let Message::Ask(mut batch) = unsent.0 else {
+            return None;
+        };
+        let checks = batch.checks.len();
+        mailbox.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
+        batch.answer_all(&StoreError::Stopped);
+        Some(batch)
+    }
+}
+
 // === impl Outgoing ===
 
 impl Outgoing {
+    /// The batch, when no more may be put to it.
+    fn take_full(&mut self, batch_checks_max: usize) -> Option<Box<Batch>> {
+        let full = self.batch.as_ref()?.checks.len() >= batch_checks_max;
+        if full { self.batch.take() } else { None }
+    }
+
     fn reserve_one(&mut self, mailbox: &Mailbox, waiting_max: usize) -> bool {
         if self.room_checks == 0 {
             // What is set aside and not used must never be what another one lacks.
@@ -231,7 +246,7 @@ impl Outgoing {
             let choices = [(ROOM_CHECKS, spare), (1, waiting_max)];
             let Some((room_checks, _)) = choices.into_iter().find(|(checks, max)| {
                 let room = mailbox.reserve(*checks, *max);
-                room.map(super::Room::keep).is_some()
+                room.map(Room::keep).is_some()
             }) else {
                 return false;
             };

@@ -1,0 +1,182 @@
+//! The breaker: stops asking a server that is dead, slow or in a state in which it cannot decide, and says when to look again.
+//!
+//! How: it is closed while calls are answered. A connection lost, or refused for a state, opens it at once; calls that come
+//! late open it when so many have in a row, for one may be a fork or a packet lost. Open, nobody is asked, until the pause is
+//! over: then one probe, which writes as a decision does and must be answered as fast. It closes the breaker, or doubles the
+//! pause. A breaker that opens again soon after it closed goes on with the pause it had.
+//!
+//! Time is an argument. What it deliberately does not do: call, wait, count for metrics.
+
+use crate::store::Trouble;
+
+/// How many calls in a row must come late.
+const LATE_CALLS_MAX: u32 = 3;
+
+/// The first pause before a probe, and the longest.
+const PAUSE_US: (u64, u64) = (50_000, 1_000_000);
+
+/// How long it must have been closed to begin with the first pause again.
+const SETTLED_US: u64 = 5_000_000;
+
+/// Whether a server is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Breaker {
+    state: State,
+    late_calls: u32,
+    pause_us: u64,
+    closed_at_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Closed,
+    Open { why: Trouble, probe_at_us: u64 },
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// Open, as nothing is known yet, with a probe due at once.
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Open {
+                why: Trouble::NotConnected,
+                probe_at_us: 0,
+            },
+            late_calls: 0,
+            pause_us: PAUSE_US.0,
+            closed_at_us: 0,
+        }
+    }
+
+    /// Why it is open; none when it is closed.
+    pub(super) fn open(&self) -> Option<Trouble> {
+        match self.state {
+            State::Closed => None,
+            State::Open { why, .. } => Some(why),
+        }
+    }
+
+    /// When the next probe is due, by the uptime; none when it is closed.
+    pub(super) fn probe_at_us(&self) -> Option<u64> {
+        match self.state {
+            State::Closed => None,
+            State::Open { probe_at_us, .. } => Some(probe_at_us),
+        }
+    }
+
+    /// A call was answered in time.
+    pub(super) fn answered(&mut self) {
+        self.late_calls = 0;
+    }
+
+    /// A call was not. Says whether that opened the breaker.
+    pub(super) fn failed(&mut self, why: Trouble, now_us: u64) -> bool {
+        if why == Trouble::Late {
+            self.late_calls = self.late_calls.saturating_add(1);
+            if self.late_calls < LATE_CALLS_MAX {
+                return false;
+            }
+        }
+        if why == Trouble::NotUnderstood || self.open().is_some() {
+            // One answer that makes no sense says nothing of the next.
+            return false;
+        }
+        if now_us.saturating_sub(self.closed_at_us) >= SETTLED_US {
+            self.pause_us = PAUSE_US.0;
+        }
+        // A connection that was lost may be had again at once.
+        let pause_us = match why {
+            Trouble::Lost => 0,
+            _ => self.pause_us,
+        };
+        self.state = State::Open {
+            why,
+            probe_at_us: now_us.saturating_add(pause_us),
+        };
+        true
+    }
+
+    /// A probe succeeded.
+    pub(super) fn close(&mut self, now_us: u64) {
+        self.state = State::Closed;
+        self.late_calls = 0;
+        self.closed_at_us = now_us;
+    }
+
+    /// A probe failed. `part` of 256 parts of a fifth of the pause are left out, so that replicas do not probe in step.
+    pub(super) fn probe_failed(&mut self, why: Trouble, now_us: u64, part: u8) {
+        let less_us = self.pause_us / 5 * u64::from(part) / 256;
+        self.state = State::Open {
+            why,
+            probe_at_us: now_us.saturating_add(self.pause_us.saturating_sub(less_us)),
+        };
+        self.pause_us = self.pause_us.saturating_mul(2).min(PAUSE_US.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed() -> Breaker {
+        let mut breaker = Breaker::new();
+        assert_eq!(breaker.open(), Some(Trouble::NotConnected));
+        assert_eq!(breaker.probe_at_us(), Some(0));
+        breaker.close(0);
+        assert_eq!((breaker.open(), breaker.probe_at_us()), (None, None));
+        breaker
+    }
+
+    #[test]
+    fn late_calls_open_it_only_in_a_row() {
+        let mut breaker = closed();
+        for _ in 0..10 {
+            assert!(!breaker.failed(Trouble::Late, 1));
+            assert!(!breaker.failed(Trouble::Late, 1));
+            breaker.answered();
+        }
+        assert_eq!(breaker.open(), None);
+        assert!(!breaker.failed(Trouble::Late, 1));
+        assert!(!breaker.failed(Trouble::Late, 1));
+        assert!(breaker.failed(Trouble::Late, 1));
+        assert_eq!(breaker.open(), Some(Trouble::Late));
+        assert_eq!(breaker.probe_at_us(), Some(50_001));
+        // Others that were under way change nothing.
+        assert!(!breaker.failed(Trouble::Lost, 2));
+        assert_eq!(breaker.open(), Some(Trouble::Late));
+    }
+
+    #[test]
+    fn a_state_opens_it_at_once_and_nonsense_does_not() {
+        for why in Trouble::ALL {
+            let opens = !matches!(why, Trouble::Late | Trouble::NotUnderstood);
+            assert_eq!(closed().failed(why, 7), opens, "{why:?}");
+        }
+        let mut lost = closed();
+        lost.failed(Trouble::Lost, 7);
+        assert_eq!(lost.probe_at_us(), Some(7));
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_second_and_begin_again_once_it_was_well_for_long() {
+        let mut breaker = closed();
+        breaker.failed(Trouble::ReadOnly, 0);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            breaker.probe_failed(Trouble::Loading, 0, 0);
+            pauses.push(breaker.probe_at_us().unwrap() / 1_000);
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(breaker.open(), Some(Trouble::Loading));
+        breaker.probe_failed(Trouble::Loading, 0, 255);
+        assert!((800_000..810_000).contains(&breaker.probe_at_us().unwrap()));
+        // Well for a moment only.
+        breaker.close(1_000_000);
+        breaker.failed(Trouble::ReadOnly, 2_000_000);
+        assert_eq!(breaker.probe_at_us(), Some(3_000_000));
+        breaker.close(3_000_000);
+        breaker.failed(Trouble::ReadOnly, 8_000_000);
+        assert_eq!(breaker.probe_at_us(), Some(8_050_000));
+    }
+}

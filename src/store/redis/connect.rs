@@ -1,0 +1,281 @@
+//! A connection to the server that decides, whatever it takes to find it.
+//!
+//! How: a password's file and certificates are read again for every connection, so what has been exchanged is used without a
+//! restart. By sentinel, each sentinel is asked in turn which server is the primary; whether it still is shows at the first
+//! write.
+//!
+//! What it deliberately does not do: try again (the breaker says when), keep a pool: calls share one connection and each
+//! carries many checks.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _,
+    RedisConnectionInfo, RedisError, TlsCertificates,
+};
+
+use super::target::{Address, Login, Password, Secret, Servers, Target};
+
+/// How long a connection may take, TLS and login included.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where certificates are.
+#[derive(Clone, Debug, Default)]
+pub struct Certificates {
+    /// Of those who may sign a server's certificate; the system's unless said.
+    pub authorities: Option<PathBuf>,
+    /// What we show of ourselves: certificate and key.
+    pub ours: Option<(PathBuf, PathBuf)>,
+    /// Whether a server's certificate may bear another name.
+    pub any_host_name: bool,
+}
+
+/// Makes connections to one store.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    target: Target,
+    certificates: Certificates,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// A file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The server, or the way to it.
+    #[error("{0}")]
+    Redis(#[from] RedisError),
+    /// No sentinel answered with a primary.
+    #[error("no sentinel knows a primary named `{primary}`: {last}")]
+    NoPrimary {
+        /// Its name.
+        primary: String,
+        /// What the last one said.
+        last: String,
+    },
+    /// It took too long.
+    #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
+    TooLong,
+}
+
+// === impl Connector ===
+
+impl Connector {
+    pub(super) fn new(target: Target, certificates: Certificates) -> Self {
+        if target.tls {
+            // Whoever was first has chosen already.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        Self {
+            target,
+            certificates,
+        }
+    }
+
+    /// Where the store is, for people.
+    pub(super) fn words(&self) -> String {
+        self.target.to_string()
+    }
+
+    /// Whether the files that it needs are there and hold what they should, as far as can be told without a server.
+    pub(super) fn look_at_files(&self) -> Result<(), ConnectError> {
+        self.target.login.password()?;
+        if self.target.tls {
+            let address = ConnectionAddr::Tcp(String::new(), 0);
+            self.certified(address)?;
+        }
+        Ok(())
+    }
+
+    /// A connection to the server that decides, and the password that it was made with.
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
+        let connecting = async {
+            match &self.target.servers {
+                Servers::Single(address) => self.open(address).await,
+                Servers::Sentinel { primary, sentinels } => {
+                    let address = self.primary(primary, sentinels).await?;
+                    self.open(&address).await
+                }
+            }
+        };
+        tokio::time::timeout(CONNECT_WITHIN, connecting)
+            .await
+            .unwrap_or(Err(ConnectError::TooLong))
+    }
+
+    /// The password as it is now.
+    pub(super) async fn password(&self) -> Result<Option<Secret>, ConnectError> {
+        self.target.login.clone().read().await
+    }
+
+    /// Says anew who we are, on a connection that is open.
+    pub(super) async fn log_in(
+        &self,
+        connection: &mut MultiplexedConnection,
+        password: &Secret,
+    ) -> Result<(), RedisError> {
+        let mut command = redis::cmd("AUTH");
+        if let Some(user) = &self.target.login.user {
+            command.arg(user);
+        }
+        command.arg(password.reveal());
+        super::said::value(connection.send_packed_command(&command).await).map(drop)
+    }
+
+    async fn open(
+        &self,
+        address: &Address,
+    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
+        let (login, database) = (&self.target.login, self.target.database);
+        self.open_as(address, login, database).await
+    }
+
+    async fn open_as(
+        &self,
+        address: &Address,
+        login: &Login,
+        database: i64,
+    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
+        let password = login.clone().read().await?;
+        let mut who = RedisConnectionInfo::default().set_db(database);
+        if let Some(user) = &login.user {
+            who = who.set_username(user);
+        }
+        if let Some(password) = &password {
+            who = who.set_password(password.reveal());
+        }
+        let this = self.clone();
+        let bare = match address {
+            Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+            Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        };
+        // Certificates are files.
+        let certified = tokio::task::spawn_blocking(move || this.certified(bare)).await;
+        let address = certified.map_err(|error| io::Error::other(error.to_string()));
+        let address = address.map_err(RedisError::from)??;
+        let info = address
+            .into_connection_info()?
+            .set_redis_settings(who)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        // Calls have deadlines of their own.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_response_timeout(None);
+        let connection = Client::open(info)?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        Ok((connection, password))
+    }
+
+    /// The address with all that TLS needs, if it is to be TLS.
+    fn certified(&self, address: ConnectionAddr) -> Result<ConnectionAddr, ConnectError> {
+        let ConnectionAddr::Tcp(host, port) = address else {
+            return Ok(address);
+        };
+        if !self.target.tls {
+            return Ok(ConnectionAddr::Tcp(host, port));
+        }
+        let Certificates {
+            authorities,
+            ours,
+            any_host_name,
+        } = &self.certificates;
+        let ours = ours.as_ref().map(|(certificate, key)| {
+            Ok::<_, ConnectError>(ClientTlsConfig {
+                client_cert: read(certificate)?,
+                client_key: read(key)?,
+            })
+        });
+        let certificates = TlsCertificates {
+            client_tls: ours.transpose()?,
+            root_cert: authorities.as_deref().map(read).transpose()?,
+        };
+        let bare = ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        };
+        let client = Client::build_with_tls(bare, certificates)?;
+        let mut address = client.get_connection_info().addr().clone();
+        address.set_danger_accept_invalid_hostnames(*any_host_name);
+        Ok(address)
+    }
+
+    /// Which server is the primary, as the first sentinel says that answers.
+    async fn primary(&self, primary: &str, sentinels: &[Address]) -> Result<Address, ConnectError> {
+        let mut last = "none answered".to_owned();
+        for sentinel in sentinels {
+            let asked = async {
+                let opened = self
+                    .open_as(sentinel, &self.target.sentinel_login, 0)
+                    .await?;
+                let (mut connection, _) = opened;
+                let mut command = redis::cmd("SENTINEL");
+                command.arg("get-master-addr-by-name").arg(primary);
+                let reply = super::said::value(connection.send_packed_command(&command).await)?;
+                let named: Option<(String, u16)> =
+                    redis::from_redis_value(reply).map_err(RedisError::from)?;
+                Ok::<_, ConnectError>(named)
+            };
+            // One that does not answer must leave time for the next.
+            let within = CONNECT_WITHIN / 4;
+            match tokio::time::timeout(within, asked).await {
+                Ok(Ok(Some((host, port)))) => return Ok(Address::Tcp(host, port)),
+                Ok(Ok(None)) => last = format!("{sentinel} knows none"),
+                Ok(Err(error)) => last = format!("{sentinel}: {error}"),
+                Err(_) => last = format!("{sentinel} does not answer"),
+            }
+        }
+        let primary = primary.to_owned();
+        Err(ConnectError::NoPrimary { primary, last })
+    }
+}
+
+// === impl Login ===
+
+impl Login {
+    /// The password, off the tasks that must not wait for a disk.
+    async fn read(self) -> Result<Option<Secret>, ConnectError> {
+        let read = tokio::task::spawn_blocking(move || self.password()).await;
+        read.unwrap_or_else(|error| {
+            Err(RedisError::from(io::Error::other(error.to_string())).into())
+        })
+    }
+
+    /// The password; a file's last line end is no part of it.
+    fn password(&self) -> Result<Option<Secret>, ConnectError> {
+        match &self.password {
+            Password::None => Ok(None),
+            Password::Given(secret) => Ok(Some(secret.clone())),
+            Password::File(path) => {
+                let bytes = read(path)?;
+                let text = String::from_utf8(bytes).map_err(|_| ConnectError::File {
+                    path: path.display().to_string(),
+                    error: io::Error::new(io::ErrorKind::InvalidData, "the password is not UTF-8"),
+                })?;
+                let text = text.trim_end_matches(['\r', '\n']);
+                Ok((!text.is_empty()).then(|| Secret::new(text)))
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+    std::fs::read(path).map_err(|error| ConnectError::File {
+        path: path.display().to_string(),
+        error,
+    })
+}

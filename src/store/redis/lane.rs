@@ -1,0 +1,124 @@
+//! What everybody knows of one server: whether it is asked, and where to count.
+//!
+//! Why apart from its worker: whoever asks must be refused at once while the breaker is open, without a message to anybody.
+//!
+//! What it deliberately does not do: change by itself. The worker says what happened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::refused::Refused;
+use crate::clock::Clock;
+use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
+use crate::store::Trouble;
+
+/// One server, as all see it.
+pub(super) struct Lane {
+    /// Where it is, for people.
+    pub(super) place: String,
+    /// What every key begins with.
+    pub(super) prefix: Arc<str>,
+    /// How long an answer may take.
+    pub(super) deadline_us: u64,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: StoreMetrics,
+    pub(super) shed_deadline: Counter,
+    pub(super) shed_caller_gone: Counter,
+    pub(super) given_back: Counter,
+    pub(super) levels: Arc<PartitionLevels>,
+    pub(super) refused: Arc<Refused>,
+    /// How many of the store's servers are not asked.
+    closed: Arc<AtomicUsize>,
+    /// Checks that were not decided, by the number of the trouble.
+    undecided: Vec<Counter>,
+    /// 0 while it is asked, else why not: its place among all trouble, and 1.
+    trouble: AtomicU8,
+    /// What it or the system said when that began, word for word.
+    words: ArcSwap<String>,
+}
+
+// === impl Lane ===
+
+impl Lane {
+    #[allow(clippy::too_many_arguments)] // one of each
+    pub(super) fn new(
+        place: String,
+        prefix: Arc<str>,
+        deadline_us: u64,
+        clock: Arc<dyn Clock>,
+        metrics: &crate::metrics::Metrics,
+        levels: Arc<PartitionLevels>,
+        refused: Arc<Refused>,
+        closed: Arc<AtomicUsize>,
+    ) -> Self {
+        let lane = Self {
+            place,
+            prefix,
+            deadline_us,
+            clock,
+            metrics: metrics.store.clone(),
+            shed_deadline: metrics.shed_deadline.clone(),
+            shed_caller_gone: metrics.shed_caller_gone.clone(),
+            given_back: metrics.given_back.clone(),
+            levels,
+            refused,
+            closed,
+            undecided: Trouble::ALL
+                .iter()
+                .map(|trouble| metrics.store.undecided(trouble.name()))
+                .collect(),
+            trouble: AtomicU8::new(0),
+            words: ArcSwap::from_pointee("not tried yet".to_owned()),
+        };
+        lane.close(Trouble::NotConnected);
+        lane
+    }
+
+    /// Why it is not asked; none when it is.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        let number = self.trouble.load(Ordering::Acquire).checked_sub(1)?;
+        Trouble::ALL.get(usize::from(number)).copied()
+    }
+
+    /// It is asked from now on. Says whether it was not.
+    pub(super) fn open(&self) -> bool {
+        let was_not = self.trouble.swap(0, Ordering::AcqRel) != 0;
+        if was_not && self.closed.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.metrics.up.set(1);
+        }
+        was_not
+    }
+
+    /// It is not asked from now on. Says whether it was.
+    pub(super) fn close(&self, why: Trouble) -> bool {
+        let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
+        let was = self.trouble.swap(number, Ordering::AcqRel) == 0;
+        if was {
+            self.closed.fetch_add(1, Ordering::AcqRel);
+            self.metrics.up.set(0);
+        }
+        was
+    }
+
+    /// Counts checks that were not decided.
+    pub(super) fn count_undecided(&self, trouble: Trouble, checks: usize) {
+        if let Some(counter) = self.undecided.get(trouble.number()) {
+            counter.inc_by(checks as u64);
+        }
+    }
+
+    /// Keeps what was said last.
+    pub(super) fn remember(&self, words: String) {
+        self.words.store(Arc::new(words));
+    }
+
+    /// How it is, for people.
+    pub(super) fn words(&self) -> String {
+        match self.trouble() {
+            None => format!("{} answers", self.place),
+            Some(trouble) => format!("{}: {trouble} ({})", self.place, self.words.load()),
+        }
+    }
+}

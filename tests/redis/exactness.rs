@@ -1,0 +1,98 @@
+//! Three replicas, a hundred and twenty-eight questions in flight on each, and a limit of a thousand: a thousand pass.
+
+use std::fmt::Write as _;
+
+use tokio::task::JoinSet;
+use tollgate::limiter::ALGORITHMS;
+
+use super::asking::{Code, limit_of};
+use super::redis_server::RedisServer;
+use super::{ask, client, replica};
+
+const IN_FLIGHT: usize = 128;
+const EACH: usize = 10;
+
+/// A limit in this algorithm that nothing comes back to while a test runs.
+fn rules() -> String {
+    let mut rules = "domain: d\ndescriptors:\n".to_owned();
+    for algorithm in ALGORITHMS {
+        let limit = limit_of(1_000, *algorithm).replace("unit: hour", "unit: year");
+        let name = algorithm.name();
+        let _ = writeln!(rules, "- {{ key: k, value: {name}, rate_limit: {limit} }}");
+    }
+    rules
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    // The cache would save most of the questions, and it is the store that is asked here.
+    let arguments = [
+        "--store",
+        &url,
+        "--store-deadline-ms",
+        "20000",
+        "--store-over-limit-cache-ms",
+        "0",
+    ];
+    let rules = rules();
+    let replicas = [0; 3].map(|_| replica(&rules, &arguments));
+    for algorithm in ALGORITHMS {
+        let mut tasks = JoinSet::new();
+        for replica in &replicas {
+            let client = client(replica).await;
+            for _ in 0..IN_FLIGHT {
+                let mut client = client.clone();
+                tasks.spawn(async move {
+                    let mut passed = 0;
+                    for _ in 0..EACH {
+                        let answer = ask(&mut client, algorithm.name()).await;
+                        passed += usize::from(answer.unwrap() == Code::Ok);
+                    }
+                    passed
+                });
+            }
+        }
+        let passed: usize = tasks.join_all().await.into_iter().sum();
+        assert_eq!(passed, 1_000, "{algorithm:?}");
+    }
+    for replica in &replicas {
+        assert_eq!(replica.metric("tollgate_store_unknown_outcomes_total"), 0);
+        // Many rode together.
+        let checks = replica.metric("tollgate_store_call_checks_sum");
+        let calls = replica.metric("tollgate_store_call_checks_count");
+        assert_eq!(checks, (ALGORITHMS.len() * IN_FLIGHT * EACH) as u64);
+        assert!(calls * 2 < checks, "{calls} calls for {checks} checks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_over_its_limit_is_answered_without_the_store_for_a_moment_and_never_longer() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let rules = super::RULES.replace("1000", "3");
+    let arguments = ["--store", &url, "--store-deadline-ms", "5000"];
+    let (one, other) = (replica(&rules, &arguments), replica(&rules, &arguments));
+    let mut client = client(&one).await;
+    let cached = || one.metric("tollgate_store_over_limit_cache_answers_total");
+    for _ in 0..3 {
+        assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    }
+    for _ in 0..10 {
+        assert_eq!(ask(&mut client, "a").await, Ok(Code::OverLimit));
+    }
+    assert!(cached() >= 8, "{}", cached());
+    // Another replica deletes the bucket, as it were: it is seen after a second.
+    let mut keys: Vec<String> = redis.say(&["KEYS", "tg:{*"]);
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let deleted: i64 = redis.say(&["DEL", &keys.remove(0)]);
+    assert_eq!(deleted, 1);
+    let seen = async {
+        while ask(&mut client, "a").await != Ok(Code::Ok) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(super::RECOVERY, seen).await.unwrap();
+    assert_eq!(other.metric("tollgate_store_replicas"), 2);
+}

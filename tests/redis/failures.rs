@@ -1,0 +1,219 @@
+//! A Redis that is frozen, killed, cut off or not there: every answer comes in time, as the policy says, and afterwards all is
+//! as before.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::asking::Code;
+use super::redis_server::RedisServer;
+use super::running::{Tollgate, wait_for};
+use super::{RECOVERY, RULES, ask, client, decides, left, replica, verbose};
+
+/// The store's deadline here: this machine does other things too.
+const DEADLINE_MS: &str = "250";
+
+/// How long an answer may take then: the deadline, and what the machine makes of it.
+const IN_TIME: Duration = Duration::from_secs(1);
+
+/// What a request is answered when the store does not decide.
+fn answer_of(policy: &str) -> Result<Code, tonic::Code> {
+    match policy {
+        "error" => Err(tonic::Code::Unavailable),
+        "deny" => Ok(Code::OverLimit),
+        _ => Ok(Code::Ok),
+    }
+}
+
+/// Asks for so many keys that nobody asked for before, many at a time: every answer, and the longest wait.
+#[allow(clippy::disallowed_methods)] // it is the wait that is measured
+async fn flood(
+    tollgate: &Tollgate,
+    name: &str,
+    keys: usize,
+) -> (Vec<Result<Code, tonic::Code>>, Duration) {
+    let client = client(tollgate).await;
+    let mut tasks = JoinSet::new();
+    for task in 0..100 {
+        let mut client = client.clone();
+        let name = name.to_owned();
+        tasks.spawn(async move {
+            let (mut answers, mut longest) = (Vec::new(), Duration::ZERO);
+            for key in 0..keys / 100 {
+                let began = Instant::now();
+                answers.push(ask(&mut client, &format!("{name}-{task}-{key}")).await);
+                longest = longest.max(began.elapsed());
+            }
+            (answers, longest)
+        });
+    }
+    let (mut answers, mut longest) = (Vec::new(), Duration::ZERO);
+    for (some, wait) in tasks.join_all().await {
+        answers.extend(some);
+        longest = longest.max(wait);
+    }
+    (answers, longest)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_redis_delays_no_answer_under_any_policy_and_is_asked_again_when_it_thaws() {
+    for policy in ["error", "allow", "deny", "local"] {
+        let redis = RedisServer::start(&[]);
+        let url = redis.url();
+        let arguments = [
+            "--store",
+            &url,
+            "--store-deadline-ms",
+            DEADLINE_MS,
+            "--on-store-failure",
+            policy,
+        ];
+        let mut tollgate = replica(RULES, &arguments);
+        let mut client = client(&tollgate).await;
+        assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+        redis.signal("STOP");
+        let (answers, longest) = flood(&tollgate, "frozen", 5_000).await;
+        assert!(longest < IN_TIME, "{policy}: {longest:?}");
+        let as_said = answers
+            .iter()
+            .filter(|answer| **answer == answer_of(policy))
+            .count();
+        assert_eq!(as_said, answers.len(), "{policy}");
+        let shown = verbose(&tollgate);
+        assert!(shown.contains("[-] store: 127.0.0.1:"), "{shown}");
+        assert!(shown.ends_with("ready\n"), "{shown}");
+        assert!(!shown.contains("not ready"), "{shown}");
+        // What was asked before the breaker opened has no known outcome, and is counted.
+        assert!(tollgate.metric("tollgate_store_unknown_outcomes_total") > 0);
+        redis.signal("CONT");
+        decides(&tollgate, RECOVERY);
+        let (answers, _) = flood(&tollgate, "thawed", 1_000).await;
+        let good = answers.iter().all(|answer| *answer == Ok(Code::Ok));
+        assert!(good, "{policy}");
+        assert_eq!(left(&mut client, "a").await, 999);
+        let local = tollgate.metric("tollgate_store_decided_locally_total");
+        assert_eq!(local > 0, policy == "local", "{policy}: {local}");
+        assert!(tollgate.running());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_redis_does_not_hold_up_a_stop() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let mut tollgate = replica(RULES, &["--store", &url, "--drain-delay", "0"]);
+    redis.signal("STOP");
+    flood(&tollgate, "frozen", 1_000).await;
+    tollgate.signal("TERM");
+    assert!(tollgate.wait(Duration::from_secs(8)).unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_it_starts_answers_by_its_policy_and_shares_as_soon_as_there_is_one() {
+    let port = RedisServer::later();
+    let url = format!("redis://127.0.0.1:{port}");
+    let arguments = ["--store", &url, "--on-store-failure", "deny"];
+    let arguments = [arguments.as_slice(), &["--store-deadline-ms", "5000"]].concat();
+    let tollgate = Tollgate::start(RULES, &arguments);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::OverLimit));
+    let shown = verbose(&tollgate);
+    assert!(shown.contains("[-] store: 127.0.0.1:"), "{shown}");
+    assert_eq!(tollgate.metric("tollgate_store_up"), 0);
+    assert_eq!(
+        tollgate.metric("tollgate_store_failure_answers_total{answer=\"deny\"}"),
+        1
+    );
+    let _redis = RedisServer::start_at(port);
+    decides(&tollgate, RECOVERY);
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let shown = verbose(&tollgate);
+    assert!(shown.contains("[+] store: 127.0.0.1:"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_killed_and_started_again_is_asked_again() {
+    let mut redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let tollgate = replica(
+        RULES,
+        &["--store", &url, "--store-deadline-ms", DEADLINE_MS],
+    );
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    redis.kill();
+    let (answers, longest) = flood(&tollgate, "dead", 1_000).await;
+    assert!(longest < IN_TIME, "{longest:?}");
+    let refused = Err(tonic::Code::Unavailable);
+    assert!(answers.iter().all(|answer| *answer == refused));
+    redis.start_again();
+    decides(&tollgate, RECOVERY);
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    assert!(tollgate.metric("tollgate_store_breaker_opened_total") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_is_made_anew_before_anybody_is_told() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    for round in 1..=5 {
+        let killed: i64 = redis.say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        assert!(killed > 0);
+        // The one that finds out may be the one whose outcome is unknown; all others are decided.
+        let first = ask(&mut client, "a").await;
+        let unknown = tollgate.metric("tollgate_store_unknown_outcomes_total");
+        assert!(first == Ok(Code::Ok) || unknown > 0, "{first:?}");
+        for _ in 0..10 {
+            assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+        }
+        let made = tollgate.metric("tollgate_store_connections_total");
+        assert_eq!(made, round + 1);
+    }
+    assert_eq!(tollgate.metric("tollgate_store_breaker_opened_total"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_replica_limits_by_its_part_while_redis_is_away() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let arguments = [
+        "--store",
+        &url,
+        "--on-store-failure",
+        "local",
+        "--store-deadline-ms",
+        "200",
+    ];
+    let replicas = [0; 2].map(|_| replica(RULES, &arguments));
+    for replica in &replicas {
+        let two = || (replica.metric("tollgate_store_replicas") == 2).then_some(());
+        assert!(wait_for(RECOVERY, two).is_some());
+    }
+    redis.signal("STOP");
+    let mut passed = 0;
+    for replica in &replicas {
+        let mut client = client(replica).await;
+        for _ in 0..700 {
+            passed += usize::from(ask(&mut client, "a").await == Ok(Code::Ok));
+        }
+    }
+    assert_eq!(passed, 1_000);
+    redis.signal("CONT");
+    for replica in &replicas {
+        decides(replica, RECOVERY);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_domain_s_own_word_comes_before_the_server_s() {
+    let port = RedisServer::later();
+    let url = format!("redis://127.0.0.1:{port}");
+    let rules = RULES.replace("domain: d", "domain: d\non_store_failure: allow");
+    let tollgate = Tollgate::start(&rules, &["--store", &url, "--on-store-failure", "deny"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let counted = tollgate.metric("tollgate_store_failure_answers_total{answer=\"allow\"}");
+    assert_eq!(counted, 1);
+}

@@ -1,0 +1,91 @@
+//! Limits shared through a real Redis by the real binary: exact among replicas, and answered in time whatever Redis does.
+//!
+//! Each test has a server of its own (`redis_server`) and stops it by its id.
+//!
+//! What it deliberately does not do: repeat the store's contract (`tests/store`) or the algorithms' arithmetic.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+#[path = "../asking/mod.rs"]
+mod asking;
+#[path = "../redis_server/mod.rs"]
+mod redis_server;
+#[path = "../running/mod.rs"]
+mod running;
+
+mod exactness;
+mod failures;
+mod reaching;
+mod states;
+
+use std::time::Duration;
+
+use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
+use running::{Tollgate, http, wait_for};
+use tonic::transport::Channel;
+
+/// A limit of a thousand an hour for each key, in one domain.
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: hour, requests_per_unit: 1000 }
+";
+
+/// How long anything may take to be as it was.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// Starts a replica and waits until its store decides.
+fn replica(rules: &str, arguments: &[&str]) -> Tollgate {
+    let tollgate = Tollgate::start(rules, arguments);
+    decides(&tollgate, RECOVERY);
+    tollgate
+}
+
+/// Waits until the store decides.
+fn decides(tollgate: &Tollgate, within: Duration) {
+    let good = || (tollgate.metric("tollgate_store_up") == 1).then_some(());
+    assert!(
+        wait_for(within, good).is_some(),
+        "{} {}",
+        verbose(tollgate),
+        tollgate.said()
+    );
+}
+
+/// What the admin port says of readiness, line by line.
+fn verbose(tollgate: &Tollgate) -> String {
+    http(tollgate.admin, "GET", "/readyz?verbose", "").1
+}
+
+async fn client(tollgate: &Tollgate) -> RateLimitServiceClient<Channel> {
+    Service::connect(tollgate.grpc).await
+}
+
+/// Asks once for a key: the overall code, or the error's.
+async fn ask(client: &mut RateLimitServiceClient<Channel>, key: &str) -> Result<Code, tonic::Code> {
+    let request = request("d", vec![descriptor(&[("k", key)])]);
+    match client.should_rate_limit(request).await {
+        Ok(answer) => Ok(Code::try_from(answer.into_inner().overall_code).unwrap()),
+        Err(status) => Err(status.code()),
+    }
+}
+
+/// What is left of a key's thousand, as the store says.
+async fn left(client: &mut RateLimitServiceClient<Channel>, key: &str) -> u32 {
+    let mut look = descriptor(&[("k", key)]);
+    look.hits_addend = Some(0);
+    let request = request("d", vec![look]);
+    let answer = client
+        .should_rate_limit(request)
+        .await
+        .unwrap()
+        .into_inner();
+    answer.statuses[0].limit_remaining
+}

@@ -1,0 +1,314 @@
+//! The ways to a Redis: a socket, TLS with certificates on both sides, users and passwords that are exchanged, the
+//! reference's variables, two servers.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use super::asking::Code;
+use super::redis_server::RedisServer;
+use super::running::{TOLLGATE, Tollgate, wait_for};
+use super::{RECOVERY, RULES, ask, client, replica, verbose};
+
+const PATIENT: [&str; 2] = ["--store-deadline-ms", "5000"];
+
+/// Asks a replica of that store, and looks that a bucket came into being there.
+async fn shares(redis: &RedisServer, store: &str, arguments: &[&str]) {
+    let arguments = [&["--store", store], &PATIENT[..], arguments].concat();
+    let tollgate = replica(RULES, &arguments);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let buckets: Vec<String> = redis.say(&["KEYS", "tg:{*"]);
+    assert_eq!(buckets.len(), 1, "{buckets:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket() {
+    let redis = RedisServer::start(&[]);
+    let url = format!("redis+unix://{}", redis.socket().display());
+    shares(&redis, &url, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_database() {
+    let redis = RedisServer::start(&[]);
+    let url = format!("{}/3", redis.url());
+    let tollgate = replica(RULES, &[&["--store", &url], &PATIENT[..]].concat());
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let info: String = redis.say(&["INFO", "keyspace"]);
+    assert!(info.contains("db3:keys=2"), "{info}");
+}
+
+/// Files of an authority, and of somebody whom it signed for that name.
+struct Certified {
+    directory: tempfile::TempDir,
+}
+
+impl Certified {
+    fn new(host: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut of_authority = CertificateParams::new(Vec::new()).unwrap();
+        of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        of_authority
+            .distinguished_name
+            .push(DnType::CommonName, "an authority");
+        let key = KeyPair::generate().unwrap();
+        let authority = of_authority.self_signed(&key).unwrap();
+        std::fs::write(directory.path().join("ca.crt"), authority.pem()).unwrap();
+        let issuer = Issuer::new(of_authority, key);
+        for (name, host) in [("server", host), ("client", "tollgate")] {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            let certificate = params.signed_by(&key, &issuer).unwrap();
+            let file = |end: &str| directory.path().join(format!("{name}.{end}"));
+            std::fs::write(file("crt"), certificate.pem()).unwrap();
+            std::fs::write(file("key"), key.serialize_pem()).unwrap();
+        }
+        Self { directory }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn server(&self) -> RedisServer {
+        let port = RedisServer::later().to_string();
+        let [ca, certificate, key] = ["ca.crt", "server.crt", "server.key"].map(|f| self.file(f));
+        RedisServer::start(&[
+            "--tls-port",
+            &port,
+            "--tls-ca-cert-file",
+            &ca,
+            "--tls-cert-file",
+            &certificate,
+            "--tls-key-file",
+            &key,
+        ])
+    }
+}
+
+fn tls_port(redis: &RedisServer) -> String {
+    let said: Vec<String> = redis.say(&["CONFIG", "GET", "tls-port"]);
+    said[1].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_with_certificates_on_both_sides() {
+    let certified = Certified::new("localhost");
+    let redis = certified.server();
+    let url = format!("rediss://localhost:{}", tls_port(&redis));
+    let [ca, certificate, key] = ["ca.crt", "client.crt", "client.key"].map(|f| certified.file(f));
+    let ours = [
+        "--redis-tls-client-cert",
+        &certificate,
+        "--redis-tls-client-key",
+        &key,
+    ];
+    let all = [&["--redis-tls-cacert", &ca], &ours[..]].concat();
+    shares(&redis, &url, &all).await;
+    // Without a certificate of ours, or without the authority, there is no connection and a sentence that says why.
+    for lacking in [&["--redis-tls-cacert", ca.as_str()][..], &ours[..]] {
+        let arguments = [&["--store", &url], lacking].concat();
+        let tollgate = Tollgate::start(RULES, &arguments);
+        let told = || {
+            let shown = verbose(&tollgate);
+            shown.contains("ertificate").then_some(())
+        };
+        assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_another_name_only_where_that_is_allowed() {
+    let certified = Certified::new("elsewhere");
+    let redis = certified.server();
+    let url = format!("rediss://localhost:{}", tls_port(&redis));
+    let [ca, certificate, key] = ["ca.crt", "client.crt", "client.key"].map(|f| certified.file(f));
+    let all = [
+        ["--redis-tls-cacert", &ca],
+        ["--redis-tls-client-cert", &certificate],
+        ["--redis-tls-client-key", &key],
+    ]
+    .concat();
+    let tollgate = Tollgate::start(RULES, &[&["--store", &url], &all[..]].concat());
+    let refused = || verbose(&tollgate).contains("ertificate").then_some(());
+    assert!(wait_for(RECOVERY, refused).is_some());
+    let skip = ["--redis-tls-skip-hostname-verification", "true"];
+    shares(&redis, &url, &[&all[..], &skip].concat()).await;
+}
+
+fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// How often somebody has said who they are.
+fn logins(redis: &RedisServer) -> u32 {
+    let stats: String = redis.say(&["INFO", "commandstats"]);
+    let calls = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_auth:calls=")?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_exchanged_is_read_again() {
+    let redis = RedisServer::start(&[]);
+    let user = |password: &str| {
+        let rule = format!(">{password}");
+        let _: redis::Value =
+            redis.say(&["ACL", "SETUSER", "tollgate", "on", &rule, "~tg:*", "+@all"]);
+    };
+    user("hunter2");
+    let directory = tempfile::tempdir().unwrap();
+    let password = file(directory.path(), "password", "hunter2\n");
+    let password_file = password.display().to_string();
+    let login = [
+        "--store-user",
+        "tollgate",
+        "--store-password-file",
+        &password_file,
+    ];
+    let url = redis.url();
+    let arguments = [&["--store", &url], &PATIENT[..], &login].concat();
+    let tollgate = replica(RULES, &arguments);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    // The new one is good beside the old one, then alone.
+    let before = logins(&redis);
+    user("correct horse");
+    file(directory.path(), "password", "correct horse\n");
+    let exchanged = || (logins(&redis) > before).then_some(());
+    assert!(wait_for(RECOVERY, exchanged).is_some());
+    let log: Vec<redis::Value> = redis.say(&["ACL", "LOG"]);
+    assert!(log.is_empty(), "{log:?}");
+    let _: redis::Value = redis.say(&["ACL", "SETUSER", "tollgate", "<hunter2"]);
+    let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
+    // The one that finds out may have no known outcome.
+    let _ = ask(&mut client, "a").await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    // A password that is wrong is told, and never shown.
+    file(directory.path(), "password", "wrong horse\n");
+    let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
+    let refused = || {
+        let shown = verbose(&tollgate);
+        shown.contains("it refuses us").then_some(())
+    };
+    let _ = ask(&mut client, "a").await;
+    assert!(wait_for(RECOVERY, refused).is_some());
+    file(directory.path(), "password", "correct horse");
+    super::decides(&tollgate, RECOVERY);
+    let said = tollgate.said() + &verbose(&tollgate);
+    for secret in ["hunter2", "horse"] {
+        assert!(!said.contains(secret), "{said}");
+    }
+}
+
+#[test]
+fn a_password_in_an_argument_is_refused_and_not_repeated() {
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(rules.path(), RULES).unwrap();
+    let ended = std::process::Command::new(TOLLGATE)
+        .arg("serve")
+        .arg(rules.path())
+        .args(["--store", "redis://me:hunter2@127.0.0.1:1"])
+        .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
+        .env_clear()
+        .output()
+        .unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success());
+    assert!(said.contains("--store-password-file"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reference_s_variables_and_its_second_server_for_seconds() {
+    let (redis, seconds) = (
+        RedisServer::start(&["--requirepass", "hunter2"]),
+        RedisServer::start(&[]),
+    );
+    let (url, path) = (
+        format!("127.0.0.1:{}", redis.port()),
+        seconds.socket().display().to_string(),
+    );
+    let variables = [
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_AUTH", "hunter2"),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_URL", path.as_str()),
+        ("CACHE_KEY_PREFIX", "mine:"),
+    ];
+    let rules =
+        format!("{RULES}- key: s\n  rate_limit: {{ unit: second, requests_per_unit: 9 }}\n");
+    let tollgate = Tollgate::start_with(&rules, &PATIENT, &variables);
+    super::decides(&tollgate, RECOVERY);
+    let both = || {
+        let shown = verbose(&tollgate);
+        (shown.matches("answers").count() == 2).then_some(())
+    };
+    assert!(wait_for(RECOVERY, both).is_some());
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let keys = |server: &RedisServer, password: Option<&str>| -> usize {
+        let mut connection = server.connection();
+        if let Some(password) = password {
+            let mut auth = redis::cmd("AUTH");
+            auth.arg(password);
+            auth.query::<redis::Value>(&mut connection).unwrap();
+        }
+        let mut keys = redis::cmd("KEYS");
+        keys.arg("mine:tg:{*");
+        keys.query::<Vec<String>>(&mut connection).unwrap().len()
+    };
+    assert_eq!(
+        (keys(&redis, Some("hunter2")), keys(&seconds, None)),
+        (1, 0)
+    );
+    let a_second = super::request("d", vec![super::descriptor(&[("s", "a")])]);
+    client.should_rate_limit(a_second).await.unwrap();
+    assert_eq!(keys(&seconds, None), 1);
+    assert!(!tollgate.said().contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_sentinel_the_primary_is_found_and_found_again() {
+    let mut first = RedisServer::start(&[]);
+    let second = RedisServer::start(&[]);
+    let port = |server: &RedisServer| server.port().to_string();
+    let _: redis::Value = second.say(&["REPLICAOF", "127.0.0.1", &port(&first)]);
+    let sentinel = RedisServer::sentinel("main", first.port());
+    let url = format!(
+        "redis+sentinel://127.0.0.1:1,127.0.0.1:{}/main",
+        sentinel.port()
+    );
+    let tollgate = replica(RULES, &[&["--store", &url], &PATIENT[..]].concat());
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let synced = || {
+        let keys: i64 = second.say(&["DBSIZE"]);
+        (keys >= 2).then_some(())
+    };
+    assert!(wait_for(RECOVERY, synced).is_some());
+    let known = || {
+        let known: Vec<Vec<redis::Value>> = sentinel.say(&["SENTINEL", "REPLICAS", "main"]);
+        (!known.is_empty()).then_some(())
+    };
+    assert!(wait_for(3 * RECOVERY, known).is_some());
+    first.kill();
+    let again = async {
+        while ask(&mut client, "a").await != Ok(Code::Ok) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let again = tokio::time::timeout(6 * RECOVERY, again).await;
+    assert!(again.is_ok(), "{}", verbose(&tollgate));
+    let role: Vec<redis::Value> = second.say(&["ROLE"]);
+    assert_eq!(role[0], redis::Value::BulkString(b"master".to_vec()));
+    // What was counted before came along.
+    assert!(super::left(&mut client, "a").await <= 998);
+}

@@ -1,0 +1,169 @@
+//! A Redis that is there and cannot decide: read-only, full, busy, without the script. Each is told apart and passes.
+
+use std::time::Duration;
+
+use super::asking::Code;
+use super::redis_server::RedisServer;
+use super::running::{Tollgate, wait_for};
+use super::{RECOVERY, RULES, ask, client, decides, replica, verbose};
+
+fn undecided(tollgate: &Tollgate, reason: &str) -> u64 {
+    tollgate.metric(&format!(
+        "tollgate_store_undecided_total{{reason=\"{reason}\"}}"
+    ))
+}
+
+/// Brings the server into a state and out of it, and looks at what is said meanwhile.
+async fn while_it_is(set: &[&str], back: &[&str], reason: &str, words: &str) {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let _: redis::Value = redis.say(set);
+    assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    assert!(undecided(&tollgate, reason) > 0, "{}", tollgate.said());
+    assert_eq!(tollgate.metric("tollgate_store_unknown_outcomes_total"), 0);
+    let told = || verbose(&tollgate).contains(words).then_some(());
+    assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
+    let _: redis::Value = redis.say(back);
+    decides(&tollgate, RECOVERY);
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_of_redis_is_read_only() {
+    let replica_of = ["REPLICAOF", "127.0.0.1", "1"];
+    let back = ["REPLICAOF", "NO", "ONE"];
+    while_it_is(&replica_of, &back, "read_only", "it is read-only").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_without_memory_says_so() {
+    let full = ["CONFIG", "SET", "maxmemory", "1"];
+    let back = ["CONFIG", "SET", "maxmemory", "0"];
+    while_it_is(&full, &back, "out_of_memory", "no memory left").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_whose_script_hangs_is_busy() {
+    let redis = RedisServer::start(&["--busy-reply-threshold", "10"]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "100"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let mut connection = redis.connection();
+    let hanging = std::thread::spawn(move || {
+        let mut command = redis::cmd("EVAL");
+        command.arg("while true do end").arg(0);
+        command.query::<redis::Value>(&mut connection)
+    });
+    let busy = || (undecided(&tollgate, "busy") > 0).then_some(());
+    let mut seen = None;
+    for _ in 0..200 {
+        // Once the breaker is open nobody is asked; what the probes find is told.
+        let _ = ask(&mut client, "a").await;
+        seen = busy().or_else(|| {
+            let shown = verbose(&tollgate);
+            shown.contains("another script keeps it busy").then_some(())
+        });
+        if seen.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(seen.is_some(), "{}", verbose(&tollgate));
+    let killed: redis::Value = redis.say(&["SCRIPT", "KILL"]);
+    assert_eq!(killed, redis::Value::Okay);
+    assert!(hanging.join().unwrap().is_err());
+    decides(&tollgate, RECOVERY);
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_was_lost_is_sent_again_and_nobody_notices() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    for round in 1..=3 {
+        let _: redis::Value = redis.say(&["SCRIPT", "FLUSH"]);
+        assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+        assert_eq!(super::left(&mut client, "a").await, 1_000 - round);
+        let again = tollgate.metric("tollgate_store_scripts_sent_again_total");
+        assert_eq!(again, u64::from(round));
+    }
+    assert_eq!(tollgate.metric("tollgate_store_unknown_outcomes_total"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_bucket_is_left_alone_and_told() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let arguments = ["--store", &url, "--store-deadline-ms", "5000"];
+    let tollgate = replica(
+        RULES,
+        &[&arguments[..], &["--cache-key-prefix", "mine:"]].concat(),
+    );
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let keys: Vec<String> = redis.say(&["KEYS", "mine:tg:{*"]);
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let _: redis::Value = redis.say(&["SET", &keys[0], "something else"]);
+    assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    assert_eq!(undecided(&tollgate, "garbled"), 1);
+    let stays: String = redis.say(&["GET", &keys[0]]);
+    assert_eq!(stays, "something else");
+    // Others are decided all the same.
+    assert_eq!(ask(&mut client, "b").await, Ok(Code::Ok));
+    assert_eq!(tollgate.metric("tollgate_store_up"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_says_what_a_bucket_is_called_under_the_replicas_own_key() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (rules, hash_key) = (
+        file("rules.yaml", RULES),
+        file("key", "0123456789abcdef0123456789abcdef\n"),
+    );
+    let naming = [
+        "--store-hash-key-file",
+        &hash_key,
+        "--cache-key-prefix",
+        "mine:",
+    ];
+    let serve = [
+        &["--store", &url, "--store-deadline-ms", "5000"],
+        &naming[..],
+    ]
+    .concat();
+    let tollgate = replica(RULES, &serve);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let keys: Vec<String> = redis.say(&["KEYS", "mine:tg:{*"]);
+    let explained = |naming: &[&str]| {
+        let output = std::process::Command::new(super::running::TOLLGATE)
+            .args(["explain", &rules, "--key"])
+            .args(naming)
+            .args(["d", "k=a"])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = explained(&naming);
+    assert!(
+        said.contains(&format!("shared store: {}\n", keys[0])),
+        "{said}"
+    );
+    assert!(
+        !explained(&naming[2..]).contains(&keys[0]),
+        "another key, another name"
+    );
+}

@@ -1,0 +1,189 @@
+//! A Redis of one's own: started on a free port and a socket, stopped by its id, gone when dropped.
+//!
+//! Why real: what a server does when it is frozen, full, read-only or killed is what the store is for, and no imitation knows.
+//!
+//! What it deliberately does not do: keep anything on disk, reuse a server between tests.
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::{Connection, FromRedisValue};
+
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running `redis-server`.
+pub struct RedisServer {
+    child: Child,
+    directory: tempfile::TempDir,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts it with these further arguments, and waits until it answers.
+    pub fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let port = free_port();
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        let child = spawn(directory.path(), port, &arguments);
+        let server = Self {
+            child,
+            directory,
+            port,
+            arguments,
+        };
+        server.wait();
+        server
+    }
+
+    /// A port where one may be started later.
+    pub fn later() -> u16 {
+        free_port()
+    }
+
+    /// Starts it at that port.
+    pub fn start_at(port: u16) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let child = spawn(directory.path(), port, &[]);
+        let server = Self {
+            child,
+            directory,
+            port,
+            arguments: Vec::new(),
+        };
+        server.wait();
+        server
+    }
+
+    /// Starts a sentinel that watches a primary by this name and alone decides whether it is down.
+    pub fn sentinel(name: &str, port: u16) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let own = free_port();
+        let file = directory.path().join("sentinel.conf");
+        let text = format!(
+            "port {own}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n\
+             sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 2000\n",
+            directory.path().join("redis.sock").display(),
+            directory.path().display(),
+        );
+        std::fs::write(&file, text).expect("its configuration");
+        let child = Command::new("redis-server")
+            .arg(file)
+            .arg("--sentinel")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`redis-server` is missing; run `make deps`");
+        let server = Self {
+            child,
+            directory,
+            port: own,
+            arguments: Vec::new(),
+        };
+        server.wait();
+        server
+    }
+
+    /// Kills it as the system would.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Starts it again after a kill, empty.
+    pub fn start_again(&mut self) {
+        self.child = spawn(self.directory.path(), self.port, &self.arguments);
+        self.wait();
+    }
+
+    /// Sends a signal by name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it is, as `--store` takes it.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("redis.sock")
+    }
+
+    /// A connection of the test's own, by the socket: it works whatever TLS and ports do.
+    pub fn connection(&self) -> Connection {
+        self.try_connection().expect("a connection")
+    }
+
+    /// Says something to it.
+    pub fn say<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_say(words).expect("an answer")
+    }
+
+    pub fn try_say<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(word);
+        }
+        command.query(&mut self.try_connection()?)
+    }
+
+    fn try_connection(&self) -> redis::RedisResult<Connection> {
+        let url = format!("unix://{}", self.socket().display());
+        redis::Client::open(url)?.get_connection()
+    }
+
+    fn wait(&self) {
+        let pause = Duration::from_millis(5);
+        for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+            match self.try_say::<String>(&["PING"]) {
+                Ok(_) => return,
+                // It is there, and wants a password.
+                Err(error) if error.code() == Some("NOAUTH") => return,
+                Err(_) => std::thread::sleep(pause),
+            }
+        }
+        panic!("redis-server did not start");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // One that is stopped still takes this signal; one that has ended already does not mind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--port", &port.to_string()])
+        .args(["--bind", "127.0.0.1"])
+        .arg("--unixsocket")
+        .arg(directory.join("redis.sock"))
+        .arg("--dir")
+        .arg(directory)
+        .args(["--save", "", "--appendonly", "no"])
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("`redis-server` is missing; run `make deps`")
+}
+
+/// A port that was free a moment ago, for processes that cannot be given port 0.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

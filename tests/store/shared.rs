@@ -1,0 +1,236 @@
+//! What only a store that replicas share promises, and the store that stands in for it.
+//!
+//! What it deliberately does not do: fail in earnest (`tests/redis`).
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use tollgate::store::fallback::Fallback;
+use tollgate::store::{Applying, Asking, Share, Ticket, Trial, Trouble};
+
+use super::*;
+
+/// Takes all answers to so many checks.
+async fn answers(asking: &mut Box<dyn Asking>, checks: usize) -> BTreeMap<(Ticket, usize), Answer> {
+    let mut came = BTreeMap::new();
+    poll_fn(|cx| {
+        asking.take_answers(cx, &mut |share| {
+            for (position, answer) in share.positions.iter().zip(share.answers) {
+                let before = came.insert((share.ticket, *position), answer.clone());
+                assert!(before.is_none(), "one answer a check");
+            }
+        });
+        if came.len() < checks {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    came
+}
+
+#[tokio::test]
+async fn many_requests_of_one_send_each_get_their_own_answers_however_many_calls_it_takes() {
+    for running in running().await {
+        let mut asking = running.store.asking().unwrap();
+        for taken in [0, 1] {
+            let mut checks = 0;
+            for ticket in 0..600_u32 {
+                let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 4);
+                let asked: Vec<_> = keys.map(|key| check(key, 1_000, key % 7)).collect();
+                let shares = asking.add(ticket, &asked, Deadline::NEVER, Terms::Final);
+                assert!(shares.unwrap() <= asked.len());
+                checks += asked.len();
+            }
+            asking.send();
+            let came = answers(&mut asking, checks).await;
+            assert_eq!(came.len(), checks);
+            for ((ticket, position), answer) in came {
+                let key = u64::from(ticket) * 10 + position as u64;
+                let expected = 1_000 - key % 7 * (taken + 1);
+                assert_eq!(answer.unwrap().remaining, expected, "{}", running.name);
+            }
+        }
+    }
+}
+
+/// A store that is out of order when told so.
+struct Failing {
+    store: Arc<dyn Store>,
+    out_of_order: Arc<AtomicBool>,
+}
+
+struct FailingAsking {
+    asking: Box<dyn Asking>,
+    out_of_order: Arc<AtomicBool>,
+    /// Whether that shows only when answers come.
+    late: bool,
+}
+
+const OUT: StoreError = StoreError::Unavailable(Trouble::Resting);
+
+impl Store for Failing {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+        if self.out_of_order.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(OUT) });
+        }
+        self.store.apply(checks, deadline, terms)
+    }
+
+    fn asking(&self) -> Option<Box<dyn Asking>> {
+        Some(Box::new(FailingAsking {
+            asking: self.store.asking()?,
+            out_of_order: Arc::clone(&self.out_of_order),
+            late: false,
+        }))
+    }
+}
+
+impl Asking for FailingAsking {
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        terms: Terms,
+    ) -> Result<usize, StoreError> {
+        self.late = !self.late;
+        if self.late && self.out_of_order.load(Ordering::Relaxed) {
+            return Err(OUT);
+        }
+        // Looks, so that nothing is taken of what will be said to be undecided.
+        let looks: Vec<_> = checks.iter().map(|check| self.look(check)).collect();
+        self.asking.add(ticket, &looks, deadline, terms)
+    }
+
+    fn send(&mut self) {
+        self.asking.send();
+    }
+
+    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+        let out = self.out_of_order.load(Ordering::Relaxed);
+        self.asking.take_answers(cx, &mut |share| {
+            let answers: Vec<Answer> = share.answers.iter().map(|_| Err(OUT)).collect();
+            take(Share {
+                answers: if out { &answers } else { share.answers },
+                ..share
+            });
+        })
+    }
+}
+
+impl FailingAsking {
+    fn look(&self, check: &Check) -> Check {
+        let mut look = *check;
+        if self.out_of_order.load(Ordering::Relaxed) {
+            look.ask = Hits::LOOK.into();
+        }
+        look
+    }
+}
+
+/// A store that fails when told so before one that does not, both with workers, and the second.
+fn pair() -> (Fallback, Arc<AtomicBool>, Running, Running) {
+    let mut two = idle(BOUNDS).chain(idle(BOUNDS)).map(Running::spawned);
+    let (first, second) = (two.next().unwrap(), two.next().unwrap());
+    let out_of_order = Arc::new(AtomicBool::new(false));
+    let failing = Arc::new(Failing {
+        store: Arc::clone(&first.store),
+        out_of_order: Arc::clone(&out_of_order),
+    });
+    let metrics = first.metrics.store.clone();
+    metrics.replicas.set(4);
+    let fallback = Fallback::new(failing, Arc::clone(&second.store), metrics);
+    (fallback, out_of_order, first, second)
+}
+
+fn local(check: Check) -> Check {
+    Check {
+        local: true,
+        ..check
+    }
+}
+
+#[tokio::test]
+async fn what_the_first_store_does_not_decide_the_second_does_with_its_part_of_the_limit() {
+    let (fallback, out_of_order, first, second) = pair();
+    let ask = |check| fallback.apply(vec![check], Deadline::NEVER, Terms::Final);
+    let remaining = |applied: Result<Applied, StoreError>| {
+        applied.unwrap().answers[0].as_ref().unwrap().remaining
+    };
+    assert_eq!(remaining(ask(local(check(1, 20, 2))).await), 18);
+    out_of_order.store(true, Ordering::Relaxed);
+    // A quarter of twenty.
+    assert_eq!(remaining(ask(local(check(1, 20, 2))).await), 3);
+    assert_eq!(ask(check(1, 20, 2)).await.unwrap_err(), OUT);
+    out_of_order.store(false, Ordering::Relaxed);
+    assert_eq!(remaining(ask(local(check(1, 20, 2))).await), 16);
+    assert_eq!(second.left(1, 5).await, 3);
+    assert_eq!(first.metric("tollgate_store_decided_locally_total"), "1");
+}
+
+#[tokio::test]
+async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
+    let (fallback, out_of_order, first, _second) = pair();
+    let mut asking = fallback.asking().unwrap();
+    for round in 0..4_u64 {
+        let out = round % 2 == 1;
+        out_of_order.store(out, Ordering::Relaxed);
+        for ticket in 0..40_u32 {
+            let key = u64::from(ticket);
+            let asked = [check(key, 20, 1), check(key + 100, 20, 1)];
+            // Of every four requests one is not to be decided here.
+            let asked = match ticket % 4 {
+                0 => asked,
+                _ => asked.map(local),
+            };
+            let added = asking.add(ticket, &asked, Deadline::NEVER, Terms::Final);
+            assert_eq!(added.is_err(), out && ticket % 4 == 0 && ticket % 2 == 0);
+        }
+        asking.send();
+        let refused_at_once = if out { 10 } else { 0 };
+        let came = answers(&mut asking, (40 - refused_at_once) * 2).await;
+        for ((ticket, _), answer) in came {
+            let before = round / 2 + 1;
+            match (out, ticket % 4) {
+                (false, _) => assert_eq!(answer.unwrap().remaining, 20 - before),
+                (true, 0) => assert_eq!(answer, Err(OUT)),
+                (true, _) => assert_eq!(answer.unwrap().remaining, 5 - before),
+            }
+        }
+    }
+    assert_eq!(first.metric("tollgate_store_decided_locally_total"), "120");
+}
+
+#[tokio::test]
+async fn what_two_stores_took_on_trial_goes_back_to_each() {
+    let (fallback, out_of_order, first, second) = pair();
+    let mut trials: Option<Trial> = None;
+    for out in [false, true] {
+        out_of_order.store(out, Ordering::Relaxed);
+        let checks = vec![local(check(1, 20, 2)), local(check(2, 20, 2))];
+        let applied = fallback
+            .apply(checks, Deadline::NEVER, Terms::OnTrial)
+            .await;
+        Trial::join(&mut trials, applied.unwrap().trial);
+    }
+    assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (18, 3));
+    trials.unwrap().refused();
+    assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (20, 5));
+    // Nobody polls the first store's answers here; an asking that is dropped leaves nothing taken.
+    let mut asking = fallback.asking().unwrap();
+    out_of_order.store(true, Ordering::Relaxed);
+    let asked = [local(check(1, 20, 2))];
+    asking
+        .add(0, &asked, Deadline::NEVER, Terms::OnTrial)
+        .unwrap();
+    asking.send();
+    let mut cx = Context::from_waker(Waker::noop());
+    asking.take_answers(&mut cx, &mut |_| {});
+    tokio::task::yield_now().await;
+    drop(asking);
+    assert_eq!(second.left(1, 5).await, 5);
+}
