@@ -64,6 +64,7 @@ const HTTP2_GREETING_BYTES: usize = 24 + 9;
 
 /// A service that runs.
 struct Running {
+    store: Arc<dyn Store>,
     generations: Arc<Generations>,
     readiness: Readiness,
     health: Health,
@@ -200,7 +201,7 @@ impl App {
             },
             redis: store::redis(&settings.store)?,
         };
-        let (store, workers) = store::build(&setup)?;
+        let (store, workers) = store::build(&setup, &settings.store)?;
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
@@ -260,7 +261,7 @@ impl App {
     /// Spawns everything that runs.
     async fn start(self, reload: mpsc::Receiver<()>) -> Result<Running, AppError> {
         let settings = self.settings;
-        let store = self.store;
+        let store = Arc::clone(&self.store);
         let store = move || store.state().map(|state| (state.good, state.words));
         let readiness = Readiness::new(Arc::clone(&self.generations), &settings, store);
         let shown = Shown {
@@ -288,7 +289,8 @@ impl App {
         if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());
             let generations = Arc::clone(&self.generations);
-            rules.spawn(look_after_rules(reload_rules, generations, reload));
+            let leased = store::is_leased(&settings.store);
+            rules.spawn(look_after_rules(reload_rules, generations, reload, leased));
         }
         let connections = |listener, port, max| connections(&self.metrics, listener, port, max);
         let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
@@ -314,6 +316,7 @@ impl App {
         });
         Ok(Running {
             generations: self.generations,
+            store: self.store,
             readiness,
             health,
             workers,
@@ -372,6 +375,7 @@ impl Running {
             // How they ended no longer matters.
             self.stop_grpc.send_replace(true);
             let _ = self.grpc.await;
+            self.store.finish().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
             if let Some(admin) = self.admin {
@@ -395,6 +399,7 @@ async fn look_after_rules(
     mut rules: Reload,
     generations: Arc<Generations>,
     mut reload: mpsc::Receiver<()>,
+    leased: bool,
 ) {
     let mut now = true;
     loop {
@@ -402,6 +407,9 @@ async fn look_after_rules(
         let looked = tokio::task::spawn_blocking(move || look(rules, now)).await;
         rules = match looked {
             Ok((rules, change)) => {
+                if leased && let Some(Ok(change)) = &change {
+                    store::say_what_has_no_leases(change.loaded.rules.rules());
+                }
                 generations.take(change);
                 rules
             }

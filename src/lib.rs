@@ -10,6 +10,7 @@
 //!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
 //!                    │     memory: key → partition → mailbox ─▶ worker ─▶ partition.apply ─▶ algorithm
 //!                    │     redis:  mailbox ─▶ a server's worker ─▶ one script for all that wait
+//!                    │     leased: key → partition → mailbox ─▶ worker ─▶ a lease, or redis for more
 //!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
 //!                    5 metrics; door::write   ▶ bytes      one flush for all
 //! socket ◀───────────┘

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::AppError;
-use crate::config::settings::{NamingSettings, ReferenceRedis, STORE_DEADLINE_MS, StoreSettings};
+use crate::config::settings::{
+    NamingSettings, ReferenceRedis, STORE_DEADLINE_MS, StoreMode, StoreSettings,
+};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::Identity;
-use crate::limiter::{Allowance, Entry, Rule};
+use crate::limiter::{Allowance, Entry, Lease, Rule};
 use crate::store::fallback::Fallback;
+use crate::store::leased::{self, LeasedStore};
 use crate::store::redis::{
     Certificates, Password, RedisSetup, ReferenceNames, Secret, Target, TargetError, bucket_name,
 };
@@ -22,6 +25,9 @@ use crate::store::{BuildError, Setup, Store, Worker, backend};
 
 /// The digest's key where none is given: no secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
+
+/// How many leases are held, in all partitions: some 25 MB when all are.
+const LEASES_MAX: usize = 100_000;
 
 /// How long a key must be, in bytes.
 const HASH_KEY_BYTES_MIN: usize = 16;
@@ -69,7 +75,7 @@ pub(super) fn redis(settings: &StoreSettings) -> Result<Option<RedisSetup>, AppE
 }
 
 /// The store, and the workers that it and the one behind it need.
-pub(super) fn build(setup: &Setup) -> Result<Built, AppError> {
+pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, AppError> {
     let build = |name| {
         let backend = backend(name).ok_or_else(|| BuildError(format!("no store `{name}`")));
         backend
@@ -80,9 +86,59 @@ pub(super) fn build(setup: &Setup) -> Result<Built, AppError> {
     if setup.redis.is_none() {
         return Ok((memory, vec![workers]));
     }
-    let (redis, redis_workers) = build("redis")?;
-    let store = Fallback::new(redis, memory, setup.metrics.store.clone());
-    Ok((Arc::new(store), vec![workers, redis_workers]))
+    let (mut shared, shared_workers) = build("redis")?;
+    let mut all = vec![workers, shared_workers];
+    if is_leased(settings) {
+        let partitions = setup.memory.partitions.max(1);
+        let bounds = leased::Bounds {
+            age_max_us: settings.lease_age_max_ms.saturating_mul(1_000),
+            ahead_hits_max: settings.lease_hits_max,
+            leases_max: LEASES_MAX / partitions,
+        };
+        let (leases, workers) = LeasedStore::pair(
+            &shared,
+            bounds,
+            partitions,
+            setup.memory.mailbox_checks_max,
+            &setup.clock,
+            &setup.metrics,
+        );
+        shared = Arc::new(leases);
+        let workers = workers.into_iter();
+        all.push(
+            workers
+                .map(|worker| Box::pin(worker.run()) as Worker)
+                .collect(),
+        );
+    }
+    let store = Fallback::new(shared, memory, setup.metrics.store.clone());
+    Ok((Arc::new(store), all))
+}
+
+/// Whether hits are taken from the shared store in advance.
+pub(super) fn is_leased(settings: &StoreSettings) -> bool {
+    settings.store_mode == StoreMode::Leased
+}
+
+/// Says which rules are decided by the shared store check by check, though leases were asked for.
+pub(super) fn say_what_has_no_leases(rules: &[Rule]) {
+    let exact: Vec<&Rule> = rules
+        .iter()
+        .filter(|rule| match &rule.allowance {
+            Allowance::Limited { algorithm, .. } => algorithm.lease() == Lease::Never,
+            Allowance::Unlimited => false,
+        })
+        .collect();
+    let Some(first) = exact.first() else {
+        return;
+    };
+    tracing::warn!(
+        "--store-mode leased: {} of {} rules are decided in exact mode, since their algorithms allow no leases: `{}` \
+         is the first; fixed_window, sliding_window without segments and token_bucket allow them",
+        exact.len(),
+        rules.len(),
+        first.full_name(),
+    );
 }
 
 /// The hash that buckets are found by: where they are shared, the same on every replica.

@@ -56,7 +56,9 @@ pub mod plan;
 pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
-pub use algorithm::{ALGORITHMS, Algorithm, Choice, Mark, Marks, Outcome, REGISTER_MAX, State};
+pub use algorithm::{
+    ALGORITHMS, Algorithm, Choice, Lease, Mark, Marks, Outcome, REGISTER_MAX, State,
+};
 pub use calendar::{Calendar, Span, Weekday};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Ask, Descriptor, Entry, Hits, Holder, Override, Request};

@@ -96,6 +96,18 @@ pub struct Metrics {
     pub shed_memory_full: IntCounter,
     /// Checks whose hits went back because their request did not pass.
     pub given_back: IntCounter,
+    /// Hits that leases hold.
+    pub lease_hits_held: IntGauge,
+    /// Hits that leases took.
+    pub lease_hits_taken: IntCounter,
+    /// Calls of the shared store on behalf of leases and of what has none.
+    pub lease_calls: IntCounter,
+    /// Checks that went back to the shared store: the rest of a lease, or what led to nothing.
+    pub lease_returns: IntCounter,
+    /// Those that it did not take.
+    pub lease_returns_lost: IntCounter,
+    /// Checks whose bucket found no room for a lease.
+    pub lease_no_room: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
     pub http_shed: IntCounter,
     /// Bytes that all partitions may take together.
@@ -308,6 +320,36 @@ impl Metrics {
                 r,
                 "tollgate_given_back_total",
                 "Checks whose hits went back because their request, all or nothing, did not pass",
+            )?,
+            lease_hits_held: gauge(
+                r,
+                "tollgate_lease_hits_held",
+                "Hits taken from the shared store in advance and not yet used",
+            )?,
+            lease_hits_taken: counter(
+                r,
+                "tollgate_lease_hits_taken_total",
+                "Hits that leases took from the shared store",
+            )?,
+            lease_calls: counter(
+                r,
+                "tollgate_lease_calls_total",
+                "Calls of the shared store: for leases, and for checks that have none",
+            )?,
+            lease_returns: counter(
+                r,
+                "tollgate_lease_returns_total",
+                "Checks that went back to the shared store: what is left of a lease, or led to nothing",
+            )?,
+            lease_returns_lost: counter(
+                r,
+                "tollgate_lease_returns_lost_total",
+                "Checks that should have gone back to the shared store, which did not answer: they count as spent",
+            )?,
+            lease_no_room: counter(
+                r,
+                "tollgate_lease_no_room_total",
+                "Checks that asked the shared store because there is no room for another lease",
             )?,
             http_shed: counter(
                 r,

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::task::Context;
 
 use super::{
-    Answer, Applied, Applying, Asking, Deadline, Share, Store, StoreError, StoreState, Terms,
-    Ticket, Trial,
+    Answer, Applied, Applying, Asking, Deadline, Finishing, Share, Store, StoreError, StoreState,
+    Terms, Ticket, Trial,
 };
 use crate::limiter::Check;
 use crate::metrics::StoreMetrics;
@@ -118,6 +118,10 @@ impl Store for Fallback {
             done: VecDeque::new(),
             checks: Vec::new(),
         }))
+    }
+
+    fn finish(&self) -> Finishing<'_> {
+        self.first.finish()
     }
 
     fn state(&self) -> Option<StoreState> {

@@ -11,6 +11,7 @@
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
 pub mod fallback;
+pub mod leased;
 mod mailbox;
 pub mod memory;
 pub mod redis;
@@ -79,6 +80,9 @@ pub struct Applied {
 /// What a [`Store::apply`] call will give.
 pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + 's>>;
 
+/// Ends when a store holds nothing for requests to come.
+pub type Finishing<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
+
 /// Whether what is taken stays taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Terms {
@@ -98,6 +102,11 @@ pub trait Store: Send + Sync + 'static {
     /// A way for one task to ask for many requests at once; none where that is no better than [`Store::apply`].
     fn asking(&self) -> Option<Box<dyn Asking>> {
         None
+    }
+
+    /// Gives back what it holds for requests to come, when none will. Whoever asks afterwards is answered all the same.
+    fn finish(&self) -> Finishing<'_> {
+        Box::pin(std::future::ready(()))
     }
 
     /// How it is, in a sentence; none where there is nothing that can be otherwise.

@@ -21,6 +21,7 @@ mod running;
 
 mod exactness;
 mod failures;
+mod leased;
 mod reaching;
 mod states;
 

@@ -135,10 +135,12 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
         memory: memory::Bounds {
             partitions: 1,
             mailbox_checks_max: 16_384,
-            buckets_max: 1_000_000,
-            marks_max: 1_000_000,
+            memory_max: 256 << 20,
+            when_full: memory::WhenFull::Share,
         },
-    });
+        redis: None,
+    })
+    .expect("a store in memory");
     for worker in workers {
         runtime.spawn(worker);
     }

@@ -27,13 +27,21 @@ pub struct StoreSettings {
     )]
     pub url: Option<String>,
 
-    /// How they share: every decision is one step in the store
+    /// How they share: every decision is one step in the store, or hits are taken there in advance
     #[arg(
         long = "store-mode",
         env = "TOLLGATE_STORE_MODE",
         default_value = "exact"
     )]
     pub store_mode: StoreMode,
+
+    /// For how many milliseconds hits taken in advance are held at most; so much later another replica may have them
+    #[arg(long, env = "TOLLGATE_LEASE_AGE_MAX_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub lease_age_max_ms: u64,
+
+    /// How many hits of one bucket are taken in advance at most; near its limit fewer are
+    #[arg(long, env = "TOLLGATE_LEASE_HITS_MAX", default_value_t = 1_000)]
+    pub lease_hits_max: u64,
 
     /// What to answer when the shared store does not decide; a rules file can say so for its domain
     #[arg(long, env = "TOLLGATE_ON_STORE_FAILURE", default_value = "error")]
@@ -107,6 +115,8 @@ pub const STORE_DEADLINE_MS: u64 = 10;
 pub enum StoreMode {
     /// Every decision is one step in the store
     Exact,
+    /// Hits are taken there in advance and admitted here, where the algorithm allows it
+    Leased,
 }
 
 /// What to answer when the shared store does not decide.

@@ -14,8 +14,8 @@
 //! What it deliberately does not do: clip hits that straddle the limit, or take back what it refused.
 
 use super::{
-    Algorithm, Ask, Choice, CountRefused, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp,
-    debt,
+    Algorithm, Ask, Choice, CountRefused, Hits, Lease, Limit, Outcome, REGISTER_MAX, State,
+    Timestamp, debt,
 };
 
 /// See the file's own words.
@@ -39,6 +39,10 @@ impl Algorithm for FixedWindow {
 
     fn usual_count_refused(&self) -> CountRefused {
         CountRefused::Blocking
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::UntilReset
     }
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {

@@ -100,6 +100,11 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether hits may be taken from its buckets in advance.
+    fn lease(&self) -> Lease {
+        Lease::Never
+    }
+
     /// How long a window may be, in microseconds.
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US
@@ -142,6 +147,17 @@ pub enum Choice {
     CountRefused,
     /// Who holds a slot, and for how long.
     Slots,
+}
+
+/// For how long hits that were taken in advance, and not yet used, may be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lease {
+    /// Not at all: what it promises depends on when each hit comes.
+    Never,
+    /// Until the bucket's reset, and the promise is as it was.
+    UntilReset,
+    /// For any age, and the promise then holds over a span longer by that age.
+    Aged,
 }
 
 /// A bucket's memory: the newest time it has seen, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is

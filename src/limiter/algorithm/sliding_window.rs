@@ -18,8 +18,8 @@
 //! `sliding_log` exactly).
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, SlidingWindowSegments, State,
-    Timestamp, debt,
+    Algorithm, Ask, Choice, Hits, Lease, Limit, Outcome, REGISTER_MAX, SlidingWindowSegments,
+    State, Timestamp, debt,
 };
 
 /// See the file's own words.
@@ -150,6 +150,10 @@ impl Algorithm for SlidingWindow {
 
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US / 2
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::Aged
     }
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {

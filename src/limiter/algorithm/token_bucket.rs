@@ -19,7 +19,7 @@
 //! What it deliberately does not do: refill in steps (`token_bucket_interval`).
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp,
+    Algorithm, Ask, Choice, Hits, Lease, Limit, Outcome, REGISTER_MAX, State, Timestamp,
     TokenBucketInterval, debt, deepest,
 };
 
@@ -54,6 +54,10 @@ impl Algorithm for TokenBucket {
             Choice::Refill => Some(&TokenBucketInterval),
             _ => None,
         }
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::Aged
     }
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {

@@ -100,6 +100,10 @@ impl MailboxAsking {
         let mut from = 0_usize;
         for question in &mut batch.questions {
             let to = from.saturating_add(question.checks);
+            if question.is_elsewhere {
+                from = to;
+                continue;
+            }
             take(Share {
                 ticket: question.ticket,
                 positions: batch.positions.get(from..to).unwrap_or_default(),
@@ -154,6 +158,7 @@ impl Asking for MailboxAsking {
                     checks: 0,
                     deadline,
                     on_trial: terms == Terms::OnTrial,
+                    is_elsewhere: false,
                     trial: None,
                 });
                 if terms == Terms::OnTrial && batch.give_back.is_none() {

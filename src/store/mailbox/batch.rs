@@ -37,6 +37,8 @@ pub(in crate::store) struct Question {
     pub(in crate::store) checks: usize,
     pub(in crate::store) deadline: Deadline,
     pub(in crate::store) on_trial: bool,
+    /// Whether its answers come in another batch.
+    pub(in crate::store) is_elsewhere: bool,
     /// What it took on trial, once decided.
     pub(in crate::store) trial: Option<Trial>,
 }

@@ -158,6 +158,7 @@ impl Mailboxes {
                     checks: batch.checks.len(),
                     deadline,
                     on_trial,
+                    is_elsewhere: false,
                     trial: None,
                 });
                 batch.give_back = on_trial.then(|| Arc::clone(self) as Arc<dyn GiveBack>);

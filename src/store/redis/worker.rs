@@ -247,6 +247,7 @@ impl LaneWorker {
             checks: checks.len(),
             deadline: Deadline::NEVER,
             on_trial: false,
+            is_elsewhere: false,
             trial: None,
         });
         // `send_back` gives back the room of every batch, and this one never took any.

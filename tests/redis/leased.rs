@@ -1,0 +1,136 @@
+//! Leases over a real Redis: never one more than the limit, all of it in the end, and few calls.
+//!
+//! What it deliberately does not do: repeat what `tests/store/leased` shows at its own time.
+
+use tokio::task::JoinSet;
+
+use super::asking::Code;
+use super::redis_server::RedisServer;
+use super::running::Tollgate;
+use super::{RECOVERY, ask, client, replica};
+
+const LIMIT: usize = 1_000;
+
+const RULES: &str = "
+domain: d
+descriptors:
+- { key: k, value: fixed_window, rate_limit: { unit: year, requests_per_unit: 1000 } }
+- { key: k, value: sliding_window, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: sliding_window } }
+- { key: k, value: token_bucket, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: token_bucket } }
+- { key: k, value: sliding_log, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: sliding_log } }
+- { key: k, value: wide, rate_limit: { unit: year, requests_per_unit: 1000000 } }
+";
+
+fn leased(url: &str) -> Tollgate {
+    leased_for(url, "200")
+}
+
+/// A replica that holds hits for so many milliseconds.
+fn leased_for(url: &str, age_ms: &str) -> Tollgate {
+    let arguments = [
+        "--store",
+        url,
+        "--store-mode",
+        "leased",
+        "--lease-age-max-ms",
+        age_ms,
+        "--store-deadline-ms",
+        "20000",
+    ];
+    replica(RULES, &arguments)
+}
+
+/// Many ask at once in each replica, each so often; gives how many passed.
+async fn burst(replicas: &[Tollgate], in_flight: usize, each: usize, key: &'static str) -> usize {
+    let mut tasks = JoinSet::new();
+    for replica in replicas {
+        let client = client(replica).await;
+        for _ in 0..in_flight {
+            let mut client = client.clone();
+            tasks.spawn(async move {
+                let mut passed = 0;
+                for _ in 0..each {
+                    passed += usize::from(ask(&mut client, key).await.unwrap() == Code::Ok);
+                }
+                passed
+            });
+        }
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Asks on until so many have passed in all, and then once more.
+async fn ask_on(replicas: &[Tollgate], mut passed: usize, wanted: usize, key: &'static str) {
+    let end = tokio::time::Instant::now() + RECOVERY;
+    while passed < wanted && tokio::time::Instant::now() < end {
+        passed += burst(replicas, 1, 5, key).await;
+    }
+    passed += burst(replicas, 4, 5, key).await;
+    assert_eq!(passed, wanted, "{key}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_replicas_never_pass_the_limit_and_reach_it() {
+    let redis = RedisServer::start(&[]);
+    let replicas = [0; 3].map(|_| leased(&redis.url()));
+    for key in [
+        "fixed_window",
+        "sliding_window",
+        "token_bucket",
+        "sliding_log",
+    ] {
+        let passed = burst(&replicas, 128, 10, key).await;
+        assert!(passed <= LIMIT, "{key}: {passed}");
+        ask_on(&replicas, passed, LIMIT, key).await;
+    }
+    // One of the rules has no leases, and the start says so.
+    let said = replicas[0].said();
+    assert!(
+        said.contains("1 of 5 rules are decided in exact mode"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_calls_decide_many_checks() {
+    let redis = RedisServer::start(&[]);
+    let replicas = [leased(&redis.url())];
+    assert_eq!(burst(&replicas, 32, 200, "wide").await, 6_400);
+    let calls = replicas[0].metric("tollgate_lease_calls_total");
+    assert!(calls < 320, "{calls}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_replica_costs_what_it_held_and_no_more() {
+    let redis = RedisServer::start(&[]);
+    let mut replicas = vec![
+        leased(&redis.url()),
+        leased(&redis.url()),
+        leased(&redis.url()),
+    ];
+    let mut passed = burst(&replicas, 16, 10, "fixed_window").await;
+    let mut dead = replicas.remove(0);
+    let held = usize::try_from(dead.metric("tollgate_lease_hits_held")).unwrap();
+    dead.signal("KILL");
+    assert!(dead.wait(RECOVERY).is_some());
+    let end = tokio::time::Instant::now() + RECOVERY;
+    while passed + held < LIMIT && tokio::time::Instant::now() < end {
+        passed += burst(&replicas, 4, 20, "fixed_window").await;
+    }
+    for _ in 0..5 {
+        passed += burst(&replicas, 4, 20, "fixed_window").await;
+    }
+    assert!(passed <= LIMIT && passed + held >= LIMIT, "{passed} {held}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_stopped_gives_back_what_it_held() {
+    let redis = RedisServer::start(&[]);
+    let mut replicas = vec![leased_for(&redis.url(), "60000"), leased(&redis.url())];
+    let passed = burst(&replicas[..1], 16, 10, "fixed_window").await;
+    let mut stopped = replicas.remove(0);
+    assert!(stopped.metric("tollgate_lease_hits_held") > 0);
+    stopped.signal("TERM");
+    assert!(stopped.wait(RECOVERY).is_some(), "{}", stopped.said());
+    ask_on(&replicas, passed, LIMIT, "fixed_window").await;
+}

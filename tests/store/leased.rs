@@ -1,0 +1,504 @@
+//! Leases: replicas that hold hits of one shared store, which here is a memory store.
+//!
+//! The clock is the test's; tokio's time is paused, so that waiting for a worker's tick takes none.
+//!
+//! What it deliberately does not do: ask Redis (`tests/redis`).
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tollgate::limiter::{Ask, Outcome};
+use tollgate::store::Asking;
+use tollgate::store::leased::{Bounds, LeasedStore};
+use tollgate::store::memory::MemoryStore;
+
+use super::*;
+
+const AGE_US: u64 = 2_000_000;
+
+const LEASES: Bounds = Bounds {
+    age_max_us: AGE_US,
+    ahead_hits_max: 1_000,
+    leases_max: 10_000,
+};
+
+/// A shared store that says what it is asked, and can stop answering.
+struct Shared {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    /// When, and how many hits were granted.
+    granted: Mutex<Vec<(u64, u64)>>,
+    calls: Mutex<u64>,
+    fails: Mutex<bool>,
+}
+
+impl Store for Shared {
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        terms: Terms,
+    ) -> Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + '_>> {
+        Box::pin(async move {
+            *self.calls.lock().unwrap() += 1;
+            if *self.fails.lock().unwrap() {
+                return Err(StoreError::Stopped);
+            }
+            let applied = self.store.apply(checks.clone(), deadline, terms).await?;
+            let now_us = self.clock.uptime_us();
+            for (check, answer) in checks.iter().zip(&applied.answers) {
+                let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
+                let hits = match check.ask.hits {
+                    Hits::Take(hits) if allowed => hits,
+                    _ => 0,
+                };
+                self.granted.lock().unwrap().push((now_us, hits));
+            }
+            Ok(applied)
+        })
+    }
+}
+
+/// Replicas of one shared store.
+struct Replicas {
+    shared: Arc<Shared>,
+    clock: Arc<ManualClock>,
+    metrics: Arc<Metrics>,
+    stores: Vec<Option<Arc<LeasedStore>>>,
+    workers: Vec<Vec<JoinHandle<()>>>,
+}
+
+impl Replicas {
+    fn new(count: usize, bounds: Bounds) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let dynamic: Arc<dyn tollgate::clock::Clock> = clock.clone();
+        let (store, workers) = MemoryStore::pair(&BOUNDS, &dynamic, &metrics);
+        for worker in workers {
+            tokio::spawn(worker.run());
+        }
+        let shared = Arc::new(Shared {
+            store,
+            clock: Arc::clone(&clock),
+            granted: Mutex::default(),
+            calls: Mutex::default(),
+            fails: Mutex::default(),
+        });
+        let (mut stores, mut running) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let as_store: Arc<dyn Store> = shared.clone();
+            let (store, workers) =
+                LeasedStore::pair(&as_store, bounds, 2, 16_384, &dynamic, &metrics);
+            stores.push(Some(Arc::new(store)));
+            running.push(
+                workers
+                    .into_iter()
+                    .map(|worker| tokio::spawn(worker.run()))
+                    .collect(),
+            );
+        }
+        Self {
+            shared,
+            clock,
+            metrics,
+            stores,
+            workers: running,
+        }
+    }
+
+    fn store(&self, replica: usize) -> Arc<LeasedStore> {
+        Arc::clone(self.stores[replica].as_ref().unwrap())
+    }
+
+    async fn ask(&self, replica: usize, check: Check) -> Outcome {
+        let store = self.store(replica);
+        let applied = store.apply(vec![check], Deadline::NEVER, Terms::Final);
+        answers(applied.await).unwrap().remove(0).unwrap()
+    }
+
+    /// What the shared store has left.
+    async fn left(&self, check: Check) -> u64 {
+        let look = Check {
+            ask: Hits::Take(0).into(),
+            ..check
+        };
+        let applied = self
+            .shared
+            .store
+            .apply(vec![look], Deadline::NEVER, Terms::Final);
+        answers(applied.await).unwrap()[0]
+            .as_ref()
+            .unwrap()
+            .remaining
+    }
+
+    /// Lets a lease's age pass, and the workers see it.
+    async fn settle(&self) {
+        self.clock.advance_us(AGE_US);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.clock.advance_us(AGE_US / 4);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    fn held(&self) -> u64 {
+        let text = self.metrics.render().unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_lease_hits_held "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Many tasks ask at once, in each of these replicas; gives how many hits were admitted.
+    async fn burst(&self, replicas: &[usize], tasks: usize, each: usize, check: Check) -> u64 {
+        let mut set = JoinSet::new();
+        for replica in replicas {
+            for _ in 0..tasks {
+                let store = self.store(*replica);
+                set.spawn(async move {
+                    let mut admitted = 0;
+                    for _ in 0..each {
+                        let applied = store.apply(vec![check], Deadline::NEVER, Terms::Final);
+                        let outcomes = answers(applied.await).unwrap();
+                        if outcomes[0].as_ref().unwrap().allowed {
+                            admitted += check.ask.hits.taken();
+                        }
+                    }
+                    admitted
+                });
+            }
+        }
+        set.join_all().await.into_iter().sum()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_admit_the_limit_and_not_one_more() {
+    for limit in [1, 10, 1_000] {
+        let replicas = Replicas::new(3, LEASES);
+        let check = check(1, limit, 1);
+        let mut admitted = replicas.burst(&[0, 1, 2], 64, 20, check).await;
+        assert!(admitted <= u64::from(limit));
+        // What one holds and does not need goes back, and another one has it.
+        for _ in 0..20 {
+            replicas.settle().await;
+            admitted += replicas.burst(&[0, 1, 2], 1, 20, check).await;
+        }
+        assert_eq!(admitted, u64::from(limit));
+        assert_eq!(replicas.left(check).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_hits_need_few_calls() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 4_000_000, 1);
+    assert_eq!(replicas.burst(&[0], 64, 1_000, check).await, 64_000);
+    let calls = *replicas.shared.calls.lock().unwrap();
+    assert!(calls < 200, "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_takes_what_it_is_asked_for_and_no_more() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 1_000, 3);
+    assert!(replicas.ask(0, check).await.allowed);
+    assert_eq!((replicas.left(check).await, replicas.held()), (997, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn near_the_limit_nothing_is_taken_in_advance() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 1_000, 1);
+    for asked in 0..1_000 {
+        let outcome = replicas.ask(0, check).await;
+        assert!(outcome.allowed);
+        assert_eq!(
+            (outcome.used_before, outcome.remaining),
+            (asked, 999 - asked)
+        );
+        let left = replicas.left(check).await;
+        assert_eq!(left + replicas.held(), outcome.remaining);
+        assert!(
+            replicas.held() <= left.max(4) * 2,
+            "{asked}: {}",
+            replicas.held()
+        );
+    }
+    assert!(!replicas.ask(0, check).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_not_asked_for_again_within_a_second() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 5, 1);
+    assert_eq!(replicas.burst(&[0], 1, 10, check).await, 5);
+    let calls = *replicas.shared.calls.lock().unwrap();
+    let refused = replicas.ask(0, check).await;
+    assert!(!refused.allowed);
+    assert_eq!(
+        refused.retry_us,
+        Some(3_600_000_000 - 1_700_006_410 % 3_600 * 1_000_000)
+    );
+    assert_eq!(*replicas.shared.calls.lock().unwrap(), calls);
+    replicas.clock.advance_us(1_000_000);
+    assert!(!replicas.ask(0, check).await.allowed);
+    assert!(*replicas.shared.calls.lock().unwrap() > calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_never_written() {
+    let replicas = Replicas::new(2, LEASES);
+    let check = check(1, 10, 1);
+    let refunded = Check {
+        ask: Hits::Refund(2).into(),
+        ..check
+    };
+    replicas.burst(&[0, 1], 4, 50, check).await;
+    replicas.settle().await;
+    replicas.burst(&[0, 1], 4, 50, check).await;
+    // A fixed window counts what it refused, and would give nothing for this.
+    replicas.ask(0, refunded).await;
+    assert_eq!(replicas.left(check).await, 2);
+    replicas.clock.advance_us(1_000_000);
+    assert_eq!(replicas.burst(&[1], 1, 10, check).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_dies_with_its_window() {
+    let replicas = Replicas::new(3, LEASES);
+    let check = Check {
+        limit: Limit::per(100, Unit::Second, NonZeroU32::MIN),
+        ..check(1, 100, 1)
+    };
+    for _ in 0..30 {
+        // Half a window at a time: in each whole one a hundred and no more.
+        let mut admitted = replicas.burst(&[0, 1, 2], 8, 3, check).await;
+        replicas.clock.advance_us(500_000);
+        admitted += replicas.burst(&[0, 1, 2], 8, 10, check).await;
+        assert!(admitted <= 100, "{admitted}");
+        replicas.clock.advance_us(500_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
+    let replicas = Replicas::new(3, LEASES);
+    let check = Check {
+        limit: Limit::per(1_000, Unit::Second, NonZeroU32::MIN),
+        ..check(1, 1_000, 1)
+    };
+    for _ in 0..5 {
+        replicas.burst(&[0, 1, 2], 8, 12, check).await;
+        assert!(replicas.held() > 0);
+        // The next window, and no worker has seen it yet.
+        replicas.clock.advance_us(1_000_000);
+        let admitted = replicas.burst(&[0, 1, 2], 16, 40, check).await;
+        assert!(admitted <= 1_000, "{admitted}");
+        replicas.clock.advance_us(1_000_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_reached_its_age_is_not_spent() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 100_000, 1);
+    replicas.burst(&[0], 16, 100, check).await;
+    assert!(replicas.held() > 0);
+    // Nobody has looked yet.
+    replicas.clock.advance_us(AGE_US);
+    let calls = *replicas.shared.calls.lock().unwrap();
+    assert!(replicas.ask(0, check).await.allowed);
+    assert!(*replicas.shared.calls.lock().unwrap() > calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_replica_held_is_all_that_is_missing() {
+    let mut replicas = Replicas::new(3, LEASES);
+    let check = check(1, 1_000, 1);
+    let mut admitted = replicas.burst(&[0, 1, 2], 16, 10, check).await;
+    let before = replicas.held();
+    for worker in replicas.workers.remove(0) {
+        worker.abort();
+    }
+    replicas.stores[0] = None;
+    for _ in 0..20 {
+        replicas.settle().await;
+        admitted += replicas.burst(&[1, 2], 4, 40, check).await;
+    }
+    assert!(
+        admitted <= 1_000 && admitted + before >= 1_000,
+        "{admitted} {before}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_ends_in_good_order_gives_all_back() {
+    let mut replicas = Replicas::new(1, LEASES);
+    let check = check(1, 100_000, 1);
+    let admitted = replicas.burst(&[0], 16, 100, check).await;
+    assert!(replicas.held() > 0);
+    replicas.stores[0] = None;
+    for worker in replicas.workers.remove(0) {
+        worker.await.unwrap();
+    }
+    assert_eq!(replicas.left(check).await, 100_000 - admitted);
+    assert_eq!(replicas.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_led_to_nothing_goes_back_to_the_lease() {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 100_000, 1);
+    replicas.burst(&[0], 16, 100, check).await;
+    let store = replicas.store(0);
+    let sum = replicas.left(check).await + replicas.held();
+    for _ in 0..10 {
+        let applied = store.apply(vec![check], Deadline::NEVER, Terms::OnTrial);
+        drop(applied.await.unwrap());
+    }
+    replicas.settle().await;
+    assert_eq!(replicas.left(check).await + replicas.held(), sum);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_limit_is_judged_anew() {
+    let replicas = Replicas::new(1, LEASES);
+    replicas.burst(&[0], 16, 10, check(1, 1_000, 1)).await;
+    assert!(!replicas.ask(0, check(1, 100, 1)).await.allowed);
+    assert_eq!(replicas.burst(&[0], 1, 100, check(1, 200, 1)).await, 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_algorithm_admits_exactly_its_limit_through_one_replica() {
+    let replicas = Replicas::new(1, LEASES);
+    for (number, algorithm) in ALGORITHMS.iter().enumerate() {
+        let asked = Check {
+            algorithm: *algorithm,
+            ..check(number as u64, 500, 1)
+        };
+        assert_eq!(
+            replicas.burst(&[0], 16, 100, asked).await,
+            500,
+            "{algorithm:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_shared_store_who_waits_is_told() {
+    let replicas = Replicas::new(1, LEASES);
+    *replicas.shared.fails.lock().unwrap() = true;
+    let store = replicas.store(0);
+    let applied = store
+        .apply(
+            vec![check(1, 10, 1), check(2, 10, 1)],
+            Deadline::NEVER,
+            Terms::Final,
+        )
+        .await;
+    assert!(matches!(applied, Err(StoreError::Stopped)));
+    *replicas.shared.fails.lock().unwrap() = false;
+    assert!(replicas.ask(0, check(1, 10, 1)).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_a_lease_the_shared_store_is_asked() {
+    let bounds = Bounds {
+        leases_max: 4,
+        ..LEASES
+    };
+    let replicas = Replicas::new(1, bounds);
+    for key in 0..100 {
+        for hit in 0..5 {
+            assert_eq!(replicas.ask(0, check(key, 4, 1)).await.allowed, hit < 4);
+        }
+    }
+    assert_eq!(replicas.left(check(99, 4, 1)).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_at_once_are_answered_each_once() {
+    let replicas = Replicas::new(1, LEASES);
+    let mut asking: Box<dyn Asking> = replicas.store(0).asking().unwrap();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let (mut shares, mut answered, mut allowed) = (0, 0, 0);
+    for ticket in 0..300 {
+        let checks = [check(1, 200, 1), check(1_000 + u64::from(ticket), 5, 1)];
+        shares += asking
+            .add(ticket, &checks, Deadline::NEVER, Terms::Final)
+            .unwrap();
+        if ticket % 7 == 0 {
+            asking.send();
+        }
+    }
+    asking.send();
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        asking.take_answers(&mut cx, &mut |share| {
+            answered += 1;
+            for (position, answer) in share.positions.iter().zip(share.answers) {
+                allowed += u32::from(*position == 0 && answer.as_ref().unwrap().allowed);
+            }
+        });
+    }
+    assert_eq!((answered, allowed), (shares, 200));
+}
+
+/// Of sliding windows and token buckets: whatever is admitted was granted no longer before than a lease's age. With what the
+/// shared store promises of what it grants, that is the promise over a span longer by that age.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
+    for (number, name) in ["sliding_window", "token_bucket", "fixed_window"]
+        .iter()
+        .enumerate()
+    {
+        for seed in 0..20_u64 {
+            let replicas = Replicas::new(3, LEASES);
+            let algorithm = *ALGORITHMS
+                .iter()
+                .find(|known| known.name() == *name)
+                .unwrap();
+            let mut state = seed * 7 + number as u64 + 1;
+            let mut next = |bound: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % bound
+            };
+            let mut admitted: Vec<(u64, u64)> = Vec::new();
+            for _ in 0..400 {
+                let asked = Check {
+                    algorithm,
+                    limit: Limit::per(200, Unit::Minute, NonZeroU32::MIN),
+                    ask: Ask::from(Hits::Take(1 + next(3))),
+                    ..check(1, 200, 1)
+                };
+                let replica = usize::try_from(next(3)).unwrap();
+                if replicas.ask(replica, asked).await.allowed {
+                    admitted.push((replicas.clock.uptime_us(), asked.ask.hits.taken()));
+                }
+                if next(4) == 0 {
+                    replicas.clock.advance_us(next(700_000));
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+            let granted = replicas.shared.granted.lock().unwrap().clone();
+            // Hall's condition for spans: what is admitted in one was granted in it, or an age before.
+            for from in (0..admitted.len()).step_by(7) {
+                for to in from..admitted.len() {
+                    let (begin, end) = (admitted[from].0, admitted[to].0);
+                    let hits: u64 = admitted[from..=to].iter().map(|(_, hits)| hits).sum();
+                    let lent: u64 = granted
+                        .iter()
+                        .filter(|(at, _)| *at + AGE_US >= begin && *at <= end)
+                        .map(|(_, hits)| hits)
+                        .sum();
+                    assert!(hits <= lent, "{name} {seed}: {hits} > {lent}");
+                }
+            }
+            assert!(admitted.len() > 50);
+        }
+    }
+}
