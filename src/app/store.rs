@@ -84,6 +84,11 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
     };
     let (memory, workers) = build("memory")?;
     if setup.redis.is_none() {
+        if is_leased(settings) {
+            tracing::warn!(
+                "--store-mode leased: there is no shared store to take from, so limits are this replica's own; give one with --store"
+            );
+        }
         return Ok((memory, vec![workers]));
     }
     let (mut shared, shared_workers) = build("redis")?;

@@ -134,3 +134,13 @@ async fn who_is_stopped_gives_back_what_it_held() {
     assert!(stopped.wait(RECOVERY).is_some(), "{}", stopped.said());
     ask_on(&replicas, passed, LIMIT, "fixed_window").await;
 }
+
+#[test]
+fn leases_of_nothing_are_pointed_out() {
+    let alone = Tollgate::start(RULES, &["--store-mode", "leased"]);
+    assert!(
+        alone.said().contains("give one with --store"),
+        "{}",
+        alone.said()
+    );
+}
