@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::task::JoinSet;
 use tollgate::limiter::ALGORITHMS;
 
@@ -65,6 +68,46 @@ async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm() {
         assert_eq!(checks, (ALGORITHMS.len() * IN_FLIGHT * EACH) as u64);
         assert!(calls * 2 < checks, "{calls} calls for {checks} checks");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_killed_in_the_middle_costs_what_it_had_under_way_and_no_more() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let arguments = ["--store", &url, "--store-deadline-ms", "20000"];
+    let mut replicas = [0; 3].map(|_| replica(super::RULES, &arguments));
+    let passed = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for replica in &replicas {
+        let client = client(replica).await;
+        for _ in 0..IN_FLIGHT {
+            let (mut client, passed) = (client.clone(), Arc::clone(&passed));
+            tasks.spawn(async move {
+                for _ in 0..EACH {
+                    match ask(&mut client, "a").await {
+                        Ok(Code::Ok) => passed.fetch_add(1, Ordering::Relaxed),
+                        Ok(_) => 0,
+                        // Whether it passed nobody knows, nor ever will.
+                        Err(_) => return 1,
+                    };
+                }
+                0
+            });
+        }
+    }
+    while passed.load(Ordering::Relaxed) < 100 {
+        tokio::task::yield_now().await;
+    }
+    replicas[0].signal("KILL");
+    let unknown: usize = tasks.join_all().await.into_iter().sum();
+    let passed = passed.load(Ordering::Relaxed);
+    assert!(unknown > 0, "it was killed in the middle");
+    assert!(unknown <= IN_FLIGHT);
+    assert!(
+        passed <= 1_000 && passed + unknown >= 1_000,
+        "{passed} {unknown}"
+    );
+    assert!(!replicas[0].running());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,7 @@ mod exactness;
 mod failures;
 mod leased;
 mod reaching;
+mod slow;
 mod states;
 
 use std::time::Duration;

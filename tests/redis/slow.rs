@@ -1,0 +1,129 @@
+//! A Redis that answers, each time too late: by the policy in time, and afterwards all is as before.
+//!
+//! How: what it says goes through a relay of the test's own, which holds every byte for half as long again as the store's
+//! deadline. Fifteen milliseconds and ten would be the same on a machine that does nothing else.
+//!
+//! What it deliberately does not do: lose or change a byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::asking::Code;
+use super::redis_server::RedisServer;
+use super::{RECOVERY, RULES, ask, client, decides, left, replica};
+
+const DEADLINE_MS: u64 = 200;
+const LATE_MS: u64 = 300;
+
+/// How long an answer may take: the deadline, and what the machine makes of it.
+const IN_TIME: Duration = Duration::from_secs(1);
+
+/// A relay to a server, which holds back what the server says. It ends with the test's runtime.
+struct Relay {
+    address: SocketAddr,
+    late_ms: Arc<AtomicU64>,
+}
+
+impl Relay {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let late_ms = Arc::new(AtomicU64::new(0));
+        let relays = Arc::clone(&late_ms);
+        tokio::spawn(async move {
+            while let Ok((caller, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (from_caller, to_caller) = caller.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(pass(from_caller, to_server));
+                tokio::spawn(hold(from_server, to_caller, Arc::clone(&relays)));
+            }
+        });
+        Self { address, late_ms }
+    }
+}
+
+/// Passes on what comes.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    let _ = tokio::io::copy(&mut from, &mut to).await;
+}
+
+/// Passes on what comes, each piece so much later; pieces do not wait for one another.
+async fn hold(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, late_ms: Arc<AtomicU64>) {
+    let (held, mut due) = mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(10_000);
+    tokio::spawn(async move {
+        let mut bytes = vec![0; 65_536];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            let late = Duration::from_millis(late_ms.load(Ordering::Relaxed));
+            let at = tokio::time::Instant::now() + late;
+            if held.send((at, bytes[..count].to_vec())).await.is_err() {
+                return;
+            }
+        }
+    });
+    while let Some((at, bytes)) = due.recv().await {
+        tokio::time::sleep_until(at).await;
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::disallowed_methods)] // it is the wait that is measured
+async fn a_slow_redis_delays_no_answer_and_is_asked_again_when_it_is_quick() {
+    for policy in ["error", "deny"] {
+        let redis = RedisServer::start(&[]);
+        let relay = Relay::to(redis.port()).await;
+        let url = format!("redis://{}", relay.address);
+        let deadline_ms = DEADLINE_MS.to_string();
+        let arguments = [
+            "--store",
+            &url,
+            "--store-deadline-ms",
+            &deadline_ms,
+            "--on-store-failure",
+            policy,
+        ];
+        let mut tollgate = tokio::task::block_in_place(|| replica(RULES, &arguments));
+        let mut known = client(&tollgate).await;
+        assert_eq!(ask(&mut known, "a").await, Ok(Code::Ok));
+        relay.late_ms.store(LATE_MS, Ordering::Relaxed);
+        let mut tasks = JoinSet::new();
+        for task in 0..100 {
+            let mut client = known.clone();
+            tasks.spawn(async move {
+                let mut longest = Duration::ZERO;
+                let mut answers = Vec::new();
+                for key in 0..20 {
+                    let began = Instant::now();
+                    answers.push(ask(&mut client, &format!("{task}-{key}")).await);
+                    longest = longest.max(began.elapsed());
+                }
+                (answers, longest)
+            });
+        }
+        let expected = match policy {
+            "deny" => Ok(Code::OverLimit),
+            _ => Err(tonic::Code::Unavailable),
+        };
+        for (answers, longest) in tasks.join_all().await {
+            assert!(longest < IN_TIME, "{policy}: {longest:?}");
+            assert!(answers.iter().all(|answer| *answer == expected), "{policy}");
+        }
+        relay.late_ms.store(0, Ordering::Relaxed);
+        tokio::task::block_in_place(|| decides(&tollgate, RECOVERY));
+        assert_eq!(ask(&mut known, "b").await, Ok(Code::Ok));
+        assert_eq!(left(&mut known, "a").await, 999);
+        assert!(tollgate.metric("tollgate_store_unknown_outcomes_total") > 0);
+        assert!(tollgate.running());
+    }
+}
