@@ -32,6 +32,7 @@ struct Shared {
     granted: Mutex<Vec<(u64, u64)>>,
     calls: Mutex<u64>,
     fails: Mutex<bool>,
+    panics: Mutex<bool>,
 }
 
 impl Store for Shared {
@@ -43,6 +44,8 @@ impl Store for Shared {
     ) -> Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + '_>> {
         Box::pin(async move {
             *self.calls.lock().unwrap() += 1;
+            let panics = *self.panics.lock().unwrap();
+            assert!(!panics, "a defect in a store");
             if *self.fails.lock().unwrap() {
                 return Err(StoreError::Stopped);
             }
@@ -85,6 +88,7 @@ impl Replicas {
             granted: Mutex::default(),
             calls: Mutex::default(),
             fails: Mutex::default(),
+            panics: Mutex::default(),
         });
         let (mut stores, mut running) = (Vec::new(), Vec::new());
         for _ in 0..count {
@@ -401,6 +405,19 @@ async fn without_the_shared_store_who_waits_is_told() {
     assert!(matches!(applied, Err(StoreError::Stopped)));
     *replicas.shared.fails.lock().unwrap() = false;
     assert!(replicas.ask(0, check(1, 10, 1)).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panics_leaves_nobody_waiting() {
+    let replicas = Replicas::new(1, LEASES);
+    *replicas.shared.panics.lock().unwrap() = true;
+    let store = replicas.store(0);
+    for key in [1, 1, 2] {
+        let applied = store.apply(vec![check(key, 10, 1)], Deadline::NEVER, Terms::Final);
+        assert!(matches!(applied.await, Err(StoreError::Stopped)));
+    }
+    *replicas.shared.panics.lock().unwrap() = false;
+    assert_eq!(replicas.burst(&[0], 4, 5, check(1, 10, 1)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::leases::Leases;
@@ -141,12 +141,8 @@ impl LeaseWorker {
                     }
                     received.saturating_mul(LOOKS_PER_MESSAGE)
                 }
-                Some(called) = self.under_way.join_next() => {
-                    // A call that panicked leaves its waiters with their batch: they see a store that stopped.
-                    if let Ok(called) = called {
-                        let now_us = self.clock.uptime_us();
-                        self.called(called, now_us);
-                    }
+                Some(ended) = self.under_way.join_next() => {
+                    self.ended(ended);
                     LOOKS_PER_MESSAGE
                 }
                 Some(finished) = self.finishes.recv() => {
@@ -158,10 +154,8 @@ impl LeaseWorker {
             };
             let now_us = self.clock.uptime_us();
             // However busy the mailbox is.
-            while let Some(called) = self.under_way.try_join_next() {
-                if let Ok(called) = called {
-                    self.called(called, now_us);
-                }
+            while let Some(ended) = self.under_way.try_join_next() {
+                self.ended(ended);
             }
             for message in batch.drain(..) {
                 match message {
@@ -181,13 +175,10 @@ impl LeaseWorker {
     async fn finish(&mut self) {
         self.going_back.extend(self.leases.end_all());
         self.send_back();
-        while let Some(called) = self.under_way.join_next().await {
-            if let Ok(called) = called {
-                let now_us = self.clock.uptime_us();
-                self.called(called, now_us);
-                self.going_back.extend(self.leases.end_all());
-                self.send_back();
-            }
+        while let Some(ended) = self.under_way.join_next().await {
+            self.ended(ended);
+            self.going_back.extend(self.leases.end_all());
+            self.send_back();
         }
         self.tell();
     }
@@ -346,6 +337,22 @@ impl LeaseWorker {
         });
     }
 
+    /// A call of the shared store has ended. Of one that panicked nobody knows any more whose it was: all that wait see a
+    /// store that stopped, so that none waits for ever.
+    fn ended(&mut self, ended: Result<Called, JoinError>) {
+        if let Ok(called) = ended {
+            let now_us = self.clock.uptime_us();
+            self.called(called, now_us);
+            return;
+        }
+        self.queues.clear();
+        // Their places are not used again: a call still under way may name one.
+        let waiting: Vec<_> = self.pending.iter_mut().filter_map(Option::take).collect();
+        for pending in waiting {
+            self.send_answers(pending);
+        }
+    }
+
     fn called(&mut self, called: Called, now_us: u64) {
         match called {
             Called::Take {
@@ -426,23 +433,28 @@ impl LeaseWorker {
         if pending.unanswered > 0 {
             return;
         }
-        if let Some(Pending { mut batch, .. }) = place.take() {
+        if let Some(pending) = place.take() {
             self.free.push(waiter.pending);
-            let Batch {
-                questions,
-                checks,
-                answers,
-                give_back,
-                ..
-            } = &mut *batch;
-            if let (Some(question), Some(store)) = (questions.first_mut(), give_back) {
-                question.trial = question
-                    .on_trial
-                    .then(|| Trial::new(Arc::clone(store), checks.iter().zip(answers.iter())));
-            }
-            self.left(batch.checks.len());
-            batch.send_back();
+            self.send_answers(pending);
         }
+    }
+
+    fn send_answers(&self, pending: Pending) {
+        let mut batch = pending.batch;
+        let Batch {
+            questions,
+            checks,
+            answers,
+            give_back,
+            ..
+        } = &mut *batch;
+        if let (Some(question), Some(store)) = (questions.first_mut(), give_back) {
+            question.trial = question
+                .on_trial
+                .then(|| Trial::new(Arc::clone(store), checks.iter().zip(answers.iter())));
+        }
+        self.left(batch.checks.len());
+        batch.send_back();
     }
 
     /// Checks that were answered give their room back.
