@@ -4,7 +4,7 @@
 //! This file holds no logic: it says which rooms there are, who may import whom, and which way a request walks.
 //!
 //! ```text
-//! socket ─ accept ─ door (h2) ─▶ for every stream that is ready:
+//! socket ─ accept ─ door ───────▶ for every call that has come:
 //!                    1 door::read(bytes)      ▶ Request
 //!                    2 Plan::written_on(…)    ▶ Plan       one generation of rules for the whole request
 //!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
@@ -12,7 +12,7 @@
 //!                    │     redis:  mailbox ─▶ a server's worker ─▶ one script for all that wait
 //!                    │     leased: key → partition → mailbox ─▶ worker ─▶ a lease, or redis for more
 //!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
-//!                    5 metrics; door::write   ▶ bytes      one flush for all
+//!                    5 metrics; door::write   ▶ bytes      one write for all
 //! socket ◀───────────┘
 //! ```
 //!

@@ -35,8 +35,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("tonic", &["service"], "one room speaks gRPC"),
     (
         "h2",
-        &["service/door"],
-        "one door speaks HTTP/2 by itself, and one is enough",
+        &[],
+        "one door speaks HTTP/2 by itself, and below the other hyper does",
     ),
     (
         "mimalloc",

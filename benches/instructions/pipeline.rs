@@ -9,9 +9,9 @@
 //!
 //! What it deliberately does not do: HTTP/2, more than one request at a time.
 
+use std::cell::Ref;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, ManualClock};
@@ -88,7 +88,7 @@ impl Pipeline {
     }
 
     /// Decides one request: its frame in, the answer's out.
-    pub(crate) fn decide(&mut self, request: Bytes) -> Bytes {
+    pub(crate) fn decide(&mut self, request: &[u8]) -> Ref<'_, [u8]> {
         let _timers = self.runtime.enter();
         self.core.decide(request).expect("an answer")
     }

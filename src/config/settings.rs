@@ -155,6 +155,29 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     pub streams_max: u32,
 
+    /// How long a call's message may take to come once its headers have; then the call is reset. 0 is for ever. By the
+    /// door h2 only
+    #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
+    pub body_wait: Duration,
+
+    /// How many streams a connection may reset in a second, or have refused; a connection that does more is closed. An Envoy
+    /// whose 20 ms are over for all it has under way resets some 50,000. By the door h2 only
+    #[arg(
+        long,
+        env = "TOLLGATE_RESETS_PER_SECOND_MAX",
+        default_value_t = 100_000
+    )]
+    pub resets_per_second_max: u32,
+
+    /// How many frames a second a connection may send that bring no call on: pings, settings, windows, frames of nothing; a
+    /// connection that sends more is closed. By the door h2 only
+    #[arg(
+        long,
+        env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX",
+        default_value_t = 100_000
+    )]
+    pub control_frames_per_second_max: u32,
+
     /// How long a connection lives, give or take a tenth, before its caller is asked to come anew, so that connections
     /// find new replicas; 0 is for ever
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration)]
@@ -164,9 +187,13 @@ pub struct Settings {
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration)]
     pub grpc_max_connection_age_grace: Duration,
 
-    /// How often a silent connection is asked whether it is still there; it has 20 s to say so; 0 is never
+    /// How often a silent connection is asked whether it is still there; 0 is never
     #[arg(long, env = "TOLLGATE_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = duration)]
     pub keepalive_interval: Duration,
+
+    /// How long it may take to say so before it is closed
+    #[arg(long, env = "TOLLGATE_KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = duration)]
+    pub keepalive_timeout: Duration,
 
     /// What to answer when the store does not decide. Envoy takes every error as "let it through" unless its
     /// failure_mode_deny is set

@@ -37,6 +37,12 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
         }
     }
 
+    /// Shows every value.
+    pub(super) fn each(&self, mut see: impl FnMut(&V)) {
+        self.map.load().values().for_each(&mut see);
+        see(&self.overflow);
+    }
+
     /// The value of a key, made when it is new and there is room.
     pub(super) fn get_or_add<Q>(&self, key: &Q, make: impl FnOnce() -> V) -> V
     where

@@ -12,6 +12,7 @@
 mod bounded_map;
 mod counts;
 mod label;
+mod limit;
 mod store;
 
 use std::collections::HashMap;
@@ -26,8 +27,10 @@ use prometheus::{
 use self::bounded_map::BoundedMap;
 pub use self::counts::Counts;
 use self::label::{LABEL_BYTES_MAX, label};
+pub use self::limit::LimitCounters;
+use self::limit::Told;
 pub use self::store::StoreMetrics;
-use crate::limiter::{Key, Rule, RuleSet, Tally};
+use crate::limiter::{Key, Rule, RuleSet};
 
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
 pub const RULE_LABEL_SETS_MAX: usize = 10_000;
@@ -145,7 +148,10 @@ pub struct Metrics {
     pub excess_message_size: IntCounter,
     /// gRPC connections asked to go because of their age.
     pub connections_aged: IntCounter,
+    /// Calls reset because their message did not come.
+    pub calls_late: IntCounter,
 
+    connections_broken: IntCounterVec,
     connections: IntGaugeVec,
     connections_accepted: IntCounterVec,
     connections_refused: IntCounterVec,
@@ -163,17 +169,6 @@ pub struct Metrics {
     request_counters: BoundedMap<Key, Arc<LimitCounters>>,
     unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
     partitions: Mutex<Vec<Arc<PartitionLevels>>>,
-}
-
-/// The counters of one limit.
-#[derive(Debug)]
-pub struct LimitCounters {
-    total_hits: IntCounter,
-    over_limit: IntCounter,
-    near_limit: IntCounter,
-    within_limit: IntCounter,
-    shadow_mode: IntCounter,
-    negative_hits: IntCounter,
 }
 
 /// The counters of every rule of one rule set, by [`Rule::index`].
@@ -403,6 +398,17 @@ impl Metrics {
                 "tollgate_connections_aged_total",
                 "gRPC connections asked to go because of their age",
             )?,
+            calls_late: counter(
+                r,
+                "tollgate_calls_late_total",
+                "Calls reset because their message did not come in time",
+            )?,
+            connections_broken: counters(
+                r,
+                "tollgate_connections_broken_total",
+                "gRPC connections closed because of what their client sent, by HTTP/2's word for it",
+                &["reason"],
+            )?,
             connections: gauges(r, "tollgate_connections", "Connections open", &["port"])?,
             connections_accepted: counters(
                 r,
@@ -492,6 +498,15 @@ impl Metrics {
             set(&self.memory_bytes, &levels.bytes);
         }
         drop(partitions);
+        // Held to the end: what two readers are told of is told once.
+        let known = self
+            .rule_labels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for counters in known.values() {
+            counters.tell();
+        }
+        self.request_counters.each(|counters| counters.tell());
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
@@ -521,6 +536,12 @@ impl Metrics {
             refused: self.connections_refused.with_label_values(&[port]),
             accept_errors: self.accept_errors.with_label_values(&[port]),
         }
+    }
+
+    /// Counts a gRPC connection that was closed because of what its client sent. There are as many words for that as HTTP/2
+    /// has.
+    pub fn count_broken_connection(&self, reason: &'static str) {
+        self.connections_broken.with_label_values(&[reason]).inc();
     }
 
     /// Counters for every rule of a rule set. Rules with the same labels share them, as do those of an earlier set.
@@ -641,33 +662,14 @@ impl LimitVecs {
 
     fn counters(&self, labels: &LimitLabels) -> LimitCounters {
         let of = |counters: &IntCounterVec| counters.with_label_values(labels);
-        LimitCounters {
+        LimitCounters::new(Told {
             total_hits: of(&self.total_hits),
             over_limit: of(&self.over_limit),
             near_limit: of(&self.near_limit),
             within_limit: of(&self.within_limit),
             shadow_mode: of(&self.shadow_mode),
             negative_hits: of(&self.negative_hits),
-        }
-    }
-}
-
-// === impl LimitCounters ===
-
-impl LimitCounters {
-    /// Adds what outcomes came to.
-    pub fn add(&self, tally: &Tally) {
-        let add = |counter: &IntCounter, hits: u64| {
-            if hits > 0 {
-                counter.inc_by(hits);
-            }
-        };
-        add(&self.total_hits, tally.total_hits);
-        add(&self.over_limit, tally.over_limit);
-        add(&self.near_limit, tally.near_limit);
-        add(&self.within_limit, tally.within_limit);
-        add(&self.shadow_mode, tally.shadow_mode);
-        add(&self.negative_hits, tally.negative_hits);
+        })
     }
 }
 

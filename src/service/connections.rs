@@ -26,17 +26,19 @@ use crate::metrics::Metrics;
 /// Streams that one connection may have reset before they were taken up.
 pub(super) const RESET_STREAMS_MAX: usize = 4_096;
 
-/// How long a connection that was asked may take to say that it is there.
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// How long connections live and what they may do. No time is no bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     age: Option<Duration>,
     pub(super) age_grace: Option<Duration>,
     pub(super) keepalive_interval: Option<Duration>,
+    /// How long a connection that was asked may take to say that it is there.
+    pub(super) keepalive_timeout: Duration,
     pub(super) streams_max: u32,
     pub(super) header_list_bytes_max: u32,
+    pub(super) body_wait: Option<Duration>,
+    pub(super) resets_per_second_max: u32,
+    pub(super) control_frames_per_second_max: u32,
 }
 
 /// Serves `routes` until `shutdown`, then says GOAWAY and lets what is under way end.
@@ -69,7 +71,7 @@ async fn serve_one(
             .max_header_list_size(bounds.header_list_bytes_max)
             .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
             .keep_alive_interval(bounds.keepalive_interval)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_timeout(bounds.keepalive_timeout)
             .serve_connection(TokioIo::new(connection), TowerToHyperService::new(routes))
     );
     let served = tokio::select! {
@@ -112,8 +114,12 @@ impl Bounds {
             age: bound(settings.grpc_max_connection_age),
             age_grace: bound(settings.grpc_max_connection_age_grace),
             keepalive_interval: bound(settings.keepalive_interval),
+            keepalive_timeout: settings.keepalive_timeout,
             streams_max: settings.streams_max,
             header_list_bytes_max: u32::try_from(settings.header_list_size_max).unwrap_or(u32::MAX),
+            body_wait: bound(settings.body_wait),
+            resets_per_second_max: settings.resets_per_second_max,
+            control_frames_per_second_max: settings.control_frames_per_second_max,
         }
     }
 

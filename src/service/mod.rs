@@ -1,7 +1,7 @@
 //! The front door: gRPC.
 //!
-//! Two ways in, chosen by a setting: [`door`] takes the one call that comes a hundred thousand times a second, straight on
-//! the `h2` crate, and leaves all others to tonic; or tonic takes them all. What is decided is the same.
+//! Two ways in, chosen by a setting: [`door`] takes the one call that comes a hundred thousand times a second, straight from
+//! its connection's bytes, and leaves all others to tonic; or tonic takes them all. What is decided is the same.
 //!
 //! Three services share the port: Envoy's rate limit service, `grpc.health.v1` (for "" and "ratelimit") and reflection.
 //! All that is decided is decided in [`ratelimit`]; here requests come in, deadlines are read off, and errors become
@@ -33,11 +33,11 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-#[cfg(fuzzing)]
-pub use self::door::agreement;
 #[doc(hidden)]
 pub use self::door::by_hand::ByHand;
 use self::door::{Cores, Serving};
+#[cfg(fuzzing)]
+pub use self::door::{agreement, withstand};
 use self::excess::Excess;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;

@@ -6,13 +6,12 @@
 //! What it deliberately does not do: HTTP/2, time, more than one request in a turn.
 #![allow(unreachable_pub)] // a bench reaches it
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use bytes::Bytes;
 use tonic::service::Routes;
 
 use super::core::Core;
@@ -28,11 +27,11 @@ use crate::store::Worker;
 pub struct ByHand {
     core: Core<Caller>,
     workers: Vec<Worker>,
-    answer: Rc<RefCell<Option<Bytes>>>,
+    answer: Rc<RefCell<Vec<u8>>>,
 }
 
-/// Leaves its answer for all to see; an error is none.
-struct Caller(Rc<RefCell<Option<Bytes>>>);
+/// Leaves its answer for all to see; an error is nothing.
+struct Caller(Rc<RefCell<Vec<u8>>>);
 
 // === impl ByHand ===
 
@@ -60,7 +59,8 @@ impl ByHand {
 
     /// The frame that answers this one; none when it is not for this door or the answer is an error. Must be called
     /// within a runtime: workers have timers.
-    pub fn decide(&mut self, frame: Bytes) -> Option<Bytes> {
+    pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
+        self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());
         let caller = Caller(Rc::clone(&self.answer));
         self.core.take(frame, None, caller).ok()?;
@@ -70,7 +70,8 @@ impl ByHand {
             let _ = worker.as_mut().poll(&mut cx);
         }
         let _ = self.core.poll(&mut cx);
-        self.answer.take()
+        let answer = self.answer.borrow();
+        (!answer.is_empty()).then(|| Ref::map(answer, Vec::as_slice))
     }
 }
 
@@ -83,13 +84,13 @@ impl fmt::Debug for ByHand {
 // === impl Caller ===
 
 impl Respond for Caller {
-    fn answer(self, frame: Bytes) {
-        self.0.replace(Some(frame));
+    fn answer(self, _: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.0.borrow_mut());
     }
 
     fn refuse(self, _: Unanswered) {}
 
-    fn is_gone(&mut self) -> bool {
+    fn is_gone(&self) -> bool {
         false
     }
 }

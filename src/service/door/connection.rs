@@ -1,85 +1,60 @@
-//! One HTTP/2 connection: takes up what has arrived, leaves the deciding to its core, sends what is answered.
+//! One connection: reads what has arrived, leaves the deciding to its core, sends what is answered.
 //!
-//! How: one poll takes up every stream that is there, reads the body that came with it and hands it to the core; answers
-//! are put into the connection's queue by the core and leave together at the next poll. A stream whose body has not come
-//! yet waits here, one of [`WAITING_BODIES_MAX`]; those beyond have a task of their own behind `forward`.
+//! How: a turn reads once what the socket holds, hands every call in it to the core, and sends at the end all that was
+//! written meanwhile. What the core answers later wakes the connection, once for all of them. Bytes that are no whole frame
+//! yet are kept until the rest has come.
 //!
-//! A poll takes up at most [`STREAMS_PER_POLL_MAX`] streams and then lets the others of its core have their turn.
+//! A turn takes up at most [`CALLS_PER_TURN_MAX`] calls and then lets the others of its core have theirs.
 //!
-//! What it deliberately does not do: look into a message, bound how many connections there are.
+//! What it deliberately does not do: know what frames mean (`http2`), look into a message, bound how many connections there
+//! are.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use h2::RecvStream;
-use h2::server::{self, SendResponse};
-use http::header::CONTENT_TYPE;
-use http::{Method, Request};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::{self, AbortHandle};
 
+use super::buffers::{Buffers, READ_BYTES};
 use super::core::{Core, NotTaken};
 use super::cores::Serving;
 use super::forward::forward;
-use super::minder::{Order, Orders, mind};
+use super::http2::{Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order};
+use super::minder::mind;
+use super::respond::Caller;
 use crate::accept::{Connection, Stopping};
-use crate::service::connections::RESET_STREAMS_MAX;
-use crate::service::wire::grpc_timeout_us;
 
-/// The one call that is taken here.
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// What a message is sent as that this door reads.
-const GRPC_TYPES: [&[u8]; 2] = [b"application/grpc", b"application/grpc+proto"];
-
-const GRPC_ENCODING: &str = "grpc-encoding";
-const GRPC_TIMEOUT: &str = "grpc-timeout";
-
-/// How many streams one poll takes up before other connections have their turn.
-const STREAMS_PER_POLL_MAX: usize = 256;
-
-/// How many streams wait for their body in the connection's own hands. Each is looked at in each poll.
-const WAITING_BODIES_MAX: usize = 64;
-
-/// As tonic's door has it, by hyper: how much a client may send ahead.
-const WINDOW_BYTES: u32 = 1024 * 1024;
-
-/// The same: how much may wait to be sent to a client that does not read.
-const SEND_BUFFER_BYTES: usize = 1024 * 400;
+/// How many calls one turn takes up before other connections have theirs.
+const CALLS_PER_TURN_MAX: usize = 256;
 
 /// A connection's state.
 struct Session {
-    http2: server::Connection<Connection, Bytes>,
-    /// Streams whose body has not come yet.
-    waiting: VecDeque<Arrived>,
-    core: Option<Rc<Core<SendResponse<Bytes>>>>,
+    connection: Connection,
+    http2: Rc<RefCell<Http2>>,
+    /// What was read and is no whole frame, or was left for the next turn.
+    left: Vec<u8>,
+    /// What is left may hold whole frames.
+    more: bool,
+    /// Nothing more is read while so much waits to be sent.
+    full: bool,
+    core: Option<Rc<Core<Caller>>>,
+    buffers: Rc<Buffers>,
     serving: Serving,
-    orders: Rc<Orders>,
-    said_goodbye: bool,
+    /// What breaks the connection; it ends when that has been said.
+    broken: Option<Broken>,
 }
 
-/// A request that has arrived, perhaps without its body.
-struct Arrived {
-    request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
-    timeout_us: Option<u64>,
-    /// What has come of the body: a frame of data.
-    read: Option<Bytes>,
-    /// How much of that the client was told it may send again.
-    room_made_bytes: usize,
-}
-
-/// What was found of a body.
-enum Found {
-    /// All of it, in one frame of data.
-    Whole,
-    /// Not yet all.
-    Some,
-    /// More than one frame: nothing for this door.
-    Parts,
-    /// The client has gone.
-    Gone,
+/// How a connection ends before its time.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("{0}")]
+    Broken(#[from] Broken),
 }
 
 /// Ends a task when dropped.
@@ -89,236 +64,232 @@ struct Minding(AbortHandle);
 pub(super) async fn serve(
     connection: Connection,
     stopping: Stopping,
-    core: Option<Rc<Core<SendResponse<Bytes>>>>,
+    core: Option<Rc<Core<Caller>>>,
+    buffers: Rc<Buffers>,
     serving: Serving,
 ) {
-    if let Err(error) = try_to_serve(connection, stopping, core, serving).await {
-        tracing::debug!(%error, "a gRPC connection ended");
-    }
-}
-
-async fn try_to_serve(
-    connection: Connection,
-    stopping: Stopping,
-    core: Option<Rc<Core<SendResponse<Bytes>>>>,
-    serving: Serving,
-) -> Result<(), h2::Error> {
     let bounds = serving.bounds;
-    let mut builder = server::Builder::new();
-    builder
-        .initial_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .max_concurrent_streams(bounds.streams_max)
-        .max_header_list_size(bounds.header_list_bytes_max)
-        .max_pending_accept_reset_streams(RESET_STREAMS_MAX);
-    let mut told = stopping.clone();
-    let mut http2 = tokio::select! {
-        http2 = builder.handshake(connection) => http2?,
-        // Who has not even said hello has nothing under way.
-        () = told.wait() => return Ok(()),
+    let limits = Limits {
+        streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
+        header_list_bytes_max: usize::try_from(bounds.header_list_bytes_max).unwrap_or(usize::MAX),
+        resets_per_second_max: bounds.resets_per_second_max,
+        control_frames_per_second_max: bounds.control_frames_per_second_max,
     };
-    let orders = Rc::<Orders>::default();
-    let aged = serving.metrics.connections_aged.clone();
-    let pings = http2.ping_pong();
-    let minder = task::spawn_local(mind(Rc::clone(&orders), bounds, stopping, pings, aged));
+    let http2 = Http2::new(limits, Rc::clone(&buffers));
+    let http2 = Rc::new(RefCell::new(http2));
+    let minder = task::spawn_local(mind(Rc::clone(&http2), stopping, serving.clone()));
     let _minding = Minding(minder.abort_handle());
     let mut session = Session {
+        connection,
         http2,
-        waiting: VecDeque::new(),
+        left: Vec::new(),
+        more: false,
+        full: false,
         core,
+        buffers,
         serving,
-        orders,
-        said_goodbye: false,
+        broken: None,
     };
-    std::future::poll_fn(|cx| session.poll(cx)).await
-}
-
-/// What a request's headers say, in one pass over them: a map would hash each name that is looked up.
-struct Headers {
-    /// Whether this door takes it: a plain call of ShouldRateLimit.
-    taken: bool,
-    /// How long the caller waits, if it says so.
-    timeout_us: Option<u64>,
+    if let Err(error) = poll_fn(|cx| session.poll(cx)).await {
+        tracing::debug!(%error, "a gRPC connection ended");
+    }
 }
 
 // === impl Session ===
 
 impl Session {
-    /// Goes on as far as it can, and lets the core know that there may be something for it. Ready when the connection has
-    /// ended; what it left with the core is asked all the same.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    /// One turn: goes on as far as it can, and lets the core know that there may be something for it. Ready when the
+    /// connection has ended; what it left with the core is asked all the same.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        self.http2.borrow_mut().begin_turn(cx.waker());
         let polled = self.go_on(cx);
+        self.http2.borrow_mut().end_turn();
         if let Some(core) = &self.core {
             core.ask();
         }
         polled
     }
 
-    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        self.orders.wake(cx.waker());
-        match self.orders.order() {
-            Order::Serve => {}
-            Order::GoAway if self.said_goodbye => {}
-            Order::GoAway => {
-                self.said_goodbye = true;
-                self.http2.graceful_shutdown();
-            }
-            // Dropping it closes it.
-            Order::Close => return Poll::Ready(Ok(())),
-        }
-        self.look_at_waiting(cx);
-        for _ in 0..STREAMS_PER_POLL_MAX {
-            match self.http2.poll_accept(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok((request, respond)))) => self.arrived(request, respond, cx),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
-                Poll::Ready(None) => {
-                    let closed = ready!(self.http2.poll_closed(cx));
-                    return Poll::Ready(closed);
-                }
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        {
+            let mut http2 = self.http2.borrow_mut();
+            match http2.order() {
+                Order::Serve => {}
+                // Who has not even said hello has nothing under way.
+                Order::GoAway if !http2.is_greeted() => return Poll::Ready(Ok(())),
+                Order::GoAway => http2.say_goodbye(),
+                // Dropping it closes it.
+                Order::Close => return Poll::Ready(Ok(())),
             }
         }
-        cx.waker().wake_by_ref();
+        // First what waits: whoever does not read its answers is not read either.
+        if self.send(cx)?.is_pending() && self.http2.borrow().is_full() {
+            return Poll::Pending;
+        }
+        let read = self.read(cx);
+        let sent = self.send(cx)?;
+        if sent.is_ready() && self.full {
+            self.full = false;
+            cx.waker().wake_by_ref();
+        }
+        if let Some(broken) = self.broken.take() {
+            // As much as the socket takes; a client that reads nothing need not be told.
+            return Poll::Ready(Err(broken.into()));
+        }
+        if read?.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.http2.borrow().is_over() {
+            ready!(sent);
+            ready!(Pin::new(&mut self.connection).poll_shutdown(cx))?;
+            return Poll::Ready(Ok(()));
+        }
         Poll::Pending
     }
 
-    fn arrived(
-        &mut self,
-        request: Request<RecvStream>,
-        respond: SendResponse<Bytes>,
-        cx: &mut Context<'_>,
-    ) {
-        let Headers { taken, timeout_us } = Headers::of(&request);
-        let mut arrived = Arrived {
-            request,
-            respond,
-            timeout_us,
-            read: None,
-            room_made_bytes: 0,
-        };
-        if taken && self.core.is_some() {
-            let found = arrived.find(cx);
-            self.hand_on(found, arrived);
-        } else {
-            self.forward(arrived);
-        }
-    }
-
-    fn look_at_waiting(&mut self, cx: &mut Context<'_>) {
-        // Each once: those that go on waiting stand behind the others again.
-        for _ in 0..self.waiting.len() {
-            if let Some(mut arrived) = self.waiting.pop_front() {
-                let found = arrived.find(cx);
-                self.hand_on(found, arrived);
-            }
-        }
-    }
-
-    /// Hands a request on if its body is there; else it waits.
-    fn hand_on(&mut self, found: Found, mut arrived: Arrived) {
-        match (found, &self.core) {
-            (Found::Gone, _) => {}
-            (Found::Some, _) if self.waiting.len() < WAITING_BODIES_MAX => {
-                arrived.make_room();
-                self.waiting.push_back(arrived);
-            }
-            (Found::Whole, Some(core)) => {
-                let body = arrived.read.take().unwrap_or_default();
-                let taken = core.take(body, arrived.timeout_us, arrived.respond);
-                if let Err(NotTaken { body, respond }) = taken {
-                    self.forward(Arrived {
-                        read: Some(body),
-                        respond,
-                        ..arrived
-                    });
-                }
-            }
-            _ => {
-                arrived.make_room();
-                self.forward(arrived);
-            }
-        }
-    }
-
-    fn forward(&self, arrived: Arrived) {
-        let routes = self.serving.routes.clone();
-        let Arrived {
-            request,
-            respond,
-            read,
-            ..
-        } = arrived;
-        task::spawn_local(forward(routes, request, read, respond));
-    }
-}
-
-// === impl Headers ===
-
-impl Headers {
-    fn of(request: &Request<RecvStream>) -> Self {
-        let (mut grpc, mut encoded, mut timeout_us) = (false, false, None);
-        for (name, value) in request.headers() {
-            if name == CONTENT_TYPE {
-                grpc = GRPC_TYPES.contains(&value.as_bytes());
-            } else if name == GRPC_ENCODING {
-                encoded = true;
-            } else if name == GRPC_TIMEOUT {
-                // Of several the first counts, as where they are looked up.
-                timeout_us = timeout_us.or_else(|| grpc_timeout_us(value.to_str().ok()?));
-            }
-        }
-        let call = request.method() == Method::POST && request.uri().path() == SHOULD_RATE_LIMIT;
-        Self {
-            taken: call && grpc && !encoded,
-            timeout_us,
-        }
-    }
-}
-
-// === impl Arrived ===
-
-impl Arrived {
-    /// Lets the client send as much again as was read. A request that is whole makes its room when it ends, and spares the
-    /// frame; but many that wait for their rest could fill the connection's window, and then the rest never came.
-    fn make_room(&mut self) {
-        let read = self.read.as_ref().map_or(0, Bytes::len);
-        let bytes = read.saturating_sub(self.room_made_bytes);
-        self.room_made_bytes = read;
-        // It is no more than was read.
-        let _ = self
-            .request
-            .body_mut()
-            .flow_control()
-            .release_capacity(bytes);
-    }
-
-    /// Reads what has come of the body.
-    fn find(&mut self, cx: &mut Context<'_>) -> Found {
+    /// Reads and deals with what there is. Ready when the client has closed its side.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+        let mut calls_left = CALLS_PER_TURN_MAX;
         loop {
-            let body = self.request.body_mut();
-            if self.read.is_some() && body.is_end_stream() {
-                return Found::Whole;
+            self.full = self.http2.borrow().is_full();
+            if self.full || self.broken.is_some() {
+                return Ok(Poll::Pending);
             }
-            match body.poll_data(cx) {
-                Poll::Pending => return Found::Some,
-                Poll::Ready(None) => return Found::Whole,
-                Poll::Ready(Some(Err(_))) => return Found::Gone,
-                Poll::Ready(Some(Ok(data))) if data.is_empty() => {}
-                Poll::Ready(Some(Ok(data))) => {
-                    if let Some(first) = &mut self.read {
-                        // Behind tonic they are one again.
-                        let mut both =
-                            bytes::BytesMut::with_capacity(first.len().saturating_add(data.len()));
-                        both.extend_from_slice(first);
-                        both.extend_from_slice(&data);
-                        *first = both.freeze();
-                        return Found::Parts;
-                    }
-                    self.read = Some(data);
-                }
+            if calls_left == 0 {
+                cx.waker().wake_by_ref();
+                return Ok(Poll::Pending);
+            }
+            let mut buffer = self
+                .buffers
+                .take_reading(READ_BYTES + HEAD_BYTES + FRAME_BYTES_MAX);
+            let read = self.read_once(cx, &mut buffer, &mut calls_left);
+            self.buffers.put_reading(buffer);
+            match read? {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Ok(Poll::Ready(())),
             }
         }
+    }
+
+    /// Reads once, or goes on with what was left. False when the client has closed its side.
+    fn read_once(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+        calls_left: &mut usize,
+    ) -> Result<Poll<bool>, Ended> {
+        let known = self.left.len();
+        let mut filled = known;
+        if !self.more {
+            let (_, room) = buffer.split_at_mut_checked(known).unwrap_or_default();
+            // Behind what is left, of which there is never more than a frame.
+            let mut room = ReadBuf::new(room);
+            if Pin::new(&mut self.connection)
+                .poll_read(cx, &mut room)?
+                .is_pending()
+            {
+                return Ok(Poll::Pending);
+            }
+            let bytes = room.filled().len();
+            if bytes == 0 {
+                return Ok(Poll::Ready(false));
+            }
+            filled = filled.saturating_add(bytes);
+        }
+        if let Some(front) = buffer.get_mut(..known) {
+            front.copy_from_slice(&self.left);
+        }
+        let input = buffer.get(..filled).unwrap_or_default();
+        let rest = self.deal_with(input, calls_left);
+        self.keep(rest);
+        Ok(Poll::Ready(true))
+    }
+
+    /// Hands on what stands in `input`, and gives back what is not dealt with.
+    fn deal_with<'b>(&mut self, mut input: &'b [u8], calls_left: &mut usize) -> &'b [u8] {
+        let now_us = self.serving.service.uptime_us();
+        while *calls_left > 0 {
+            // Not held while others answer: they write into the same.
+            let next = self.http2.borrow_mut().next(&mut input, now_us);
+            match next {
+                Ok(None) => {
+                    self.more = false;
+                    return input;
+                }
+                Ok(Some(Event::Request(handed))) => self.forward(handed),
+                Ok(Some(Event::Call {
+                    stream,
+                    body,
+                    timeout_us,
+                })) => self.call(stream, &body, timeout_us),
+                Err(broken) => {
+                    self.http2.borrow_mut().say_broken(broken.reason);
+                    let reason = broken.reason.label();
+                    self.serving.metrics.count_broken_connection(reason);
+                    self.broken = Some(broken);
+                    return &[];
+                }
+            }
+            *calls_left = calls_left.saturating_sub(1);
+        }
+        self.more = true;
+        input
+    }
+
+    fn call(&mut self, stream: u32, body: &[u8], timeout_us: Option<u64>) {
+        let caller = Caller {
+            http2: Rc::clone(&self.http2),
+            stream,
+        };
+        let taken = match &self.core {
+            Some(core) => core.take(body, timeout_us, caller),
+            None => Err(NotTaken),
+        };
+        if let Err(NotTaken) = taken {
+            let handed = self.http2.borrow_mut().hand_over(stream, &[body]);
+            if let Some(handed) = handed {
+                self.forward(handed);
+            }
+        }
+    }
+
+    fn forward(&self, handed: Handed) {
+        let routes = self.serving.routes.clone();
+        task::spawn_local(forward(routes, handed, Rc::clone(&self.http2)));
+    }
+
+    /// Keeps what is left for the next turn.
+    fn keep(&mut self, rest: &[u8]) {
+        self.left.clear();
+        if rest.is_empty() {
+            // Most connections are silent most of the time.
+            self.left.shrink_to(FRAME_BYTES_MAX);
+        }
+        self.left.extend_from_slice(rest);
+    }
+
+    /// Sends what is written. Ready when all of it is sent.
+    fn send(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        let mut http2 = self.http2.borrow_mut();
+        loop {
+            let connection = Pin::new(&mut self.connection);
+            let bytes = http2.to_send();
+            if bytes.is_empty() {
+                return Ok(connection.poll_flush(cx)?);
+            }
+            match connection.poll_write(cx, bytes)? {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(sent) => http2.sent(sent),
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.http2.borrow_mut().end();
     }
 }
 

@@ -3,11 +3,11 @@
 //! How: a connection hands in a message; it is read and planned at once. What needs no store is answered at once. The rest
 //! is put to what the core asks next, and waits in a slot whose number travels with the checks. One task of the core
 //! ([`Core::answer`]) runs when the connections that were ready have had their turn: it sends one message a partition for
-//! all of them, and when answers come it concludes, writes each answer into the core's buffer and gives it to its stream.
+//! all of them, and when answers come it concludes, has each answer written into its connection's buffer.
 //! The connections, woken by that, flush once each.
 //!
-//! Slots, sheets, vectors and the buffer are used again and again: from a message in hand to its answer in the buffer
-//! nothing is allocated in the steady state (`allocations`). What `h2` allocates for a stream is its own, and behind [`Respond`].
+//! Slots, sheets, vectors and buffers are used again and again: from a message in hand to its answer in the buffer
+//! nothing is allocated in the steady state (`allocations`).
 //!
 //! What it deliberately does not do: read sockets, know which store it asks, share anything with another core but what the
 //! store's mailboxes and the counters are.
@@ -19,11 +19,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use prost::Message as _;
 
 use super::cores::Serving;
-use super::pages::Pages;
 use super::read::read;
 use super::respond::Respond;
 use super::write::{FRAME_HEAD_BYTES, frame_bytes, write};
@@ -36,6 +34,9 @@ use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
 
 /// How many slots are kept for another time.
 const IDLE_SLOTS_MAX: usize = 4_096;
+
+/// How much memory a slot keeps of the request that lay in it.
+const KEPT_BODY_BYTES_MAX: usize = 1_024;
 
 /// One core, which answers callers of a kind.
 pub(super) struct Core<R> {
@@ -67,7 +68,6 @@ struct Desk<R> {
     request: Request<'static>,
     statuses: Vec<Status<'static>>,
     rest: Vec<u8>,
-    pages: Pages,
 }
 
 /// What a request came to before any store was asked.
@@ -84,6 +84,8 @@ struct Held(Arc<Generation>);
 /// A request that waits.
 struct Slot<R> {
     waiting: Option<Waiting<R>>,
+    /// The request's frame, where the answer will speak of it.
+    body: Vec<u8>,
     sheet: Sheet,
     came: Came,
     /// In how many shares answers are still to come.
@@ -91,17 +93,14 @@ struct Slot<R> {
 }
 
 struct Waiting<R> {
-    body: Bytes,
     respond: R,
     generation: Rc<Held>,
     began_us: u64,
 }
 
 /// A request that is not for this door.
-pub(super) struct NotTaken<R> {
-    pub(super) body: Bytes,
-    pub(super) respond: R,
-}
+#[derive(Debug)]
+pub(super) struct NotTaken;
 
 // === impl Core ===
 
@@ -119,7 +118,6 @@ impl<R: Respond> Core<R> {
             request: Request::default(),
             statuses: Vec::new(),
             rest: Vec::new(),
-            pages: Pages::default(),
         };
         Some(Self {
             service: Arc::clone(&serving.service),
@@ -132,23 +130,23 @@ impl<R: Respond> Core<R> {
         })
     }
 
-    /// Takes a call of ShouldRateLimit: a gRPC frame, whole. Gives back what it is not sure of.
+    /// Takes a call of ShouldRateLimit: a gRPC frame, whole. What it is not sure of it leaves alone.
     pub(super) fn take(
         &self,
-        body: Bytes,
+        body: &[u8],
         timeout_us: Option<u64>,
         respond: R,
-    ) -> Result<(), NotTaken<R>> {
+    ) -> Result<(), NotTaken> {
         let began_us = self.turn_us();
         let mut desk = self.desk.borrow_mut();
         let desk = &mut *desk;
         let mut request = std::mem::take(&mut desk.request).emptied();
         let understood = self
-            .message(&body)
+            .message(body)
             .and_then(|message| read(message, self.service.obeyed(), &mut request));
         if understood.is_none() {
             desk.request = request.emptied();
-            return Err(NotTaken { body, respond });
+            return Err(NotTaken);
         }
         desk.counts.requests = desk.counts.requests.saturating_add(1);
         self.to_ask.set(true);
@@ -168,6 +166,8 @@ impl<R: Respond> Core<R> {
                 let sheet = desk.sheet_of(ticket);
                 let plan = self.service.plan(&generation.0, &request, sheet);
                 let terms = terms(&plan);
+                let spoken_of =
+                    self.service.speaks_of_requests() || RateLimit::labels_need_request(&plan);
                 let sheet = plan.into_sheet();
                 desk.request = request.emptied();
                 let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
@@ -179,12 +179,14 @@ impl<R: Respond> Core<R> {
                     desk.asking.add(ticket, sheet.checks(), deadline, terms)
                 };
                 let waiting = Waiting {
-                    body,
                     respond,
                     generation,
                     began_us,
                 };
                 desk.wait(ticket, waiting, sheet, added);
+                if spoken_of && let Some(slot) = desk.slots.get_mut(ticket as usize) {
+                    slot.body.extend_from_slice(body);
+                }
             }
         }
         Ok(())
@@ -273,9 +275,9 @@ impl<R: Respond> Core<R> {
         let Some(waiting) = slot.waiting.take() else {
             return;
         };
+        let mut body = std::mem::take(&mut slot.body);
         let Waiting {
-            body,
-            mut respond,
+            respond,
             generation,
             began_us,
         } = waiting;
@@ -323,7 +325,8 @@ impl<R: Respond> Core<R> {
             desk.took.observe(took_us as f64 / 1e6);
         }
         came.trial = None;
-        desk.put_back(ticket, plan.into_sheet(), came);
+        body.clear();
+        desk.put_back(ticket, plan.into_sheet(), came, body);
     }
 
     fn by_prost(&self, body: &[u8]) -> Option<RateLimitRequest> {
@@ -399,12 +402,15 @@ impl<R: Respond> Desk<R> {
     }
 
     /// Frees a slot; what it held is used again.
-    fn put_back(&mut self, ticket: Ticket, sheet: Sheet, came: Came) {
+    fn put_back(&mut self, ticket: Ticket, sheet: Sheet, came: Came, body: Vec<u8>) {
         if let Some(slot) = self.slots.get_mut(ticket as usize)
             && (ticket as usize) < IDLE_SLOTS_MAX
         {
             slot.sheet = sheet;
             slot.came = came;
+            if body.capacity() <= KEPT_BODY_BYTES_MAX {
+                slot.body = body;
+            }
         }
         self.free.push(ticket);
     }
@@ -416,10 +422,10 @@ impl<R: Respond> Desk<R> {
             // A vector always has room.
             let _ = rest.encode(&mut self.rest);
         }
-        let bytes = frame_bytes(decision, &self.rest);
-        let page = self.pages.with_room(bytes);
-        write(decision, &self.rest, page);
-        respond.answer(page.split().freeze());
+        let rest = &self.rest;
+        respond.answer(frame_bytes(decision, rest), |into| {
+            write(decision, rest, into);
+        });
     }
 }
 
@@ -441,6 +447,7 @@ impl<R> Default for Slot<R> {
     fn default() -> Self {
         Self {
             waiting: None,
+            body: Vec::new(),
             sheet: Sheet::default(),
             came: Came::default(),
             shares: 0,

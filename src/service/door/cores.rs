@@ -13,15 +13,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
-use h2::server::SendResponse;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
 use tonic::service::Routes;
 
+use super::buffers::Buffers;
 use super::connection;
 use super::core::Core;
+use super::respond::Caller;
 use crate::accept::{Connection, Detached, Stopping};
 use crate::metrics::Metrics;
 use crate::service::connections::Bounds;
@@ -133,13 +133,15 @@ async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
     if let Some(core) = &core {
         task::spawn_local(answer(Rc::clone(core)));
     }
+    let buffers = Rc::<Buffers>::default();
     while let Some(job) = jobs.recv().await {
         let serving = serving.clone();
         let core = core.clone();
+        let buffers = Rc::clone(&buffers);
         task::spawn_local(async move {
             match job.connection.attach() {
                 Ok(connection) => {
-                    connection::serve(connection, job.stopping, core, serving).await;
+                    connection::serve(connection, job.stopping, core, buffers, serving).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection was lost on its way to a core"),
             }
@@ -150,7 +152,7 @@ async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
 
 /// Has a core ask and answer for ever. A panic there is a defect, and costs those whose answers were under way; the others
 /// go on.
-async fn answer(core: Rc<Core<SendResponse<Bytes>>>) {
+async fn answer(core: Rc<Core<Caller>>) {
     loop {
         let Err(error) = task::spawn_local(Rc::clone(&core).answer()).await;
         tracing::error!(%error, "this is a defect in tollgate: a core's answers were lost");

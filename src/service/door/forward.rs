@@ -5,92 +5,100 @@
 //!
 //! What it deliberately does not do: look at what goes by.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{RecvStream, SendStream};
-use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
 use tonic::body::Body as TonicBody;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-/// The body of a request: what was read, and then what comes.
+use super::http2::{Handed, Http2, Part, Reason};
+
+/// The body of a request: what comes of it.
 struct Incoming {
-    read: Option<Bytes>,
-    rest: RecvStream,
-    /// Nothing but trailers is left.
-    data_over: bool,
+    parts: mpsc::UnboundedReceiver<Part>,
+    /// Told how many bytes were taken. What comes is bounded by what the client may send, and so is this.
+    eaten: mpsc::UnboundedSender<usize>,
+    over: bool,
 }
 
-/// Has `routes` answer a request of which `read` was taken from its body already.
-pub(super) async fn forward(
-    mut routes: Routes,
-    request: Request<RecvStream>,
-    read: Option<Bytes>,
-    mut respond: SendResponse<Bytes>,
-) {
-    let request = request.map(|rest| {
+/// The client has reset the stream, or its connection has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the client has gone")]
+struct Gone;
+
+/// Has `routes` answer a request.
+pub(super) async fn forward(mut routes: Routes, handed: Handed, http2: Rc<RefCell<Http2>>) {
+    let Handed {
+        stream,
+        request,
+        parts,
+    } = handed;
+    let (sender, mut eaten) = mpsc::unbounded_channel();
+    let request = request.map(|()| {
         TonicBody::new(Incoming {
-            read,
-            rest,
-            data_over: false,
+            parts,
+            eaten: sender,
+            over: false,
         })
     });
+    let making_room = async {
+        while let Some(bytes) = eaten.recv().await {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            http2.borrow_mut().eaten(stream, bytes);
+        }
+        // The body is gone; the answer may go on.
+        std::future::pending::<()>().await;
+    };
     let answering = async {
-        match routes.call(request).await {
+        let response = match routes.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
+        };
+        let (parts, body) = response.into_parts();
+        if body.is_end_stream() {
+            let mut http2 = http2.borrow_mut();
+            http2.refuse(stream, parts.status, &parts.headers);
+        } else {
+            http2
+                .borrow_mut()
+                .begin(stream, parts.status, &parts.headers);
+            send(body, stream, &http2).await;
         }
     };
-    let response = tokio::select! {
-        response = answering => response,
-        _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-    };
-    let (parts, body) = response.into_parts();
-    let response = Response::from_parts(parts, ());
-    // An error here means that the client has gone.
-    let Ok(stream) = respond.send_response(response, body.is_end_stream()) else {
-        return;
-    };
-    if !body.is_end_stream() {
-        let _ = send(body, stream).await;
+    tokio::select! {
+        () = answering => {}
+        () = making_room => {}
+        () = poll_fn(|cx| http2.borrow_mut().poll_gone(stream, cx)) => {}
     }
 }
 
-/// Sends a body. None when the client has gone.
-async fn send(mut body: TonicBody, mut stream: SendStream<Bytes>) -> Option<()> {
+/// Sends a body, as far as somebody reads it.
+async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<Http2>) {
     loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            _ = poll_fn(|cx| stream.poll_reset(cx)) => return None,
-        };
-        let Some(Ok(frame)) = frame else {
-            // An error of the body resets the stream; its end was said by trailers, or is said now.
-            if frame.is_some() {
-                stream.send_reset(h2::Reason::INTERNAL_ERROR);
-            } else {
-                let _ = stream.send_data(Bytes::new(), true);
-            }
-            return None;
-        };
-        match frame.into_data() {
-            Ok(mut data) => {
+        match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+            None => return http2.borrow_mut().end_answer(stream, None),
+            Some(Err(_)) => return http2.borrow_mut().reset(stream, Reason::Internal),
+            Some(Ok(Ok(mut data))) => {
                 while !data.is_empty() {
-                    stream.reserve_capacity(data.len());
-                    let room = poll_fn(|cx| stream.poll_capacity(cx)).await?.ok()?;
+                    let room = poll_fn(|cx| http2.borrow_mut().poll_room(stream, cx)).await;
+                    let Some(room) = room else {
+                        return;
+                    };
                     let part = data.split_to(room.min(data.len()));
-                    stream.send_data(part, false).ok()?;
+                    http2.borrow_mut().data_out(stream, &part);
                 }
             }
-            Err(frame) => {
+            Some(Ok(Err(frame))) => {
                 if let Ok(trailers) = frame.into_trailers() {
-                    stream.send_trailers(trailers).ok()?;
-                    return Some(());
+                    return http2.borrow_mut().end_answer(stream, Some(&trailers));
                 }
             }
         }
@@ -101,36 +109,32 @@ async fn send(mut body: TonicBody, mut stream: SendStream<Bytes>) -> Option<()> 
 
 impl Body for Incoming {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = Gone;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if let Some(read) = self.read.take() {
-            return Poll::Ready(Some(Ok(Frame::data(read))));
+    ) -> Poll<Option<Result<Frame<Bytes>, Gone>>> {
+        if self.over {
+            return Poll::Ready(None);
         }
-        if !self.data_over {
-            match self.rest.poll_data(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(data))) => {
-                    // What was read makes room for more.
-                    let _ = self.rest.flow_control().release_capacity(data.len());
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
+        self.parts.poll_recv(cx).map(|part| {
+            self.over = !matches!(part, Some(Part::Data(_)));
+            match part {
+                None => Some(Err(Gone)),
+                Some(Part::Data(data)) => {
+                    // Nobody is there to be told when the connection has gone.
+                    let _ = self.eaten.send(data.len());
+                    Some(Ok(Frame::data(data)))
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => self.data_over = true,
+                Some(Part::Trailers(trailers)) => Some(Ok(Frame::trailers(trailers))),
+                Some(Part::End) => None,
             }
-        }
-        match self.rest.poll_trailers(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(trailers)) => Poll::Ready(trailers.map(|map| Ok(Frame::trailers(map)))),
-            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
-        }
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.is_none() && self.rest.is_end_stream()
+        self.over
     }
 
     fn size_hint(&self) -> SizeHint {

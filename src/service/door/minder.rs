@@ -1,108 +1,78 @@
 //! What a connection is told from outside: to say goodbye, or to close.
 //!
 //! Why apart: a connection is polled for every batch of checks, and looking at three timers each time would cost more than
-//! they are worth. How: a task of its own waits for the end of the service, the connection's age and the keepalive, leaves
-//! an order and wakes the connection.
+//! they are worth. How: a task of its own waits for the end of the service, the connection's age, the keepalive and
+//! calls that do not go on, gives an order, and that wakes the connection.
 //!
-//! What it deliberately does not do: speak HTTP/2, but for the ping.
+//! What it deliberately does not do: read, write.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::task::Waker;
 use std::time::Duration;
 
-use h2::{Ping, PingPong};
 use tokio::time::{sleep, timeout};
 
+use super::cores::Serving;
+use super::http2::{Http2, Order};
 use crate::accept::Stopping;
-use crate::metrics::Counter;
-use crate::service::connections::{Bounds, KEEPALIVE_TIMEOUT, over};
-
-/// What to do with a connection.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Order {
-    /// Serve.
-    #[default]
-    Serve,
-    /// Say GOAWAY and finish what is under way.
-    GoAway,
-    /// Close at once.
-    Close,
-}
-
-/// The order for one connection, and whom to wake when it changes.
-#[derive(Debug, Default)]
-pub(super) struct Orders {
-    order: Cell<Order>,
-    connection: RefCell<Option<Waker>>,
-}
-
-// === impl Orders ===
-
-impl Orders {
-    pub(super) fn order(&self) -> Order {
-        self.order.get()
-    }
-
-    /// Says whom to wake.
-    pub(super) fn wake(&self, waker: &Waker) {
-        let mut connection = self.connection.borrow_mut();
-        if !connection
-            .as_ref()
-            .is_some_and(|known| known.will_wake(waker))
-        {
-            *connection = Some(waker.clone());
-        }
-    }
-
-    fn give(&self, order: Order) {
-        if order > self.order.get() {
-            self.order.set(order);
-            if let Some(waker) = self.connection.borrow_mut().take() {
-                waker.wake();
-            }
-        }
-    }
-}
+use crate::service::connections::{Bounds, over};
 
 /// Gives orders until the connection need be told nothing more. The caller drops it with the connection.
-pub(super) async fn mind(
-    orders: Rc<Orders>,
-    bounds: Bounds,
-    mut stopping: Stopping,
-    pings: Option<PingPong>,
-    aged: Counter,
-) {
+pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serving: Serving) {
+    let (bounds, metrics) = (serving.bounds, &serving.metrics);
+    let give = |order| http2.borrow_mut().give(order);
     let minding = async {
         tokio::select! {
-            () = stopping.wait() => orders.give(Order::GoAway),
+            () = stopping.wait() => give(Order::GoAway),
             () = over(bounds.own_age()) => {
-                aged.inc();
-                orders.give(Order::GoAway);
+                metrics.connections_aged.inc();
+                give(Order::GoAway);
                 over(bounds.age_grace).await;
-                orders.give(Order::Close);
+                give(Order::Close);
             }
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = minding => {}
-        () = keep_alive(bounds.keepalive_interval, pings) => orders.give(Order::Close),
+        () = reset_late_calls(bounds.body_wait, &http2, &serving) => {}
+        () = keep_alive(bounds, &http2) => give(Order::Close),
+    }
+}
+
+/// Resets calls whose bodies do not come, for ever.
+async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, serving: &Serving) {
+    let Some(wait) = wait else {
+        return std::future::pending().await;
+    };
+    let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+    loop {
+        // Late by half as much at most.
+        sleep(wait / 2).await;
+        let before_us = serving.service.uptime_us().saturating_sub(wait_us);
+        let late = http2.borrow_mut().reset_late(before_us);
+        serving.metrics.calls_late.inc_by(late as u64);
     }
 }
 
 /// Ends when a ping was not answered in time.
-async fn keep_alive(interval: Option<Duration>, pings: Option<PingPong>) {
-    let (Some(interval), Some(mut pings)) = (interval, pings) else {
+async fn keep_alive(bounds: Bounds, http2: &RefCell<Http2>) {
+    let Some(interval) = bounds.keepalive_interval else {
         return std::future::pending().await;
     };
     loop {
         sleep(interval).await;
-        match timeout(KEEPALIVE_TIMEOUT, pings.ping(Ping::opaque())).await {
-            Ok(Ok(_)) => {}
-            // It is ending by itself.
-            Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => return,
+        http2.borrow_mut().ask_whether_there();
+        let answered = async {
+            // Most answer at once; who does not has all the time there is.
+            let mut wait = Duration::from_millis(10);
+            while !http2.borrow().is_there() {
+                sleep(wait).await;
+                wait = wait.saturating_mul(2).min(Duration::from_secs(1));
+            }
+        };
+        if timeout(bounds.keepalive_timeout, answered).await.is_err() {
+            return;
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The quick door: ShouldRateLimit straight on the `h2` crate.
+//! The quick door: ShouldRateLimit straight from a connection's bytes.
 //!
 //! Why: a check is decided in a fraction of a microsecond, and a task, a boxed future, a header map and a flush for each
-//! cost twenty times that. How: one runtime a core; a connection stays on its core; one poll of a connection takes up all
-//! streams that have arrived, one message a partition carries their checks, and one flush sends their answers
-//! ([`connection`], [`core`]). Requests are read from their bytes and answers written into theirs ([`read`], [`write`]).
+//! cost twenty times that. How: one runtime a core; a connection stays on its core; one turn of a connection takes up all
+//! calls that have arrived, one message a partition carries their checks, and one write sends their answers
+//! ([`connection`], [`core`]). HTTP/2 is spoken by hand ([`http2`]), requests are read from their bytes and answers written
+//! into theirs ([`read`], [`write`]).
 //!
 //! What it takes is what it is sure of: a call of ShouldRateLimit whose message came whole, uncompressed and in one frame,
 //! and that protobuf's plainest rules read. All else goes to the routes of tonic ([`forward`]): health, reflection, odd
@@ -17,14 +18,17 @@
 pub mod agreement;
 #[cfg(test)]
 mod allocations;
+mod buffers;
 #[doc(hidden)]
 pub mod by_hand;
 mod connection;
 mod core;
 mod cores;
 mod forward;
+mod http2;
+#[cfg(fuzzing)]
+pub use self::http2::withstand;
 mod minder;
-mod pages;
 mod read;
 mod respond;
 mod write;

@@ -5,66 +5,46 @@
 //!
 //! What it deliberately does not do: forward (`forward`).
 
-use std::task::{Context, Waker};
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use bytes::Bytes;
-use h2::server::SendResponse;
-use http::header::{CONTENT_TYPE, HeaderName};
-use http::{HeaderMap, HeaderValue, Response};
 use tonic::Status as GrpcStatus;
 
+use super::http2::Http2;
 use crate::service::ratelimit::Unanswered;
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// One who waits for one answer.
 pub(super) trait Respond {
-    /// Sends a gRPC frame, and that all is well.
-    fn answer(self, frame: Bytes);
+    /// Sends a gRPC frame of so many bytes, which `write` writes, and that all is well.
+    fn answer(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
 
     /// Sends a gRPC error.
     fn refuse(self, unanswered: Unanswered);
 
     /// Whether nobody waits any more.
-    fn is_gone(&mut self) -> bool;
+    fn is_gone(&self) -> bool;
 }
 
-impl Respond for SendResponse<Bytes> {
-    fn answer(mut self, frame: Bytes) {
-        // An error in any of these means that the client has gone.
-        if let Ok(mut stream) = self.send_response(head(), false)
-            && stream.send_data(frame, false).is_ok()
-        {
-            let _ = stream.send_trailers(trailers());
-        }
+/// A stream of a connection.
+pub(super) struct Caller {
+    pub(super) http2: Rc<RefCell<Http2>>,
+    pub(super) stream: u32,
+}
+
+// === impl Caller ===
+
+impl Respond for Caller {
+    fn answer(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        self.http2.borrow_mut().answer(self.stream, bytes, write);
     }
 
-    fn refuse(mut self, unanswered: Unanswered) {
-        // The same.
-        let _ = self.send_response(GrpcStatus::from(unanswered).into_http(), true);
+    fn refuse(self, unanswered: Unanswered) {
+        let response = GrpcStatus::from(unanswered).into_http::<()>();
+        let mut http2 = self.http2.borrow_mut();
+        http2.refuse(self.stream, response.status(), response.headers());
     }
 
-    fn is_gone(&mut self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.poll_reset(&mut nobody).is_ready()
+    fn is_gone(&self) -> bool {
+        self.http2.borrow().is_gone(self.stream)
     }
-}
-
-/// The head of a good answer.
-pub(super) fn head() -> Response<()> {
-    let mut response = Response::new(());
-    *response.headers_mut() = one_header(CONTENT_TYPE, "application/grpc");
-    response
-}
-
-/// What stands behind its message.
-pub(super) fn trailers() -> HeaderMap {
-    one_header(GRPC_STATUS, "0")
-}
-
-/// Headers with room for no more than they are: the name is made before, since a text would be read each time.
-fn one_header(name: HeaderName, value: &'static str) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(name, HeaderValue::from_static(value));
-    headers
 }

@@ -7,7 +7,7 @@
 //!
 //! What it deliberately does not do: choose what to say (`limiter/decision`, `answer`).
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::BufMut;
 
 use super::super::wire::{self, StatusFields};
 use crate::limiter::Decision;
@@ -46,7 +46,7 @@ fn message_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
 }
 
 /// Writes a frame with the decision, and behind it `rest`: fields of the same message with higher numbers, encoded.
-pub(in crate::service) fn write(decision: &Decision<'_>, rest: &[u8], into: &mut BytesMut) {
+pub(in crate::service) fn write(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
     into.put_u8(0);
     // No answer is that long: a request is bounded, and so is what rules may say.
     into.put_u32(u32::try_from(message_bytes(decision, rest)).unwrap_or(u32::MAX));
@@ -67,7 +67,7 @@ fn status_bytes(status: &StatusFields<'_>) -> usize {
         .saturating_add(until.map_or(0, delimited_bytes))
 }
 
-fn put_status(into: &mut BytesMut, status: &StatusFields<'_>) {
+fn put_status(into: &mut impl BufMut, status: &StatusFields<'_>) {
     put_number(into, CODE, number(status.code));
     if let Some(limit) = &status.limit {
         put_head(into, CURRENT_LIMIT, limit_bytes(limit));
@@ -127,20 +127,20 @@ fn varint_bytes(number: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
-fn put_number(into: &mut BytesMut, key: u8, number: u64) {
+fn put_number(into: &mut impl BufMut, key: u8, number: u64) {
     if number != 0 {
         into.put_u8(key);
         put_varint(into, number);
     }
 }
 
-fn put_head(into: &mut BytesMut, key: u8, length: usize) {
+fn put_head(into: &mut impl BufMut, key: u8, length: usize) {
     into.put_u8(key);
     put_varint(into, length as u64);
 }
 
 #[allow(clippy::cast_possible_truncation)] // seven bits at a time
-fn put_varint(into: &mut BytesMut, mut number: u64) {
+fn put_varint(into: &mut impl BufMut, mut number: u64) {
     while number >= 0x80 {
         into.put_u8(number as u8 | 0x80);
         number >>= 7;
@@ -251,7 +251,7 @@ mod tests {
                 statuses: statuses.iter().map(named).collect(),
             };
             let encoded_rest = rest.encode_to_vec();
-            let mut written = BytesMut::new();
+            let mut written = Vec::new();
             write(&decision, &encoded_rest, &mut written);
             prop_assert_eq!(written.len(), frame_bytes(&decision, &encoded_rest));
             let encoded = wire::encode(&decision);

@@ -90,11 +90,6 @@ impl Past {
         let returned = state.seen.since_us(question.now) > limit.window().as_us();
         self.returns += u64::from(returned);
     }
-
-    /// How often segments came to begin elsewhere than those before.
-    fn eras(&self) -> u64 {
-        self.reloads + self.returns
-    }
 }
 
 // === impl Asked ===
@@ -114,7 +109,11 @@ impl Asked<'_> {
         let algorithm = self.candidate.algorithm;
         let most = match algorithm.name() {
             _ if !algorithm.has_marks() => 0,
-            "sliding_window_segments" => (past.segments + past.eras()).min(2 * past.requests),
+            // After a clock came back, marks lie beside where segments begin: those of before and those of now by themselves.
+            "sliding_window_segments" => {
+                let eras = past.segments * (1 + past.returns) + past.reloads;
+                eras.min(2 * past.requests)
+            }
             "concurrency" => past.requests,
             _ if past.counted_refused => 2 * past.requests,
             _ => past.requests,

@@ -3,7 +3,7 @@
 //! How: connections that are allowed to live for a moment, and calls whose bodies the test holds back; nothing waits for
 //! luck but until a counter says what happened.
 //!
-//! What it deliberately does not do: wait the 20 seconds that a silent client has to answer a ping.
+//! What it deliberately does not do: wear a server down (`hostile`).
 
 use std::time::Duration;
 

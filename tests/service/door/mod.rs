@@ -1,7 +1,8 @@
 //! Both doors, told apart by nobody: what a client sees frame by frame, whichever it comes through.
 //!
 //! How: a client on the `h2` crate that sends what no gRPC library would (`raw`); each case goes through a service with
-//! `--door h2` and one with `--door tonic`, and what is seen must be alike (`cases`, `streams`, `endings`).
+//! `--door h2` and one with `--door tonic`, and what is seen must be alike (`cases`, `streams`, `endings`). What is sent to wear a server
+//! down goes through both as well (`hostile`); there each has bounds of its own.
 //!
 //! One thing differs and may: hyper, below tonic, puts a `date` on each response. HTTP asks that of a server of pages;
 //! gRPC names no such header and its own servers in Go and C++ send none, so the quick door does not either.
@@ -10,6 +11,7 @@
 
 mod cases;
 mod endings;
+mod hostile;
 mod raw;
 mod streams;
 

@@ -1,0 +1,195 @@
+//! Clients that would wear a server down: floods of resets, pings and settings, headers without end, calls that do not end.
+//!
+//! How: frames written by hand on a socket. Whatever becomes of that connection, another one is served all the while. The
+//! quick door's bounds are settings, and its counters are looked at; below the other door hyper has bounds of its own,
+//! which say nothing.
+//!
+//! What it deliberately does not do: measure how much later the others are served (`make test-hostile`).
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::raw::{PATH, Raw, question};
+use super::{doors, left, one};
+use crate::asking::Service;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Kinds of frames, and flags.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+const CANCEL: u32 = 8;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    [&head[..], &stream.to_be_bytes(), payload].concat()
+}
+
+fn block() -> Vec<u8> {
+    // POST, http, and the rest as it is written.
+    let mut block = vec![0x83, 0x86];
+    for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    block
+}
+
+fn head(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &block())
+}
+
+/// A client that writes frames by hand.
+struct Hostile(TcpStream);
+
+impl Hostile {
+    async fn connect(service: &Service) -> Self {
+        let mut stream = TcpStream::connect(service.grpc).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let hello = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            &frame(SETTINGS, 0, 0, &[])[..],
+        ];
+        stream.write_all(&hello.concat()).await.unwrap();
+        Self(stream)
+    }
+
+    /// Writes as much as the other end takes.
+    async fn write(&mut self, bytes: &[u8]) {
+        // It may close at any moment.
+        let _ = timeout(PATIENCE, self.0.write_all(bytes))
+            .await
+            .expect("it takes it or closes");
+    }
+
+    /// Reads until a frame of this kind comes, and gives the last number in it; none when the connection ends before.
+    async fn number_in(&mut self, kind: u8) -> Option<u32> {
+        let reading = async {
+            loop {
+                let mut head = [0; 9];
+                self.0.read_exact(&mut head).await.ok()?;
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                let mut payload = vec![0; length as usize];
+                self.0.read_exact(&mut payload).await.ok()?;
+                if head[3] == kind {
+                    let last = payload.last_chunk().unwrap();
+                    return Some(u32::from_be_bytes(*last));
+                }
+            }
+        };
+        timeout(PATIENCE, reading).await.expect("it says something")
+    }
+
+    /// Waits until the other end has closed.
+    async fn closed(mut self) {
+        let reading = async {
+            let mut rest = [0; 4_096];
+            while self.0.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+        };
+        timeout(PATIENCE, reading).await.expect("it closes");
+    }
+}
+
+const BROKEN: &str = "tollgate_connections_broken_total{reason=\"enhance_your_calm\"}";
+
+#[tokio::test]
+async fn a_flood_ends_its_own_connection_and_no_other() {
+    let resets: Vec<u8> = (0..5_000_u32)
+        .flat_map(|number| {
+            let stream = number * 2 + 1;
+            let reset = frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+            [head(stream), reset].concat()
+        })
+        .collect();
+    let pings = frame(PING, 0, 0, &[0; 8]).repeat(20_000);
+    let settings = frame(SETTINGS, 0, 0, &[]).repeat(20_000);
+    let nothing = [head(1), frame(DATA, 0, 1, &[]).repeat(20_000)].concat();
+    let mut endless = frame(HEADERS, 0, 1, &block());
+    endless.extend(frame(CONTINUATION, 0, 1, &[]).repeat(20_000));
+    let floods = [
+        ("resets", resets),
+        ("pings", pings),
+        ("settings", settings),
+        ("frames of nothing", nothing),
+        ("headers without end", endless),
+    ];
+    let bounds = [
+        "--resets-per-second-max",
+        "1000",
+        "--control-frames-per-second-max",
+        "1000",
+    ];
+    for (door, mut service) in doors(&bounds).await {
+        let mut other = Raw::connect(service.grpc).await;
+        for (number, (name, bytes)) in floods.iter().enumerate() {
+            let mut hostile = Hostile::connect(&service).await;
+            hostile.write(bytes).await;
+            let asked = other.ask(&one("other", 1)).await;
+            assert_eq!(asked.left() as usize, 999_999 - number, "{door}, {name}");
+            if door == "h2" {
+                // What it was told may be lost with what it sent: the counter is not.
+                let told = hostile.number_in(GOAWAY).await;
+                assert!(
+                    told.is_none_or(|reason| reason == ENHANCE_YOUR_CALM),
+                    "{name}"
+                );
+                hostile.closed().await;
+                assert_eq!(service.metric(BROKEN), number as u64 + 1, "{name}");
+            }
+        }
+        // None of them took anything.
+        assert_eq!(left(&mut service, "x").await, 1_000_000, "{door}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_end_is_reset() {
+    let [(_, service), _] = doors(&["--body-wait", "100ms"]).await;
+    let mut slow = Hostile::connect(&service).await;
+    let body = question(&one("slow", 1));
+    slow.write(&head(1)).await;
+    slow.write(&frame(DATA, 0, 1, &body[..7])).await;
+    // It has come before anything is late: that which follows it is answered.
+    slow.write(&frame(PING, 0, 0, &[0; 8])).await;
+    assert!(slow.number_in(PING).await.is_some());
+    service.clock.advance_us(200_000);
+    assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
+    assert_eq!(service.metric("tollgate_calls_late_total"), 1);
+    // The connection goes on.
+    slow.write(&head(3)).await;
+    slow.write(&frame(DATA, 1, 3, &body)).await;
+    assert!(slow.number_in(DATA).await.is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_is_silent_for_too_long_is_gone() {
+    // tokio's time is not the service's, which runs on threads of its own: so this one waits as long as it takes.
+    for (door, service) in doors(&[
+        "--keepalive-interval",
+        "50ms",
+        "--keepalive-timeout",
+        "200ms",
+    ])
+    .await
+    {
+        let silent = Hostile::connect(&service).await;
+        let mut there = Raw::connect(service.grpc).await;
+        silent.closed().await;
+        assert_eq!(there.ask(&one("x", 0)).await.left(), 1_000_000, "{door}");
+    }
+}
