@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-pub use self::store::BucketNames;
+pub use self::store::{BucketName, BucketNames};
 use crate::accept::{self, Connection, Stopping};
 use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
 use crate::clock::Clock;

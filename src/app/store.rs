@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::AppError;
 use crate::config::settings::{
-    NamingSettings, ReferenceRedis, STORE_DEADLINE_MS, StoreMode, StoreSettings,
+    NamingSettings, ReferenceRedis, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::Identity;
@@ -20,6 +20,7 @@ use crate::store::fallback::Fallback;
 use crate::store::leased::{self, LeasedStore};
 use crate::store::redis::{
     Certificates, Password, RedisSetup, ReferenceNames, Secret, Target, TargetError, bucket_name,
+    reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
 
@@ -68,6 +69,7 @@ pub(super) fn redis(settings: &StoreSettings) -> Result<Option<RedisSetup>, AppE
             any_host_name: settings.redis_tls_skip_hostname_verification,
         },
         prefix: settings.naming.cache_key_prefix.clone(),
+        reference_keys: settings.naming.store_keys == StoreKeys::Reference,
         deadline: Duration::from_millis(deadline_ms),
         queue_bytes_max: settings.store_queue_max,
         over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
@@ -87,6 +89,11 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
         if is_leased(settings) {
             tracing::warn!(
                 "--store-mode leased: there is no shared store to take from, so limits are this replica's own; give one with --store"
+            );
+        }
+        if settings.naming.store_keys == StoreKeys::Reference {
+            tracing::warn!(
+                "--store-keys reference: there is no shared store, so no counter is continued; give one with --store"
             );
         }
         return Ok((memory, vec![workers]));
@@ -181,6 +188,16 @@ fn shared_hash(naming: &NamingSettings) -> Result<KeyedHash, AppError> {
 pub struct BucketNames {
     hash: KeyedHash,
     prefix: String,
+    reference_keys: bool,
+}
+
+/// What a bucket is called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum BucketName {
+    /// So.
+    Whole(String),
+    /// So, and behind it stands the second in which the window begins.
+    Before(String),
 }
 
 impl BucketNames {
@@ -193,11 +210,19 @@ impl BucketNames {
         Ok(Self {
             hash: shared_hash(naming)?,
             prefix: naming.cache_key_prefix.clone(),
+            reference_keys: naming.store_keys == StoreKeys::Reference,
         })
     }
 
-    /// The bucket that a rule counts these entries in; none where it counts nothing.
-    pub fn of(&self, domain: &[u8], entries: &[Entry<'_>], rule: &Rule) -> Option<String> {
+    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no other limit stands on the
+    /// same descriptor.
+    pub fn of(
+        &self,
+        domain: &[u8],
+        entries: &[Entry<'_>],
+        rule: &Rule,
+        alone: bool,
+    ) -> Option<BucketName> {
         let Allowance::Limited { limit, algorithm } = &rule.allowance else {
             return None;
         };
@@ -208,7 +233,14 @@ impl BucketNames {
             limit,
             rule: Some(rule),
         };
-        Some(bucket_name(&self.prefix, identity.key(&self.hash)))
+        if self.reference_keys
+            && alone
+            && let Some(text) = identity.reference_key()
+        {
+            return Some(BucketName::Before(reference_name(&self.prefix, &text)));
+        }
+        let name = bucket_name(&self.prefix, identity.key(&self.hash));
+        Some(BucketName::Whole(name))
     }
 }
 

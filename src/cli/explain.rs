@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::entries::{Entries, descriptor};
 use super::{Exit, rules_argument};
-use crate::app::BucketNames;
+use crate::app::{BucketName, BucketNames};
 use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
 use crate::limiter::algorithm::count_refused;
 use crate::limiter::{
@@ -93,9 +93,15 @@ impl Explain {
                 for rule in matched.rules {
                     describe(rule, entries);
                     let name = names.as_ref();
-                    let name = name.and_then(|it| it.of(self.domain.as_bytes(), entries, rule));
-                    if let Some(name) = name {
-                        say!("  bucket in a shared store: {name}");
+                    let alone = matched.rules.len() == 1;
+                    let domain = self.domain.as_bytes();
+                    match name.and_then(|it| it.of(domain, entries, rule, alone)) {
+                        None => {}
+                        Some(BucketName::Whole(name)) => say!("  bucket in a shared store: {name}"),
+                        Some(BucketName::Before(name)) => say!(
+                            "  bucket in a shared store: {name} and the second in which the window begins, as Envoy's \
+                             reference service calls it"
+                        ),
                     }
                 }
             }

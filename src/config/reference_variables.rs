@@ -128,7 +128,9 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("CACHE_KEY_PREFIX", Understood),
     (
         "EXPIRATION_JITTER_MAX_SECONDS",
-        NotNeeded("buckets are swept a few at a time, never all at once"),
+        NotNeeded(
+            "buckets are swept a few at a time, never all at once; under the reference's own keys it is 300",
+        ),
     ),
     (
         "LOCAL_CACHE_SIZE_IN_BYTES",

@@ -17,8 +17,8 @@ use super::rules_file::Options;
 use super::rules_path::RulesPath;
 
 pub use self::store::{
-    NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreMode,
-    StoreSettings,
+    NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreKeys,
+    StoreMode, StoreSettings,
 };
 
 /// What `serve` was told.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::algorithm::{Algorithm, FixedWindow};
 use super::descriptor::{Ask, Descriptor, Override, Request};
@@ -18,7 +19,7 @@ use super::rule_set::{Matched, RuleSet};
 use super::store_failure::OnStoreFailure;
 
 /// One question to the store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Check {
     /// Whose bucket.
     pub key: Key,
@@ -35,6 +36,9 @@ pub struct Check {
     pub shared: bool,
     /// Whether, where the store that replicas share does not decide, one of this replica's own may.
     pub local: bool,
+    /// What Envoy's reference service calls this counter ([`Plan::name_as_the_reference`]); none where nobody goes on
+    /// counting there.
+    pub reference_key: Option<Arc<[u8]>>,
 }
 
 /// What one descriptor came to, in the order asked.
@@ -209,6 +213,42 @@ impl<'r> Plan<'r> {
         }
     }
 
+    /// Puts to each check what Envoy's reference service calls the same counter, where it has one: for a store that goes on
+    /// counting there. It has one limit a descriptor, so where there are several none is the one.
+    pub fn name_as_the_reference(&mut self, request: &Request<'_>) {
+        let Sheet {
+            lines,
+            checks,
+            subjects,
+            matched,
+            ..
+        } = &mut self.sheet;
+        let described = request.descriptors().zip(&*lines).zip(&*matched);
+        for ((descriptor, line), matched) in described {
+            let Line::Checks(asked) = line else {
+                continue;
+            };
+            if matched.rules.len() > 1 {
+                continue;
+            }
+            let (Some(check), Some(subject)) =
+                (checks.get_mut(asked.start), subjects.get(asked.start))
+            else {
+                continue;
+            };
+            let rule = subject.and_then(|index| self.rules.rules().get(index));
+            let levels = rule.map_or(descriptor.entries.len(), |_| matched.entries);
+            let identity = Identity {
+                domain: request.domain,
+                entries: descriptor.entries.get(..levels).unwrap_or_default(),
+                algorithm: check.algorithm,
+                limit: &check.limit,
+                rule,
+            };
+            check.reference_key = identity.reference_key();
+        }
+    }
+
     /// How many overrides had no usable unit and were not obeyed.
     pub fn overrides_not_obeyed(&self) -> u64 {
         self.sheet.overrides_not_obeyed
@@ -378,6 +418,7 @@ impl Sheet {
             },
             shared: false,
             local: false,
+            reference_key: None,
         });
         self.subjects.push(identity.rule.map(|rule| rule.index));
     }

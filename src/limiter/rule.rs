@@ -317,4 +317,19 @@ impl Rule {
         let level = self.path.get(level);
         level.map_or(CountsAs::Text(value), |level| level.counts_as(value))
     }
+
+    /// What stands for a value in the name that Envoy's reference service gives to a counter: the value, or the pattern that
+    /// many share. None where that service has no such level.
+    pub fn reference_value<'v>(&'v self, level: usize, value: &'v [u8]) -> Option<&'v [u8]> {
+        let is_pattern = |level: &Level| matches!(&*level.values, Values::Text(_));
+        let configured = self.path.get(level);
+        match self.counts_as(level, value) {
+            CountsAs::Text(text)
+                if configured.is_none_or(|level| !level.share_threshold || is_pattern(level)) =>
+            {
+                Some(text)
+            }
+            _ => None,
+        }
+    }
 }

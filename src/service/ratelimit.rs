@@ -47,6 +47,7 @@ struct Answering {
     headers: Option<Headers>,
     dynamic_metadata: bool,
     all_or_nothing: bool,
+    reference_keys: bool,
 }
 
 /// What a [`RateLimit`] is made of.
@@ -117,11 +118,11 @@ impl RateLimit {
         } = parts;
         Self {
             generations,
+            answering: Answering::new(settings, &*store),
             store,
             clock,
             metrics,
             hash,
-            answering: Answering::new(settings),
         }
     }
 
@@ -246,6 +247,9 @@ impl RateLimit {
         let mut plan = Plan::written_on(sheet, &generation.rules, request, &self.hash);
         plan.all_or_nothing_unless_said(self.answering.all_or_nothing);
         plan.on_store_failure_unless_said(self.answering.on_store_failure);
+        if self.answering.reference_keys {
+            plan.name_as_the_reference(request);
+        }
         self.count_plan(request, &plan);
         plan
     }
@@ -546,7 +550,7 @@ impl From<Result<Applied, StoreError>> for Came {
 // === impl Answering ===
 
 impl Answering {
-    fn new(settings: &Settings) -> Self {
+    fn new(settings: &Settings, store: &dyn Store) -> Self {
         Self {
             obeyed: Obeyed {
                 negative_hits: settings.negative_hits,
@@ -565,6 +569,7 @@ impl Answering {
             headers: Headers::new(settings),
             dynamic_metadata: settings.response_dynamic_metadata,
             all_or_nothing: settings.taking.all_or_nothing,
+            reference_keys: store.wants_reference_keys(),
         }
     }
 }

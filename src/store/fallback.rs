@@ -120,6 +120,10 @@ impl Store for Fallback {
         }))
     }
 
+    fn wants_reference_keys(&self) -> bool {
+        self.first.wants_reference_keys()
+    }
+
     fn finish(&self) -> Finishing<'_> {
         self.first.finish()
     }
@@ -143,7 +147,7 @@ fn own_part(check: &Check, metrics: &StoreMetrics) -> Check {
     let replicas = u32::try_from(metrics.replicas.get().max(1)).unwrap_or(u32::MAX);
     Check {
         limit: check.limit.divided_by(replicas),
-        ..*check
+        ..check.clone()
     }
 }
 

@@ -104,6 +104,12 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether it goes on with counters of Envoy's reference service, and so wants their names
+    /// ([`crate::limiter::Plan::name_as_the_reference`]).
+    fn wants_reference_keys(&self) -> bool {
+        false
+    }
+
     /// Gives back what it holds for requests to come, when none will. Whoever asks afterwards is answered all the same.
     fn finish(&self) -> Finishing<'_> {
         Box::pin(std::future::ready(()))
@@ -263,7 +269,7 @@ impl Trial {
                         },
                         ..check.ask
                     },
-                    ..*check
+                    ..check.clone()
                 }),
                 _ => None,
             }

@@ -23,6 +23,7 @@ mod exactness;
 mod failures;
 mod leased;
 mod reaching;
+mod reference;
 mod slow;
 mod states;
 

@@ -116,17 +116,17 @@ impl Replicas {
         Arc::clone(self.stores[replica].as_ref().unwrap())
     }
 
-    async fn ask(&self, replica: usize, check: Check) -> Outcome {
+    async fn ask(&self, replica: usize, check: &Check) -> Outcome {
         let store = self.store(replica);
-        let applied = store.apply(vec![check], Deadline::NEVER, Terms::Final);
+        let applied = store.apply(vec![check.clone()], Deadline::NEVER, Terms::Final);
         answers(applied.await).unwrap().remove(0).unwrap()
     }
 
     /// What the shared store has left.
-    async fn left(&self, check: Check) -> u64 {
+    async fn left(&self, check: &Check) -> u64 {
         let look = Check {
             ask: Hits::Take(0).into(),
-            ..check
+            ..check.clone()
         };
         let applied = self
             .shared
@@ -155,15 +155,16 @@ impl Replicas {
     }
 
     /// Many tasks ask at once, in each of these replicas; gives how many hits were admitted.
-    async fn burst(&self, replicas: &[usize], tasks: usize, each: usize, check: Check) -> u64 {
+    async fn burst(&self, replicas: &[usize], tasks: usize, each: usize, check: &Check) -> u64 {
         let mut set = JoinSet::new();
         for replica in replicas {
             for _ in 0..tasks {
-                let store = self.store(*replica);
+                let (store, check) = (self.store(*replica), check.clone());
                 set.spawn(async move {
                     let mut admitted = 0;
                     for _ in 0..each {
-                        let applied = store.apply(vec![check], Deadline::NEVER, Terms::Final);
+                        let applied =
+                            store.apply(vec![check.clone()], Deadline::NEVER, Terms::Final);
                         let outcomes = answers(applied.await).unwrap();
                         if outcomes[0].as_ref().unwrap().allowed {
                             admitted += check.ask.hits.taken();
@@ -182,15 +183,15 @@ async fn replicas_admit_the_limit_and_not_one_more() {
     for limit in [1, 10, 1_000] {
         let replicas = Replicas::new(3, LEASES);
         let check = check(1, limit, 1);
-        let mut admitted = replicas.burst(&[0, 1, 2], 64, 20, check).await;
+        let mut admitted = replicas.burst(&[0, 1, 2], 64, 20, &check).await;
         assert!(admitted <= u64::from(limit));
         // What one holds and does not need goes back, and another one has it.
         for _ in 0..20 {
             replicas.settle().await;
-            admitted += replicas.burst(&[0, 1, 2], 1, 20, check).await;
+            admitted += replicas.burst(&[0, 1, 2], 1, 20, &check).await;
         }
         assert_eq!(admitted, u64::from(limit));
-        assert_eq!(replicas.left(check).await, 0);
+        assert_eq!(replicas.left(&check).await, 0);
     }
 }
 
@@ -198,7 +199,7 @@ async fn replicas_admit_the_limit_and_not_one_more() {
 async fn many_hits_need_few_calls() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 4_000_000, 1);
-    assert_eq!(replicas.burst(&[0], 64, 1_000, check).await, 64_000);
+    assert_eq!(replicas.burst(&[0], 64, 1_000, &check).await, 64_000);
     let calls = *replicas.shared.calls.lock().unwrap();
     assert!(calls < 200, "{calls}");
 }
@@ -207,8 +208,8 @@ async fn many_hits_need_few_calls() {
 async fn a_new_key_takes_what_it_is_asked_for_and_no_more() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 1_000, 3);
-    assert!(replicas.ask(0, check).await.allowed);
-    assert_eq!((replicas.left(check).await, replicas.held()), (997, 0));
+    assert!(replicas.ask(0, &check).await.allowed);
+    assert_eq!((replicas.left(&check).await, replicas.held()), (997, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,13 +217,13 @@ async fn near_the_limit_nothing_is_taken_in_advance() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 1_000, 1);
     for asked in 0..1_000 {
-        let outcome = replicas.ask(0, check).await;
+        let outcome = replicas.ask(0, &check).await;
         assert!(outcome.allowed);
         assert_eq!(
             (outcome.used_before, outcome.remaining),
             (asked, 999 - asked)
         );
-        let left = replicas.left(check).await;
+        let left = replicas.left(&check).await;
         assert_eq!(left + replicas.held(), outcome.remaining);
         assert!(
             replicas.held() <= left.max(4) * 2,
@@ -230,16 +231,16 @@ async fn near_the_limit_nothing_is_taken_in_advance() {
             replicas.held()
         );
     }
-    assert!(!replicas.ask(0, check).await.allowed);
+    assert!(!replicas.ask(0, &check).await.allowed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_refused_is_not_asked_for_again_within_a_second() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 5, 1);
-    assert_eq!(replicas.burst(&[0], 1, 10, check).await, 5);
+    assert_eq!(replicas.burst(&[0], 1, 10, &check).await, 5);
     let calls = *replicas.shared.calls.lock().unwrap();
-    let refused = replicas.ask(0, check).await;
+    let refused = replicas.ask(0, &check).await;
     assert!(!refused.allowed);
     assert_eq!(
         refused.retry_us,
@@ -247,7 +248,7 @@ async fn who_is_refused_is_not_asked_for_again_within_a_second() {
     );
     assert_eq!(*replicas.shared.calls.lock().unwrap(), calls);
     replicas.clock.advance_us(1_000_000);
-    assert!(!replicas.ask(0, check).await.allowed);
+    assert!(!replicas.ask(0, &check).await.allowed);
     assert!(*replicas.shared.calls.lock().unwrap() > calls);
 }
 
@@ -257,16 +258,16 @@ async fn what_is_refused_is_never_written() {
     let check = check(1, 10, 1);
     let refunded = Check {
         ask: Hits::Refund(2).into(),
-        ..check
+        ..check.clone()
     };
-    replicas.burst(&[0, 1], 4, 50, check).await;
+    replicas.burst(&[0, 1], 4, 50, &check).await;
     replicas.settle().await;
-    replicas.burst(&[0, 1], 4, 50, check).await;
+    replicas.burst(&[0, 1], 4, 50, &check).await;
     // A fixed window counts what it refused, and would give nothing for this.
-    replicas.ask(0, refunded).await;
-    assert_eq!(replicas.left(check).await, 2);
+    replicas.ask(0, &refunded).await;
+    assert_eq!(replicas.left(&check).await, 2);
     replicas.clock.advance_us(1_000_000);
-    assert_eq!(replicas.burst(&[1], 1, 10, check).await, 2);
+    assert_eq!(replicas.burst(&[1], 1, 10, &check).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,9 +279,9 @@ async fn a_lease_dies_with_its_window() {
     };
     for _ in 0..30 {
         // Half a window at a time: in each whole one a hundred and no more.
-        let mut admitted = replicas.burst(&[0, 1, 2], 8, 3, check).await;
+        let mut admitted = replicas.burst(&[0, 1, 2], 8, 3, &check).await;
         replicas.clock.advance_us(500_000);
-        admitted += replicas.burst(&[0, 1, 2], 8, 10, check).await;
+        admitted += replicas.burst(&[0, 1, 2], 8, 10, &check).await;
         assert!(admitted <= 100, "{admitted}");
         replicas.clock.advance_us(500_000);
     }
@@ -294,11 +295,11 @@ async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
         ..check(1, 1_000, 1)
     };
     for _ in 0..5 {
-        replicas.burst(&[0, 1, 2], 8, 12, check).await;
+        replicas.burst(&[0, 1, 2], 8, 12, &check).await;
         assert!(replicas.held() > 0);
         // The next window, and no worker has seen it yet.
         replicas.clock.advance_us(1_000_000);
-        let admitted = replicas.burst(&[0, 1, 2], 16, 40, check).await;
+        let admitted = replicas.burst(&[0, 1, 2], 16, 40, &check).await;
         assert!(admitted <= 1_000, "{admitted}");
         replicas.clock.advance_us(1_000_000);
     }
@@ -308,12 +309,12 @@ async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
 async fn what_has_reached_its_age_is_not_spent() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
-    replicas.burst(&[0], 16, 100, check).await;
+    replicas.burst(&[0], 16, 100, &check).await;
     assert!(replicas.held() > 0);
     // Nobody has looked yet.
     replicas.clock.advance_us(AGE_US);
     let calls = *replicas.shared.calls.lock().unwrap();
-    assert!(replicas.ask(0, check).await.allowed);
+    assert!(replicas.ask(0, &check).await.allowed);
     assert!(*replicas.shared.calls.lock().unwrap() > calls);
 }
 
@@ -321,7 +322,7 @@ async fn what_has_reached_its_age_is_not_spent() {
 async fn what_a_dead_replica_held_is_all_that_is_missing() {
     let mut replicas = Replicas::new(3, LEASES);
     let check = check(1, 1_000, 1);
-    let mut admitted = replicas.burst(&[0, 1, 2], 16, 10, check).await;
+    let mut admitted = replicas.burst(&[0, 1, 2], 16, 10, &check).await;
     let before = replicas.held();
     for worker in replicas.workers.remove(0) {
         worker.abort();
@@ -329,7 +330,7 @@ async fn what_a_dead_replica_held_is_all_that_is_missing() {
     replicas.stores[0] = None;
     for _ in 0..20 {
         replicas.settle().await;
-        admitted += replicas.burst(&[1, 2], 4, 40, check).await;
+        admitted += replicas.burst(&[1, 2], 4, 40, &check).await;
     }
     assert!(
         admitted <= 1_000 && admitted + before >= 1_000,
@@ -341,13 +342,13 @@ async fn what_a_dead_replica_held_is_all_that_is_missing() {
 async fn who_ends_in_good_order_gives_all_back() {
     let mut replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
-    let admitted = replicas.burst(&[0], 16, 100, check).await;
+    let admitted = replicas.burst(&[0], 16, 100, &check).await;
     assert!(replicas.held() > 0);
     replicas.stores[0] = None;
     for worker in replicas.workers.remove(0) {
         worker.await.unwrap();
     }
-    assert_eq!(replicas.left(check).await, 100_000 - admitted);
+    assert_eq!(replicas.left(&check).await, 100_000 - admitted);
     assert_eq!(replicas.held(), 0);
 }
 
@@ -355,23 +356,23 @@ async fn who_ends_in_good_order_gives_all_back() {
 async fn what_led_to_nothing_goes_back_to_the_lease() {
     let replicas = Replicas::new(1, LEASES);
     let check = check(1, 100_000, 1);
-    replicas.burst(&[0], 16, 100, check).await;
+    replicas.burst(&[0], 16, 100, &check).await;
     let store = replicas.store(0);
-    let sum = replicas.left(check).await + replicas.held();
+    let sum = replicas.left(&check).await + replicas.held();
     for _ in 0..10 {
-        let applied = store.apply(vec![check], Deadline::NEVER, Terms::OnTrial);
+        let applied = store.apply(vec![check.clone()], Deadline::NEVER, Terms::OnTrial);
         drop(applied.await.unwrap());
     }
     replicas.settle().await;
-    assert_eq!(replicas.left(check).await + replicas.held(), sum);
+    assert_eq!(replicas.left(&check).await + replicas.held(), sum);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_limit_is_judged_anew() {
     let replicas = Replicas::new(1, LEASES);
-    replicas.burst(&[0], 16, 10, check(1, 1_000, 1)).await;
-    assert!(!replicas.ask(0, check(1, 100, 1)).await.allowed);
-    assert_eq!(replicas.burst(&[0], 1, 100, check(1, 200, 1)).await, 40);
+    replicas.burst(&[0], 16, 10, &check(1, 1_000, 1)).await;
+    assert!(!replicas.ask(0, &check(1, 100, 1)).await.allowed);
+    assert_eq!(replicas.burst(&[0], 1, 100, &check(1, 200, 1)).await, 40);
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +384,7 @@ async fn every_algorithm_admits_exactly_its_limit_through_one_replica() {
             ..check(number as u64, 500, 1)
         };
         assert_eq!(
-            replicas.burst(&[0], 16, 100, asked).await,
+            replicas.burst(&[0], 16, 100, &asked).await,
             500,
             "{algorithm:?}"
         );
@@ -404,7 +405,7 @@ async fn without_the_shared_store_who_waits_is_told() {
         .await;
     assert!(matches!(applied, Err(StoreError::Stopped)));
     *replicas.shared.fails.lock().unwrap() = false;
-    assert!(replicas.ask(0, check(1, 10, 1)).await.allowed);
+    assert!(replicas.ask(0, &check(1, 10, 1)).await.allowed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,7 +418,7 @@ async fn a_call_that_panics_leaves_nobody_waiting() {
         assert!(matches!(applied.await, Err(StoreError::Stopped)));
     }
     *replicas.shared.panics.lock().unwrap() = false;
-    assert_eq!(replicas.burst(&[0], 4, 5, check(1, 10, 1)).await, 10);
+    assert_eq!(replicas.burst(&[0], 4, 5, &check(1, 10, 1)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,10 +430,10 @@ async fn without_room_for_a_lease_the_shared_store_is_asked() {
     let replicas = Replicas::new(1, bounds);
     for key in 0..100 {
         for hit in 0..5 {
-            assert_eq!(replicas.ask(0, check(key, 4, 1)).await.allowed, hit < 4);
+            assert_eq!(replicas.ask(0, &check(key, 4, 1)).await.allowed, hit < 4);
         }
     }
-    assert_eq!(replicas.left(check(99, 4, 1)).await, 0);
+    assert_eq!(replicas.left(&check(99, 4, 1)).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -493,7 +494,7 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                     ..check(1, 200, 1)
                 };
                 let replica = usize::try_from(next(3)).unwrap();
-                if replicas.ask(replica, asked).await.allowed {
+                if replicas.ask(replica, &asked).await.allowed {
                     admitted.push((replicas.clock.uptime_us(), asked.ask.hits.taken()));
                 }
                 if next(4) == 0 {

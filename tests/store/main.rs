@@ -60,6 +60,7 @@ fn build(backend: &Backend, bounds: memory::Bounds) -> Running {
         per_second: None,
         certificates: Certificates::default(),
         prefix: String::new(),
+        reference_keys: false,
         deadline: Duration::from_secs(10),
         queue_bytes_max: 32 << 20,
         over_limit_cache: Duration::ZERO,
@@ -154,6 +155,7 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         source: 1,
         shared: false,
         local: false,
+        reference_key: None,
     }
 }
 

@@ -124,7 +124,7 @@ impl Asking for FailingAsking {
 
 impl FailingAsking {
     fn look(&self, check: &Check) -> Check {
-        let mut look = *check;
+        let mut look = check.clone();
         if self.out_of_order.load(Ordering::Relaxed) {
             look.ask = Hits::LOOK.into();
         }

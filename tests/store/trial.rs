@@ -72,7 +72,7 @@ async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_tha
     };
     for running in running().await {
         let mut checks = twenty(3);
-        checks[4] = counting(checks[4]);
+        checks[4] = counting(checks[4].clone());
         let applied = on_trial(&running, checks.clone()).await;
         applied.trial.unwrap().refused();
         let mut expected = [10; 20];

@@ -89,6 +89,7 @@ pub(crate) fn hold(
             source: 0,
             shared: false,
             local: false,
+            reference_key: None,
         };
         // Some calls have one check, some a few.
         if number * 7 % 5 < 2 {

@@ -29,6 +29,7 @@ fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check 
         source: 0,
         shared: false,
         local: false,
+        reference_key: None,
     }
 }
 

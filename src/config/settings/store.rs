@@ -102,6 +102,11 @@ pub struct NamingSettings {
     #[arg(long, env = "TOLLGATE_STORE_HASH_KEY_FILE")]
     pub store_hash_key_file: Option<PathBuf>,
 
+    /// Whose keys fixed windows are counted under: our own, or those of Envoy's reference service, so that both can share one
+    /// Redis while one takes over from the other
+    #[arg(long, env = "TOLLGATE_STORE_KEYS", default_value = "tollgate")]
+    pub store_keys: StoreKeys,
+
     /// What every key in the shared store begins with; no braces
     #[arg(long, env = "CACHE_KEY_PREFIX", default_value = "", value_parser = prefix)]
     pub cache_key_prefix: String,
@@ -109,6 +114,15 @@ pub struct NamingSettings {
 
 /// How long the shared store has unless said, in milliseconds.
 pub const STORE_DEADLINE_MS: u64 = 10;
+
+/// Whose keys buckets in the shared store have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum StoreKeys {
+    /// Digests, in which nobody can make two buckets meet
+    Tollgate,
+    /// For fixed windows the reference's text, whose counters are continued; digests for what it does not have
+    Reference,
+}
 
 /// How replicas share buckets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -16,6 +16,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::limiter::{
     Algorithm, Ask, Check, CountRefused, Hits, Key, Lease, Limit, Outcome, Timestamp,
@@ -55,6 +56,7 @@ struct Held {
     limit: Limit,
     algorithm: &'static dyn Algorithm,
     source: u64,
+    reference_key: Option<Arc<[u8]>>,
     unspent: u64,
     /// The store's time of the oldest of them.
     taken_at: Timestamp,
@@ -174,7 +176,7 @@ impl Leases {
             },
             // What is refused is never written.
             limit: check.limit.with_count_refused(CountRefused::None),
-            ..*check
+            ..check.clone()
         }
     }
 
@@ -302,6 +304,7 @@ impl Held {
             limit: check.limit,
             algorithm: check.algorithm,
             source: check.source,
+            reference_key: check.reference_key.clone(),
             unspent: 0,
             taken_at: Timestamp::default(),
             ends_us: 0,
@@ -363,6 +366,7 @@ impl Held {
             source: self.source,
             shared: false,
             local: false,
+            reference_key: self.reference_key.clone(),
         })
     }
 }

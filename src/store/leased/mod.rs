@@ -98,6 +98,10 @@ impl Store for LeasedStore {
         Some(Box::new(MailboxAsking::new(Arc::clone(&self.mailboxes))))
     }
 
+    fn wants_reference_keys(&self) -> bool {
+        self.shared.wants_reference_keys()
+    }
+
     fn finish(&self) -> Finishing<'_> {
         Box::pin(async move {
             let told: Vec<_> = self

@@ -266,7 +266,7 @@ impl LeaseWorker {
             .collect();
         let checks: Vec<(usize, Check)> = missing
             .iter()
-            .filter_map(|at| Some((*at, *batch.checks.get(*at)?)))
+            .filter_map(|at| Some((*at, batch.checks.get(*at)?.clone())))
             .collect();
         let pending = Pending {
             batch,
@@ -324,13 +324,14 @@ impl LeaseWorker {
         self.metrics.lease_calls.inc();
         let shared = Arc::clone(&self.shared);
         let sent_us = now_us;
+        let granted = Check {
+            ask: asked.ask,
+            ..check
+        };
         self.under_way.spawn(async move {
             let answer = one(&*shared, asked).await;
             Called::Take {
-                asked: Check {
-                    limit: check.limit,
-                    ..asked
-                },
+                asked: granted,
                 sent_us,
                 answer,
             }
@@ -359,7 +360,7 @@ impl LeaseWorker {
                 asked,
                 sent_us,
                 answer,
-            } => self.took(asked, sent_us, answer, now_us),
+            } => self.took(&asked, sent_us, answer, now_us),
             Called::Through { waiter, answer } => self.put_answer(waiter, answer),
             Called::GaveBack { checks, done } => {
                 let counter = if done {
@@ -373,7 +374,7 @@ impl LeaseWorker {
     }
 
     /// A take came back: answers those who waited for it, as far as it goes.
-    fn took(&mut self, asked: Check, sent_us: u64, answer: Answer, now_us: u64) {
+    fn took(&mut self, asked: &Check, sent_us: u64, answer: Answer, now_us: u64) {
         let Some(waiters) = self.queues.remove(&asked.key) else {
             return;
         };
@@ -389,9 +390,9 @@ impl LeaseWorker {
         let hits = asked.ask.hits.taken();
         if outcome.allowed {
             self.metrics.lease_hits_taken.inc_by(hits);
-            self.leases.granted(&asked, hits, &outcome, sent_us);
+            self.leases.granted(asked, hits, &outcome, sent_us);
         } else {
-            self.leases.refused(&asked, &outcome, sent_us);
+            self.leases.refused(asked, &outcome, sent_us);
         }
         let mut rest = VecDeque::new();
         let mut first = None;
@@ -416,7 +417,7 @@ impl LeaseWorker {
 
     fn check_of(&self, waiter: Waiter) -> Option<Check> {
         let pending = self.pending.get(waiter.pending)?.as_ref()?;
-        pending.batch.checks.get(waiter.check).copied()
+        pending.batch.checks.get(waiter.check).cloned()
     }
 
     fn put_answer(&mut self, waiter: Waiter, answer: Answer) {

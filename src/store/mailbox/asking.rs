@@ -165,7 +165,7 @@ impl Asking for MailboxAsking {
                     batch.give_back = Some(Arc::clone(&self.mailboxes) as Arc<dyn GiveBack>);
                 }
             }
-            batch.push(position, *check);
+            batch.push(position, check.clone());
         }
         Ok(shares)
     }

@@ -145,26 +145,27 @@ impl Partition {
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let mut counted = *check;
+        let shared = check.shared;
         let need = |bytes| Need {
             key,
             bucket: false,
             marks_bytes: Some(bytes),
-            shared: check.shared,
+            shared,
         };
+        let mut uncounted = false;
         if check.ask.hits.taken() > 0
             && check.algorithm.has_marks()
             && let Some(bytes) = self.marks.bytes_for_one_more(key)
             && !self.has_room(&need(bytes))
         {
             // What has run out makes room: giving nothing back drops it, and changes nothing else.
-            counted.ask.hits = Hits::Refund(0);
-            let left = self.step(key, place, &counted, now).remaining;
-            counted = *check;
+            let asked = std::mem::replace(&mut check.ask.hits, Hits::Refund(0));
+            let left = self.step(key, place, check, now).remaining;
+            check.ask.hits = asked;
             if let Some(bytes) = self.marks.bytes_for_one_more(key) {
                 if check.ask.hits.taken() > left {
                     // A refusal needs no room, so long as what it would count is forgotten.
-                    counted.limit = check.limit.with_count_refused(CountRefused::None);
+                    uncounted = true;
                 } else if !self.make_room_for_more(key, &need(bytes), now) {
                     return self.without_room(check, now);
                 }
@@ -175,7 +176,14 @@ impl Partition {
                 None => return self.first(key, check, now),
             }
         }
-        Ok(self.step(key, place, &counted, now))
+        if !uncounted {
+            return Ok(self.step(key, place, check, now));
+        }
+        let limit = check.limit;
+        check.limit = limit.with_count_refused(CountRefused::None);
+        let outcome = self.step(key, place, check, now);
+        check.limit = limit;
+        Ok(outcome)
     }
 
     /// Makes room for a bucket to remember more, and does not forget that bucket for it.

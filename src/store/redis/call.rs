@@ -112,15 +112,15 @@ impl Call {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::sha1()).arg(asked().count());
         let mut packed = Vec::new();
+        let near = self.lane.clock.now();
         for check in asked() {
-            key::write(&self.lane.prefix, check.key, &mut packed);
+            key::write(&self.lane.prefix, check, near, &mut packed);
             command.arg(packed.as_slice());
         }
         packed.clear();
         // Redis's own time.
         script::time_argument(None, &mut packed);
         command.arg(packed.as_slice());
-        let near = self.lane.clock.now();
         for check in asked() {
             packed.clear();
             script::argument(check, near, &mut packed);

@@ -4,15 +4,33 @@
 //! cluster it alone chooses the slot, and keys of one tag may go in one call. It comes from the digest, which is keyed, so no
 //! client chooses a slot. Why so few: 256 tags spread over any cluster in use, and leave many keys to each.
 //!
+//! Where counters of Envoy's reference service are continued, those are called as it calls them: the text
+//! ([`Check::reference_key`]) and the second in which the window begins by this replica's clock.
+//!
 //! What it deliberately does not do: spell what the bucket is about. That is a digest's point; `tollgate explain` says which
 //! key a descriptor has.
 
-use crate::limiter::Key;
+use std::io::Write as _;
+
+use crate::limiter::{Check, Key, Timestamp};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
+/// Writes what a check's bucket is called behind `prefix` into `into`, which is emptied first. `now` is the caller's time.
+pub(super) fn write(prefix: &str, check: &Check, now: Timestamp, into: &mut Vec<u8>) {
+    let Some(text) = &check.reference_key else {
+        return write_digest(prefix, check.key, into);
+    };
+    let start_us = check.limit.window().start_of(now).as_us();
+    into.clear();
+    into.extend_from_slice(prefix.as_bytes());
+    into.extend_from_slice(text);
+    // Into memory it never fails.
+    let _ = write!(into, "{}", start_us / 1_000_000);
+}
+
 /// Writes the key's name behind `prefix` into `into`, which is emptied first.
-pub(super) fn write(prefix: &str, key: Key, into: &mut Vec<u8>) {
+pub(super) fn write_digest(prefix: &str, key: Key, into: &mut Vec<u8>) {
     into.clear();
     into.extend_from_slice(prefix.as_bytes());
     into.extend_from_slice(b"tg:{");
@@ -38,7 +56,7 @@ mod tests {
     #[test]
     fn a_key_is_its_digest_and_its_tag_the_beginning_of_that() {
         let mut name = b"what was there".to_vec();
-        write(
+        write_digest(
             "my:",
             Key(0x5f01_0203_0405_0607_0809_0a0b_0c0d_0eff),
             &mut name,

@@ -53,6 +53,7 @@ use super::{
     Answer, Applied, Applying, Asking, BuildError, Deadline, Setup, Share, Store, StoreError,
     StoreState, Terms, Ticket, Trouble, Worker,
 };
+use crate::limiter::key::REFERENCE_KEY_BYTES_MAX;
 use crate::limiter::{Check, Key};
 use crate::metrics::{Counter, PartitionLevels};
 
@@ -67,6 +68,8 @@ pub struct RedisSetup {
     pub certificates: Certificates,
     /// What every key begins with.
     pub prefix: String,
+    /// Whether counters of Envoy's reference service are continued under its names.
+    pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
     /// How many bytes checks that wait for one server may take.
@@ -78,6 +81,9 @@ pub struct RedisSetup {
 /// What a check that waits takes, in bytes, with its answer and what is sent and received for it.
 const CHECK_BYTES: usize = size_of::<Check>() + size_of::<Answer>() + size_of::<usize>() + 256;
 
+/// The same for a name of the reference's, which is sent as it is kept.
+const REFERENCE_KEY_BYTES: usize = 2 * REFERENCE_KEY_BYTES_MAX;
+
 /// How many checks may go in one message to a worker: two of them make a call.
 const BATCH_CHECKS_MAX: usize = script::CHECKS_MAX / 2;
 
@@ -85,6 +91,7 @@ const BATCH_CHECKS_MAX: usize = script::CHECKS_MAX / 2;
 pub struct RedisStore {
     mailboxes: Arc<Mailboxes>,
     lanes: Arc<Lanes>,
+    reference_keys: bool,
 }
 
 /// Every server, and what is known of keys.
@@ -107,8 +114,13 @@ struct RedisAsking {
 /// What a bucket is called there.
 pub fn bucket_name(prefix: &str, key: Key) -> String {
     let mut name = Vec::new();
-    key::write(prefix, key, &mut name);
+    key::write_digest(prefix, key, &mut name);
     String::from_utf8_lossy(&name).into_owned()
+}
+
+/// What a counter of Envoy's reference service is called there, up to where the second stands in which a window begins.
+pub fn reference_name(prefix: &str, reference_key: &[u8]) -> String {
+    format!("{prefix}{}", String::from_utf8_lossy(reference_key))
 }
 
 // === impl RedisStore ===
@@ -155,8 +167,13 @@ impl RedisStore {
             workers.push(Box::pin(worker.run()) as Worker);
             lanes.push(lane);
         }
+        let check_bytes = if redis.reference_keys {
+            CHECK_BYTES + REFERENCE_KEY_BYTES
+        } else {
+            CHECK_BYTES
+        };
         let bounds = mailbox::Bounds {
-            waiting_max: (redis.queue_bytes_max / CHECK_BYTES).max(1),
+            waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
             batch_checks_max: BATCH_CHECKS_MAX,
             full: StoreError::Unavailable(Trouble::QueueFull),
             shed: metrics.store.queue_full.clone(),
@@ -168,6 +185,7 @@ impl RedisStore {
                 refused,
                 answered_by_cache: metrics.store.answered_by_cache.clone(),
             }),
+            reference_keys: redis.reference_keys,
         };
         Ok((store, workers))
     }
@@ -194,6 +212,10 @@ impl Store for RedisStore {
             ready: VecDeque::new(),
             positions: Vec::new(),
         }))
+    }
+
+    fn wants_reference_keys(&self) -> bool {
+        self.reference_keys
     }
 
     fn state(&self) -> Option<StoreState> {

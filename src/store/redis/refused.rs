@@ -173,6 +173,7 @@ mod tests {
             source: 1,
             shared: false,
             local: false,
+            reference_key: None,
         }
     }
 
@@ -208,12 +209,12 @@ mod tests {
         known.see(&one, &outcome(&one), 0);
         let more = Check {
             limit: Limit::per(11, Unit::Minute, NonZeroU32::MIN),
-            ..one
+            ..one.clone()
         };
         assert!(known.outcome(&more, 0).is_none());
         let refund = Check {
             ask: Hits::Refund(1).into(),
-            ..one
+            ..one.clone()
         };
         known.see(&refund, &outcome(&refund), 0);
         assert!(known.is_empty());

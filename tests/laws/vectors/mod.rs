@@ -13,6 +13,7 @@ mod keys;
 mod limits;
 mod modes;
 mod one_by_one;
+mod reference_keys;
 mod refused;
 mod shared;
 mod smooth;

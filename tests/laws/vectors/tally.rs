@@ -26,6 +26,7 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         source: 0,
         shared: false,
         local: false,
+        reference_key: None,
     };
     let outcome = Outcome {
         at: at(1_234),

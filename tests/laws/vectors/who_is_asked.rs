@@ -166,7 +166,7 @@ fn an_override_skips_the_tree() {
         "cp"
     );
 
-    let [check] = checks(&tree, &asked[..1])[..] else {
+    let [ref check] = checks(&tree, &asked[..1])[..] else {
         panic!("one check")
     };
     assert_eq!(check.algorithm.name(), "fixed_window");
@@ -288,7 +288,7 @@ fn a_rule_counts_in_the_bucket_of_its_name_and_algorithm() {
 fn a_check_carries_its_limit_and_algorithm() {
     let limit = Limit::new(7, Unit::Hour, NonZeroU32::new(3).unwrap(), Some(9)).unwrap();
     let tree = Tree::new().with(K, counted(limit, "token_bucket"));
-    let check = checks(&tree, &[take(K, 1)])[0];
+    let check = checks(&tree, &[take(K, 1)])[0].clone();
     assert_eq!(check.limit, limit);
     assert_eq!(check.algorithm.name(), "token_bucket");
 }

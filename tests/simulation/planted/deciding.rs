@@ -83,7 +83,7 @@ fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
                 outcome.allowed = hits <= outcome.remaining;
                 if outcome.allowed {
                     outcome.remaining -= hits;
-                    takes.push(*check);
+                    takes.push(check.clone());
                 }
             }
         }

@@ -37,6 +37,7 @@ fn check(number: u64, requests: u32) -> Check {
         source: 77,
         shared: false,
         local: false,
+        reference_key: None,
     }
 }
 
@@ -195,7 +196,7 @@ fn what_was_taken_from_a_shared_bucket_goes_back_there_and_nowhere_else() {
     );
     let look = Check {
         ask: Hits::LOOK.into(),
-        ..taken
+        ..taken.clone()
     };
     assert_eq!(ask(&mut partition, &look, BEGIN).remaining, 1);
     ask(

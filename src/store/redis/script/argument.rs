@@ -14,9 +14,9 @@
 //! | 4, 4 | requests, burst |
 //! | 4, 7, 7 | the rate: hits, per_us, reduced_by |
 //! | 2 | segments |
-//! | 1 | how many edges of a calendar follow |
+//! | 1 | how many edges of a calendar follow; 255: it is a counter of Envoy's reference service |
 //! | 8 | the holder, zeros for nobody |
-//! | 7 each | those edges |
+//! | 7 each | those edges; or the time by which that counter was named, the caller's own |
 //!
 //! Hits past 2^53 become it: no limit and no register is as large, so nothing is decided otherwise. (What is *answered* may be
 //! larger.) A calendar is in none of the script's libraries, so its windows are sent along: the one before the caller's present,
@@ -47,6 +47,13 @@ pub(super) const HOLDER: u8 = 61;
 /// Where a calendar's edges begin, counted likewise.
 pub(super) const EDGES: u8 = HOLDER + 8;
 
+/// In place of a number of edges: what lies under the key is a counter of Envoy's reference service.
+pub(super) const REFERENCE: u8 = 255;
+
+/// Such a counter is kept for its window and up to so many seconds more, so that not all that began with a window go at once:
+/// as long as that service keeps its own.
+const REFERENCE_JITTER_SECONDS: u64 = 300;
+
 /// How long a bucket is kept at most: 71 years, so that what is added to the present stays a time.
 const LIFE_MAX_US: u64 = 1 << 51;
 
@@ -61,7 +68,8 @@ pub fn time_argument(now: Option<Timestamp>, into: &mut Vec<u8>) {
     }
 }
 
-/// Appends what is asked. `near` is the caller's own time, of which a calendar's windows are told; Redis's decides.
+/// Appends what is asked. `near` is the caller's own time, of which a calendar's windows are told; Redis's decides, but for
+/// counters of Envoy's reference service, which `near` has named.
 pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let Check {
         limit,
@@ -81,7 +89,11 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     };
     let number = ALGORITHMS.iter().position(|other| other == algorithm);
     let number = number.and_then(|place| u8::try_from(place.saturating_add(1)).ok());
-    let life_us = algorithm.life_us(limit).min(LIFE_MAX_US);
+    let life_us = match check.reference_key {
+        None => algorithm.life_us(limit),
+        Some(_) => reference_life_us(check),
+    };
+    let life_us = life_us.min(LIFE_MAX_US);
     let segments = limit.segments().map_or(1, NonZeroU16::get);
     let holder = ask.holder.map_or(0, |holder| holder.0.get());
     let rate = limit.rate();
@@ -100,12 +112,27 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let edges_at = into.len();
     into.push(0);
     into.extend_from_slice(&holder.to_le_bytes());
+    if check.reference_key.is_some() {
+        if let Some(place) = into.get_mut(edges_at) {
+            *place = REFERENCE;
+        }
+        into.extend_from_slice(&seven(near.as_us()));
+        return;
+    }
     if let Some(calendar) = limit.calendar() {
         let edges = push_edges(calendar, near, into);
         if let Some(place) = into.get_mut(edges_at) {
             *place = edges;
         }
     }
+}
+
+/// How long a counter is kept whose name the reference's is, in whole seconds. The key says how much more than the window:
+/// for a counter it stays the same.
+fn reference_life_us(check: &Check) -> u64 {
+    let [_, lower] = check.key.halves();
+    let more_us = (lower % REFERENCE_JITTER_SECONDS).saturating_mul(1_000_000);
+    check.limit.window().as_us().saturating_add(more_us)
 }
 
 /// Appends where windows begin, from the one before that of `near`, and the end of the last. Gives how many edges those are.

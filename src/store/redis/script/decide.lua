@@ -50,7 +50,36 @@ for place = 1, #KEYS do
   local value = written[key] or values[place]
   local kept, seen, first, second, marks = 0, 0, 0, 0, ''
   local readable = width ~= nil
-  if value and readable then
+  if boundaries == REFERENCE then
+    -- Only digits, and no more than Redis can add to. What a double does not hold is far over any limit.
+    local count = 0
+    if value then
+      count = #value < 19 and find(value, '^%d+$') and tonumber(value)
+      readable = readable and count
+    end
+    if readable then
+      if count > MAX then count = MAX end
+      local at = unpack_numbers('<I7', argument, EDGES)
+      if kind == GIVE_BACK and taken_at > at then kind, hits = REFUND, 0 end
+      local after, _, changed, allowed, used, remaining, reset, retry =
+        decide(kind, hits, taken_at, at, at, count, 0, '', window, requests, burst, refused, rate_hits, per_us,
+          reduced_by, segments, 0, argument)
+      if changed then
+        local new = ('%.0f'):format(after)
+        if value then
+          call('INCRBY', key, ('%.0f'):format(after - count))
+        else
+          -- MGET gives nothing for what is no string either, and that is somebody else's.
+          readable = call('SET', key, new, 'EX', ('%.0f'):format(life / 1000000), 'NX')
+        end
+        written[key] = new
+      end
+      local flags = 0
+      if allowed then flags = 1 end
+      if retry == nil then flags, retry = flags + 2, 0 end
+      outcomes[place] = pack('<BI7I7I7I7I7I2I2', flags, at, used, remaining, reset, retry, 0, 0)
+    end
+  elseif value and readable then
     local length = #value
     readable = length >= HEAD
     if readable then
@@ -64,7 +93,7 @@ for place = 1, #KEYS do
     end
   end
 
-  if readable then
+  if readable and boundaries ~= REFERENCE then
     -- The second law: what was seen in a future that did not come was seen now.
     if seen - now > window then
       if marks ~= '' then marks = marks_brought_back(marks, width, seen - now) end

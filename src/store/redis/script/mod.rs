@@ -17,6 +17,9 @@
 //! | `argument.rs` | a check, packed |
 //! | `outcome.rs` | outcomes, unpacked |
 //!
+//! A counter of Envoy's reference service ([`Check::reference_key`]) is a number in decimal, which others add to as well, so it
+//! stays one: what it is to be is decided as every fixed window is, by the caller's time, and added.
+//!
 //! The script decides as [`State::step`](crate::limiter::State::step) does, and `tests/twin` holds the two equal. One thing
 //! differs on purpose: a question that takes nothing and gives nothing back is not written.
 //!
@@ -66,6 +69,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("BLOCKING", argument::BLOCKING as u64),
     ("HOLDER", argument::HOLDER as u64),
     ("EDGES", argument::EDGES as u64),
+    ("REFERENCE", argument::REFERENCE as u64),
     ("VERSION", VERSION),
     ("HEAD", HEAD_LEN),
     ("MARK", MARK_LEN),

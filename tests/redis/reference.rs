@@ -1,0 +1,295 @@
+//! Moving over from Envoy's reference service: both count in one Redis, under its own names.
+//!
+//! How: that service is played by what it sends, `INCRBY` and `EXPIRE`, and by what it says of the number that comes back:
+//! over the limit where it is greater. Windows are years, so that none turns while a test runs, but where a second is the point.
+//!
+//! What it deliberately does not do: spell every name (`tests/laws`), walk by chance (`tests/twin`).
+
+use super::asking::{Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request};
+use super::redis_server::RedisServer;
+use super::running::{TOLLGATE, Tollgate, wait_for};
+use super::{RECOVERY, client, replica};
+use tollgate::clock::{Clock as _, SystemClock};
+use tonic::transport::Channel;
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: year, requests_per_unit: 10 }
+- key: a
+  rate_limit: { unit: year, requests_per_unit: 10 }
+- key: a_b
+  rate_limit: { unit: year, requests_per_unit: 10 }
+- key: files
+  value: x/*
+  share_threshold: true
+  rate_limit: { unit: year, requests_per_unit: 10 }
+- key: s
+  rate_limit: { unit: second, requests_per_unit: 1000 }
+- key: bucket
+  rate_limit: { unit: year, requests_per_unit: 10, algorithm: token_bucket }
+- key: both
+  rate_limits:
+  - { unit: year, requests_per_unit: 10 }
+  - { unit: day, requests_per_unit: 10 }
+";
+
+const YEAR_S: u64 = 31_536_000;
+
+/// Both services' keys begin so.
+const PREFIX: [&str; 2] = ["--cache-key-prefix", "rl:"];
+
+fn reference_keys<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let own = [
+        "--store",
+        url,
+        "--store-keys",
+        "reference",
+        "--store-deadline-ms",
+        "5000",
+    ];
+    [&own[..], &PREFIX, more].concat()
+}
+
+fn now_s() -> u64 {
+    SystemClock::new().now().as_us() / 1_000_000
+}
+
+/// What the reference calls the counter of this year.
+fn this_year(text: &str) -> String {
+    let now_s = now_s();
+    format!("rl:d_{text}_{}", now_s - now_s % YEAR_S)
+}
+
+/// The reference's own hits: the number after them, and whether it lets them pass.
+fn reference_takes(redis: &RedisServer, text: &str, hits: u64) -> (u64, bool) {
+    let key = this_year(text);
+    let after: u64 = redis.say(&["INCRBY", &key, &hits.to_string()]);
+    let _: i64 = redis.say(&["EXPIRE", &key, &(YEAR_S + 17).to_string()]);
+    (after, after <= 10)
+}
+
+fn counted(redis: &RedisServer, text: &str) -> Option<String> {
+    redis.say(&["GET", &this_year(text)])
+}
+
+async fn status(client: &mut RateLimitServiceClient<Channel>, asked: Descriptor) -> (Code, u32) {
+    let answer = client.should_rate_limit(request("d", vec![asked])).await;
+    let status = answer.unwrap().into_inner().statuses.remove(0);
+    (Code::try_from(status.code).unwrap(), status.limit_remaining)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    // As before anybody moved over.
+    assert_eq!(reference_takes(&redis, "k_v", 4), (4, true));
+    assert_eq!(reference_takes(&redis, "files_x/*", 9), (9, true));
+    let asks_every_time = ["--store-over-limit-cache-ms", "0"];
+    let tollgate = replica(RULES, &reference_keys(&url, &asks_every_time));
+    let mut client = client(&tollgate).await;
+    assert_eq!(status(&mut client, hits("k", "v", 0)).await, (Code::Ok, 6));
+    assert_eq!(status(&mut client, hits("k", "v", 3)).await, (Code::Ok, 3));
+    assert_eq!(reference_takes(&redis, "k_v", 2), (9, true));
+    // Hits that do not fit are refused and counted, by both.
+    assert_eq!(
+        status(&mut client, hits("k", "v", 4)).await,
+        (Code::OverLimit, 0)
+    );
+    assert_eq!(reference_takes(&redis, "k_v", 1), (14, false));
+    assert_eq!(
+        status(&mut client, hits("k", "v", 1)).await,
+        (Code::OverLimit, 0)
+    );
+    assert_eq!(counted(&redis, "k_v").as_deref(), Some("15"));
+    // What the reference lets many share is shared.
+    assert_eq!(
+        status(&mut client, hits("files", "x/1", 1)).await,
+        (Code::Ok, 0)
+    );
+    assert_eq!(
+        status(&mut client, hits("files", "x/2", 1)).await,
+        (Code::OverLimit, 0)
+    );
+    // New ones begin here, and are kept as long as there.
+    assert_eq!(
+        status(&mut client, hits("k", "new", 0)).await,
+        (Code::Ok, 10)
+    );
+    assert_eq!(counted(&redis, "k_new"), None, "a look is not written");
+    assert_eq!(
+        status(&mut client, hits("k", "new", 1)).await,
+        (Code::Ok, 9)
+    );
+    let life: u64 = redis.say(&["TTL", &this_year("k_new")]);
+    assert!((YEAR_S - 5..YEAR_S + 300).contains(&life), "{life}");
+    assert_eq!(reference_takes(&redis, "k_new", 1), (2, true));
+    // A limit that comes along counts where the reference has it count.
+    let mut own = hits("k", "new", 1);
+    own.limit = Some(RateLimitOverride {
+        requests_per_unit: 3,
+        unit: 6,
+        ..Default::default()
+    });
+    assert_eq!(status(&mut client, own).await, (Code::Ok, 0));
+    let ours: Vec<String> = redis.say(&["KEYS", "rl:tg:{*"]);
+    assert!(ours.is_empty(), "{ours:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_text_brings_its_collisions_and_what_it_does_not_know_has_keys_of_ours() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &reference_keys(&url, &[]));
+    let mut client = client(&tollgate).await;
+    assert_eq!(
+        status(&mut client, hits("a", "b_c", 6)).await,
+        (Code::Ok, 4)
+    );
+    assert_eq!(
+        status(&mut client, hits("a_b", "c", 1)).await,
+        (Code::Ok, 3)
+    );
+    assert_eq!(counted(&redis, "a_b_c").as_deref(), Some("7"));
+    for (key, expected) in [("bucket", 1), ("both", 3)] {
+        assert_eq!(status(&mut client, hits(key, "v", 1)).await, (Code::Ok, 9));
+        let ours: Vec<String> = redis.say(&["KEYS", "rl:tg:{*"]);
+        assert_eq!(ours.len(), expected, "{key}: {ours:?}");
+    }
+    let others: Vec<String> = redis.say(&["KEYS", "rl:d_*"]);
+    assert_eq!(others.len(), 1, "{others:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_remembered_and_not_counted_meanwhile() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    assert_eq!(reference_takes(&redis, "k_v", 10), (10, true));
+    let tollgate = replica(RULES, &reference_keys(&url, &[]));
+    let mut client = client(&tollgate).await;
+    for _ in 0..20 {
+        assert_eq!(
+            status(&mut client, hits("k", "v", 1)).await,
+            (Code::OverLimit, 0)
+        );
+    }
+    let cached = tollgate.metric("tollgate_store_over_limit_cache_answers_total");
+    let counted: u64 = counted(&redis, "k_v").unwrap().parse().unwrap();
+    assert_eq!((cached > 10, counted + cached), (true, 30));
+    // What is given back is seen at once.
+    let mut refund = hits("k", "v", counted - 9);
+    refund.is_negative_hits = true;
+    status(&mut client, refund).await;
+    assert_eq!(status(&mut client, hits("k", "v", 1)).await, (Code::Ok, 0));
+    assert_eq!(reference_takes(&redis, "k_v", 1), (11, false));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_or_nothing_gives_back_to_the_reference_s_counter() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    reference_takes(&redis, "k_full", 10);
+    reference_takes(&redis, "k_v", 3);
+    let tollgate = replica(RULES, &reference_keys(&url, &["--all-or-nothing", "true"]));
+    let mut client = client(&tollgate).await;
+    let asked = vec![hits("k", "v", 2), hits("k", "full", 1)];
+    let answer = client
+        .should_rate_limit(request("d", asked))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.overall_code, i32::from(Code::OverLimit));
+    let back = || (counted(&redis, "k_v").as_deref() == Some("3")).then_some(());
+    assert!(
+        wait_for(RECOVERY, back).is_some(),
+        "{:?}",
+        counted(&redis, "k_v")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_taken_from_the_reference_s_counter_and_go_back_to_it() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url();
+    let rules = RULES.replace("requests_per_unit: 10 }", "requests_per_unit: 1000 }");
+    let more = ["--store-mode", "leased", "--lease-age-max-ms", "500"];
+    let mut tollgate = replica(&rules, &reference_keys(&url, &more));
+    let mut client = client(&tollgate).await;
+    reference_takes(&redis, "k_v", 100);
+    for asked in 1..=200 {
+        let (code, left) = status(&mut client, hits("k", "v", 1)).await;
+        assert_eq!((code, left), (Code::Ok, 900 - asked));
+        let counted: u32 = counted(&redis, "k_v").unwrap().parse().unwrap();
+        assert!(
+            counted >= 100 + asked,
+            "debited before it is admitted: {counted} {asked}"
+        );
+    }
+    assert!(tollgate.metric("tollgate_lease_calls_total") < 100);
+    tollgate.signal("TERM");
+    assert!(tollgate.wait(RECOVERY).is_some());
+    assert_eq!(counted(&redis, "k_v").as_deref(), Some("300"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seconds_are_counted_in_the_reference_s_second_server() {
+    let (redis, seconds) = (RedisServer::start(&[]), RedisServer::start(&[]));
+    let [url, second_url] = [&redis, &seconds].map(|it| format!("127.0.0.1:{}", it.port()));
+    let variables = [
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_URL", second_url.as_str()),
+        ("CACHE_KEY_PREFIX", "rl:"),
+        ("TOLLGATE_STORE_KEYS", "reference"),
+        ("TOLLGATE_STORE_DEADLINE_MS", "5000"),
+    ];
+    let tollgate = Tollgate::start_with(RULES, &[], &variables);
+    super::decides(&tollgate, RECOVERY);
+    let mut client = client(&tollgate).await;
+    status(&mut client, hits("s", "v", 2)).await;
+    status(&mut client, hits("k", "v", 1)).await;
+    let keys = |server: &RedisServer| -> Vec<String> { server.say(&["KEYS", "rl:d_*"]) };
+    assert_eq!(keys(&redis), [this_year("k_v")]);
+    let [of_the_second] = &keys(&seconds)[..] else {
+        panic!("{:?}", keys(&seconds));
+    };
+    let (_, second) = of_the_second.split_once("rl:d_s_v_").unwrap();
+    let now_s = now_s();
+    assert!((now_s - 30..=now_s).contains(&second.parse().unwrap()));
+    let value: String = seconds.say(&["GET", of_the_second]);
+    assert_eq!(value, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_says_what_the_reference_calls_a_counter() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let explained = |more: &[&str], descriptor: &str| {
+        let output = std::process::Command::new(TOLLGATE)
+            .args(["explain", &rules.display().to_string(), "--key"])
+            .args(PREFIX)
+            .args(more)
+            .args(["d", descriptor])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let reference = ["--store-keys", "reference"];
+    for (descriptor, name) in [
+        ("k=v", "rl:d_k_v_ and the second"),
+        ("files=x/1", "rl:d_files_x/*_ and"),
+        ("bucket=v", "rl:tg:{"),
+        ("both=v", "rl:tg:{"),
+    ] {
+        let said = explained(&reference, descriptor);
+        assert!(
+            said.contains(&format!("bucket in a shared store: {name}")),
+            "{said}"
+        );
+    }
+    assert!(explained(&[], "k=v").contains("bucket in a shared store: rl:tg:{"));
+}
