@@ -2,6 +2,7 @@
 # make test   everything CI runs: format, lints, every test against the real components
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
 # make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
+# make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
 # make bench-peers  decisions alone beside other libraries, and another server (installs them below target/)
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
@@ -18,7 +19,7 @@ GUNGRAUN := 0.20.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-memory lint bench bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-memory lint bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -26,6 +27,7 @@ run:
 test: deps lint
 	$(CARGO) test --locked
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
+	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
@@ -43,6 +45,9 @@ test-memory:
 
 bench: deps
 	$(CARGO) bench --locked --bench wire -- $(BENCH)
+
+bench-redis: deps
+	$(CARGO) bench --locked --bench wire -- --axis shared $(BENCH)
 
 # The peer is measured by the wire's bench wherever it is found.
 THROTTLECRAB := 0.4.40

@@ -10,6 +10,7 @@
 //! | `options` | how long, how much |
 //! | `axes` | what is compared, and the rounds |
 //! | `latency` | the open loop |
+//! | `shared` | limits shared through Redis |
 //! | `asking` | rules, and requests encoded beforehand |
 //! | `servers`, `bare` | who is asked |
 //! | `generator`, `h2load` | who asks |
@@ -39,9 +40,12 @@ mod h2load;
 mod latency;
 mod options;
 mod picture;
+#[path = "../../tests/redis_server/mod.rs"]
+mod redis_server;
 #[path = "../../tests/running/mod.rs"]
 mod running;
 mod servers;
+mod shared;
 mod table;
 
 use std::process::{Command, ExitCode};
@@ -97,13 +101,34 @@ fn on_the_last_core(arguments: &[String]) -> ExitCode {
     }
 }
 
+/// What is shared through Redis, on its own page.
+fn shared(options: &Options, cores: usize) {
+    let mut figures = format!(
+        "{}\n{}\n",
+        table::circumstances(options, cores),
+        table::SHARED_HEAD
+    );
+    for row in shared::run(options) {
+        figures += &table::shared_line(&row);
+        figures.push('\n');
+    }
+    print!("{figures}");
+    if options.write {
+        table::write(shared::PAGE, &figures);
+    }
+}
+
 /// Says whether there was anything to measure.
 fn measure(options: &Options, cores: usize) -> bool {
+    if options.axis.as_deref() == Some(shared::AXIS) {
+        shared(options, cores);
+        return true;
+    }
     let all = axes::all(options, cores);
     let names: Vec<_> = all
         .iter()
         .map(|axis| axis.name)
-        .chain(["latency"])
+        .chain(["latency", shared::AXIS])
         .collect();
     if let Some(axis) = &options.axis
         && !names.contains(&axis.as_str())
@@ -137,7 +162,7 @@ fn measure(options: &Options, cores: usize) -> bool {
         }
     }
     if options.write {
-        table::write(&figures);
+        table::write(table::PAGE, &figures);
         std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
     }
     true

@@ -8,10 +8,16 @@
 pub(crate) const OPTIONS: [(&str, &str); 6] = [
     ("--quick", "one short round of everything: whether it works"),
     ("--full", "more and longer rounds, and 10 M keys"),
-    ("--write", "also write docs/performance.md and its picture"),
+    (
+        "--write",
+        "also write docs/performance.md and its picture, or docs/shared-limits.md",
+    ),
     ("--rounds", "N: how many rounds"),
     ("--requests", "N: how many requests a measurement"),
-    ("--axis", "NAME: only this one; latency is one too"),
+    (
+        "--axis",
+        "NAME: only this one; latency is one too, and so is shared, which needs Redis",
+    ),
 ];
 
 #[derive(Clone, Debug)]

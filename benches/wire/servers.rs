@@ -44,7 +44,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     child: Child,
     /// Where tollgate answers about itself.
-    metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Rules, or what is served.
     _files: tempfile::TempDir,
 }
@@ -93,6 +93,16 @@ fn knows(flag: &str) -> bool {
     help.split_whitespace().any(|word| word == flag)
 }
 
+/// A program on that many cores, the first ones, without our variables.
+fn on_cores(cores: usize) -> Command {
+    let mut command = Command::new(program("taskset"));
+    command
+        .args(["-c", &format!("0-{}", cores - 1)])
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command
+}
+
 impl Server {
     /// Starts it on that many cores, ready to answer. A tollgate may be told how many partitions to have.
     pub(crate) fn start(
@@ -101,11 +111,7 @@ impl Server {
         (cores, partitions): (usize, Option<usize>),
     ) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
-        let mut command = Command::new(program("taskset"));
-        command
-            .args(["-c", &format!("0-{}", cores - 1)])
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        let mut command = on_cores(cores);
         match kind {
             Kind::Floor => Self::start_floor(command, cores, files),
             Kind::Bare => {
@@ -132,6 +138,14 @@ impl Server {
                 Self::start_tollgate(kind, command, ask, cores, files)
             }
         }
+    }
+
+    /// Starts a tollgate on that many cores with these variables.
+    pub(crate) fn start_with(ask: &Ask, cores: usize, variables: &[(&str, &str)]) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let mut command = on_cores(cores);
+        command.envs(variables.iter().copied());
+        Self::start_tollgate(Kind::Tollgate, command, ask, cores, files)
     }
 
     fn start_floor(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {

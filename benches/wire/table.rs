@@ -9,9 +9,10 @@ use crate::axes::Row;
 use crate::figures::{Spread, grouped};
 use crate::latency;
 use crate::options::Options;
+use crate::shared;
 
 pub(crate) const PAGE: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- figures: `make bench` -->\n";
+const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- /figures -->\n";
 
 /// From which share of a core on the generator is said to have been the bound.
@@ -24,6 +25,27 @@ pub(crate) const HEAD: &str = "\
 pub(crate) const LATENCY_HEAD: &str = "\
 | server | of capacity | requests/s | p50 µs | p99 µs | p99.9 µs | sent late, p99 µs |
 | --- | --- | --- | --- | --- | --- | --- |";
+
+pub(crate) const SHARED_HEAD: &str = "\
+| what | keys | checks/s | of the first with as many keys | Redis CPU µs a check | round trips a thousand checks |
+| --- | --- | --- | --- | --- | --- |";
+
+/// One line of what is shared.
+pub(crate) fn shared_line(row: &shared::Row) -> String {
+    let shared::Row {
+        what,
+        keys,
+        rate,
+        ratio,
+        redis_us,
+        trips,
+    } = row;
+    let (keys, rate) = (grouped(*keys as f64), grouped(rate.median));
+    format!(
+        "| {what} | {keys} | {rate} | {ratio} | {redis_us} | {:.1} |",
+        trips.median
+    )
+}
 
 /// One cell's line.
 pub(crate) fn line(row: &Row) -> String {
@@ -113,10 +135,12 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     text
 }
 
-/// Puts them into the page.
-pub(crate) fn write(figures: &str) {
-    let page = std::fs::read_to_string(PAGE).expect("the page");
+/// Puts them into a page.
+pub(crate) fn write(name: &str, figures: &str) {
+    let page = std::fs::read_to_string(name).expect("the page");
     let (before, rest) = page.split_once(BEGIN).expect("where figures begin");
+    let (begin, rest) = rest.split_once("-->\n").expect("what they are made by");
     let (_, after) = rest.split_once(END).expect("where they end");
-    std::fs::write(PAGE, format!("{before}{BEGIN}{figures}{END}{after}")).expect("the page");
+    let page = format!("{before}{BEGIN}{begin}-->\n{figures}{END}{after}");
+    std::fs::write(name, page).expect("the page");
 }

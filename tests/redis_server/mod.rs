@@ -108,6 +108,10 @@ impl RedisServer {
         assert!(sent.expect("kill runs").success());
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }

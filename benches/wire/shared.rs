@@ -1,0 +1,377 @@
+//! Limits shared through Redis: what they cost beside the same script without us, and beside memory.
+//!
+//! How: one Redis on the first core, one run, everyone in turn. `redis-benchmark` and the store are alone with it, from the last
+//! core: each keeps four calls of 256 checks under way, of the same script on keys of the same length. Arguments hold
+//! zeros, which `redis-benchmark` cannot send, so its script says by itself what is asked of every key: it has the smaller
+//! call. The service shares the first core with Redis, and the load has the last one.
+//!
+//! What it deliberately does not do: run among the other axes. They need no Redis.
+
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate::metrics::Metrics;
+use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
+use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+
+use crate::asking::{Ask, OK};
+use crate::figures::Spread;
+use crate::generator::{self, Expected, Keys, Shape, Target};
+use crate::h2load;
+use crate::options::Options;
+use crate::redis_server::RedisServer;
+use crate::running::{http, program};
+use crate::servers::{Server, cpu, used_us};
+
+/// What this is asked for by.
+pub(crate) const AXIS: &str = "shared";
+
+/// The page that shows it.
+pub(crate) const PAGE: &str = "docs/shared-limits.md";
+
+/// How many calls each keeps under way, as the store does.
+const CALLS: usize = 4;
+
+/// How many checks wait for the store, so that its calls are always full.
+const IN_FLIGHT: u64 = 2 * (CALLS * script::CHECKS_MAX) as u64;
+
+/// How many keys, where there are many.
+const KEYS: u64 = 1_000;
+
+const SHAPE: Shape = Shape {
+    connections: 2,
+    streams: 100,
+};
+
+/// Who is measured.
+enum Who {
+    /// `redis-benchmark`.
+    Script { sha1: String },
+    /// The store of this library, asked as a core of the service asks.
+    Store(Box<Driven>),
+    /// The service over gRPC.
+    Service { server: Server, ask: Ask },
+}
+
+struct Cell {
+    what: &'static str,
+    keys: u64,
+    who: Who,
+    /// Beside which cell it is put.
+    reference: usize,
+}
+
+/// The store and what it needs to run, on this thread.
+struct Driven {
+    runtime: Runtime,
+    asking: Box<dyn Asking>,
+    metrics: Arc<Metrics>,
+    ticket: u32,
+    /// Never dropped before what asks it.
+    _store: RedisStore,
+}
+
+/// One measurement.
+struct Measured {
+    rate: f64,
+    redis_us: f64,
+    /// Calls of Redis for a thousand checks.
+    trips: f64,
+}
+
+/// A cell's figures.
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) keys: u64,
+    pub(crate) rate: Spread,
+    pub(crate) ratio: Spread,
+    pub(crate) redis_us: Spread,
+    pub(crate) trips: Spread,
+}
+
+/// Measures all of it.
+pub(crate) fn run(options: &Options) -> Vec<Row> {
+    let redis = RedisServer::start(&[]);
+    let pinned = Command::new(program("taskset"))
+        .args(["-acp", "0", &redis.id().to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(pinned.expect("taskset runs").success());
+    let url = redis.url();
+    let service = |ask: &Ask, mode: Option<&str>| {
+        let variables = mode.map_or(Vec::new(), |mode| {
+            vec![
+                ("TOLLGATE_STORE", url.as_str()),
+                ("TOLLGATE_STORE_MODE", mode),
+                ("TOLLGATE_STORE_DEADLINE_MS", "1000"),
+            ]
+        });
+        let server = Server::start_with(ask, 1, &variables);
+        if mode.is_some() {
+            // It starts without Redis, and is to be measured with it.
+            let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
+            crate::running::wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+        }
+        let ask = ask.clone();
+        Who::Service { server, ask }
+    };
+    let cell = |what, keys, who, reference| Cell {
+        what,
+        keys,
+        who,
+        reference,
+    };
+    let sha1 = redis.say(&["SCRIPT", "LOAD", &repeating()]);
+    let (one, many) = (Ask::of_keys(1), Ask::of_keys(KEYS));
+    let mut cells = vec![
+        cell(
+            "`redis-benchmark`, the same script",
+            KEYS,
+            Who::Script { sha1 },
+            0,
+        ),
+        cell(
+            "exact: the store alone",
+            KEYS,
+            Who::Store(Box::new(Driven::start(&url))),
+            0,
+        ),
+        cell("memory: the service", 1, service(&one, None), 2),
+        cell("leased: the service", 1, service(&one, Some("leased")), 2),
+        cell("exact: the service", 1, service(&one, Some("exact")), 2),
+        cell("memory: the service", KEYS, service(&many, None), 5),
+        cell(
+            "leased: the service",
+            KEYS,
+            service(&many, Some("leased")),
+            5,
+        ),
+        cell("exact: the service", KEYS, service(&many, Some("exact")), 5),
+    ];
+    for cell in &mut cells {
+        // Connections, buckets, leases that have found their size.
+        cell.measure(&redis, options.requests / 2 + 1);
+    }
+    let mut rounds: Vec<Vec<Measured>> = cells.iter().map(|_| Vec::new()).collect();
+    for _ in 0..options.rounds {
+        for (cell, rounds) in cells.iter_mut().zip(&mut rounds) {
+            rounds.push(cell.measure(&redis, options.requests));
+        }
+    }
+    let rows = cells.iter().zip(&rounds).map(|(cell, measured)| {
+        let ratios = measured.iter().zip(&rounds[cell.reference]);
+        Row {
+            what: cell.what,
+            keys: cell.keys,
+            rate: Spread::of(measured.iter().map(|one| one.rate)),
+            ratio: Spread::of(ratios.map(|(one, other)| one.rate / other.rate)),
+            redis_us: Spread::of(measured.iter().map(|one| one.redis_us)),
+            trips: Spread::of(measured.iter().map(|one| one.trips)),
+        }
+    });
+    rows.collect()
+}
+
+impl Cell {
+    fn measure(&mut self, redis: &RedisServer, requests: u64) -> Measured {
+        // What is quick is measured as long as what is slow.
+        let requests = match self.who {
+            Who::Script { .. } | Who::Store(_) => requests * 5,
+            Who::Service { .. } => requests,
+        };
+        let (before, calls_before) = (cpu(redis.id()), calls(redis));
+        let (decided, seconds) = match &mut self.who {
+            Who::Script { sha1 } => benchmark(redis.port(), sha1, requests),
+            Who::Store(driven) => (requests, driven.decide(requests)),
+            Who::Service { server, ask } if ask.keys == 1 => {
+                let frame = ask.template().frame(0);
+                (requests, h2load::run(server, &frame, SHAPE, requests))
+            }
+            Who::Service { server, ask } => {
+                let (target, expected) = (Target::of(server), Expected::Code(OK));
+                let (asking, template) = ((ask.keys, expected), ask.template());
+                let asked = generator::closed_loop(&target, &template, asking, SHAPE, requests);
+                (requests, generator::on_this_thread(asked))
+            }
+        };
+        let used = used_us(&before, &cpu(redis.id()));
+        let decided = decided as f64;
+        Measured {
+            rate: decided / seconds,
+            redis_us: used / decided,
+            trips: (calls(redis) - calls_before) / decided * 1_000.0,
+        }
+    }
+}
+
+/// How often Redis has run a script so far, by its own count.
+fn calls(redis: &RedisServer) -> f64 {
+    let stats: String = redis.say(&["INFO", "commandstats"]);
+    let of = |line: &str| {
+        let calls = line
+            .strip_prefix("cmdstat_evalsha:calls=")?
+            .split(',')
+            .next()?;
+        calls.parse::<f64>().ok()
+    };
+    stats.lines().find_map(of).unwrap_or(0.0)
+}
+
+fn value(server: &Server, name: &str) -> f64 {
+    let metrics: SocketAddr = server.metrics.expect("it has metrics");
+    let (_, text) = http(metrics, "GET", "/metrics", "");
+    let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(of).unwrap_or(0.0)
+}
+
+/// A take from a limit that nobody meets.
+fn check(key: Key) -> Check {
+    Check {
+        key,
+        limit: Limit::per(u32::MAX, Unit::Year, std::num::NonZeroU32::MIN),
+        algorithm: ALGORITHMS[0],
+        ask: Hits::Take(1).into(),
+        source: 0,
+        shared: false,
+        local: false,
+        reference_key: None,
+    }
+}
+
+/// The script, which knows by itself what is asked of every key.
+fn repeating() -> String {
+    let mut argument = Vec::new();
+    script::argument(&check(Key(0)), Timestamp::default(), &mut argument);
+    let mut text = "local asked = '".to_owned();
+    for byte in argument {
+        let _ = write!(text, "\\{byte:03}");
+    }
+    text += "'\nlocal ARGV = { '' }\nfor place = 1, #KEYS do ARGV[place + 1] = asked end\n";
+    text + script::text()
+}
+
+/// `redis-benchmark`: how many checks were decided, and in how many seconds.
+fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
+    let keys = script::CHECKS_MAX;
+    let calls = checks.div_ceil(keys as u64);
+    let mut command = Command::new("redis-benchmark");
+    command
+        .args(["-p", &port.to_string(), "-n", &calls.to_string()])
+        .args(["-c", &CALLS.to_string(), "-P", "1", "-r", &KEYS.to_string()])
+        .args(["--csv", "EVALSHA", sha1, &keys.to_string()])
+        // As long as a key of ours.
+        .args((0..keys).map(|_| "tg:{5f}:000000000000000000__rand_int__"));
+    let output = command.output();
+    let output = output.expect("`redis-benchmark` is missing; run `make deps`");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text.lines().last().and_then(|line| {
+        let fields: Vec<_> = line.split("\",\"").collect();
+        fields.get(1)?.trim_matches('"').parse::<f64>().ok()
+    });
+    let rate = rate.unwrap_or_else(|| panic!("redis-benchmark said {text}"));
+    (calls * keys as u64, calls as f64 / rate)
+}
+
+// === impl Driven ===
+
+impl Driven {
+    fn start(url: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let setup = Setup {
+            clock,
+            metrics: Arc::clone(&metrics),
+            memory: memory::Bounds {
+                partitions: 1,
+                mailbox_checks_max: 1,
+                memory_max: 1 << 20,
+                when_full: memory::WhenFull::Error,
+            },
+            redis: None,
+        };
+        let redis = RedisSetup {
+            target: Place::of_url(url).expect("an address"),
+            per_second: None,
+            certificates: Certificates::default(),
+            prefix: String::new(),
+            reference_keys: false,
+            deadline: Duration::from_secs(10),
+            queue_bytes_max: 256 << 20,
+            over_limit_cache: Duration::ZERO,
+        };
+        let (store, workers) = RedisStore::build(&setup, &redis).expect("a store");
+        for worker in workers {
+            runtime.spawn(worker);
+        }
+        let asking = store.asking().expect("it can be asked");
+        let up = metrics.store.up.clone();
+        runtime.block_on(async {
+            while up.get() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        Self {
+            runtime,
+            asking,
+            metrics,
+            ticket: 0,
+            _store: store,
+        }
+    }
+
+    /// Has so many checks decided; how long that took, s.
+    fn decide(&mut self, checks: u64) -> f64 {
+        let Self {
+            runtime,
+            asking,
+            ticket,
+            ..
+        } = self;
+        // As good as digests, and the same every time.
+        let mut keys = Keys::new(7, KEYS);
+        let mut key = move || Key(u128::from(keys.draw() + 1).wrapping_mul(u128::MAX / 1_009));
+        let (mut asked, mut answered) = (0_u64, 0_u64);
+        #[allow(clippy::disallowed_methods)] // a bench measures time
+        let began = Instant::now();
+        runtime.block_on(poll_fn(|cx| {
+            loop {
+                while asked < checks && asked - answered < IN_FLIGHT {
+                    let one = [check(key())];
+                    let added = asking.add(*ticket, &one, Deadline::NEVER, Terms::Final);
+                    assert_eq!(added, Ok(1));
+                    *ticket = ticket.wrapping_add(1);
+                    asked += 1;
+                }
+                asking.send();
+                let before = answered;
+                asking.take_answers(cx, &mut |share| {
+                    for answer in share.answers {
+                        assert!(answer.as_ref().expect("an outcome").allowed);
+                        answered += 1;
+                    }
+                });
+                if answered == checks {
+                    return Poll::Ready(());
+                }
+                if answered == before {
+                    return Poll::Pending;
+                }
+            }
+        }));
+        let seconds = began.elapsed().as_secs_f64();
+        assert_eq!(self.metrics.store.unknown_outcomes.get(), 0);
+        seconds
+    }
+}
