@@ -1,5 +1,6 @@
 //! A picture of every algorithm, made by the algorithm itself; `make pictures` writes them, here they must be the same. And
-//! the pages they stand on. What was measured is drawn again from the table on its page.
+//! the pages they stand on. What was measured is drawn again from the table on its page. And what leases cost, played with the
+//! real ones.
 //!
 //! What it deliberately does not do: compare what a renderer makes of them.
 // tests: a panic is how it says no.
@@ -12,8 +13,16 @@
 )]
 
 mod drawing;
+#[path = "../../src/store/leased/leases.rs"]
+#[allow(dead_code, unreachable_pub)] // the store uses the rest
+mod leases;
+mod leases_price;
 #[path = "../../benches/wire/picture.rs"]
 mod measured;
+/// Where `leases` finds its words.
+mod limiter {
+    pub(crate) use tollgate::limiter::*;
+}
 mod page;
 #[path = "../running/mod.rs"]
 mod running;
@@ -42,7 +51,8 @@ fn pictures() -> BTreeMap<String, String> {
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
     let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
-    each.chain([all, measured]).collect()
+    let leases = (leases_price::FILE.to_owned(), leases_price::picture());
+    each.chain([all, measured, leases]).collect()
 }
 
 /// What `docs/performance.md` shows in its table.
@@ -121,6 +131,28 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+}
+
+/// Whatever a replica holds, no more is admitted than the limit; and what is held is asked for again in time.
+#[test]
+fn leases_cost_what_the_page_says() {
+    let page = std::fs::read_to_string(leases_price::PAGE).unwrap();
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = leases_price::sentence();
+    assert!(
+        words.contains(&sentence),
+        "{}: wants: {sentence}",
+        leases_price::PAGE
+    );
+    assert!(page.contains(&format!("](pictures/{})", leases_price::FILE)));
+    for age_ms in [500, 2_000, 5_000] {
+        for rate in [10, 1_000] {
+            let minute = leases_price::mean(rate, age_ms);
+            assert_eq!(minute.admitted, rate * 30, "{minute:?}");
+            assert!(minute.late_ms <= age_ms, "{age_ms}: {minute:?}");
+            assert!(minute.held < 200, "{age_ms}: {minute:?}");
+        }
+    }
 }
 
 /// What each is there to show. If this fails, look at the pictures again.
