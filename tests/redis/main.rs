@@ -22,6 +22,7 @@ mod running;
 mod exactness;
 mod failures;
 mod leased;
+mod memory;
 mod reaching;
 mod reference;
 mod slow;

@@ -1,0 +1,112 @@
+//! What a process weighs while fifty thousand keys wait for a frozen Redis: no more than the bound on what waits, time and
+//! again; and with a smaller bound less, the rest told at once and counted.
+//!
+//! How: the real process's `VmRSS` from the kernel, before, while all of them wait (the gauge says so) and afterwards. Each request
+//! asks for a hundred keys, so that few streams bring many checks.
+//!
+//! What it deliberately does not do: weigh buckets (`tests/memory`), time answers (`failures`).
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::asking::{RateLimitServiceClient, descriptor, request};
+use super::redis_server::RedisServer;
+use super::running::{Tollgate, wait_for};
+use super::{RECOVERY, RULES, client, decides, replica};
+
+const REQUESTS: usize = 500;
+const KEYS_A_REQUEST: usize = 100;
+const KEYS: u64 = (REQUESTS * KEYS_A_REQUEST) as u64;
+
+/// Time enough for all to wait at once.
+const DEADLINE_MS: &str = "2000";
+
+/// What the system's pages, the requests' own bytes and the answers may come to besides, in bytes.
+const BESIDES: u64 = 24 << 20;
+
+/// So many bytes are resident.
+fn resident(tollgate: &Tollgate) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", tollgate.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kib.parse::<u64>().unwrap() << 10
+}
+
+fn waiting(tollgate: &Tollgate) -> u64 {
+    tollgate.metric("tollgate_store_waiting_checks")
+}
+
+/// Asks for all keys at once: how many requests had no answer but an error.
+fn ask_for_all(clients: &[RateLimitServiceClient<Channel>], round: usize) -> JoinSet<bool> {
+    let mut tasks = JoinSet::new();
+    for number in 0..REQUESTS {
+        let mut client = clients[number % clients.len()].clone();
+        tasks.spawn(async move {
+            let key = |key| descriptor(&[("k", &format!("{round}-{number}-{key}"))]);
+            let asked = request("d", (0..KEYS_A_REQUEST).map(key).collect());
+            client.should_rate_limit(asked).await.is_err()
+        });
+    }
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound() {
+    for bound_mib in [48, 2] {
+        let redis = RedisServer::start(&[]);
+        let (url, bound) = (redis.url(), format!("{bound_mib}MiB"));
+        let arguments = [
+            ["--store", &url],
+            ["--store-deadline-ms", DEADLINE_MS],
+            ["--store-queue-max", &bound],
+        ];
+        let tollgate = replica(RULES, &arguments.concat());
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            clients.push(client(&tollgate).await);
+        }
+        let before = resident(&tollgate);
+        let answered = ask_for_all(&clients, 0).join_all().await;
+        assert!(bound_mib < 48 || !answered.contains(&true));
+        let (mut most, mut afterwards) = (0, Vec::new());
+        for round in 1..=2 {
+            let full = || tollgate.metric("tollgate_store_queue_full_total");
+            let full_before = full();
+            redis.signal("STOP");
+            let tasks = ask_for_all(&clients, round);
+            // All wait, or those for which there is room, and the rest was told.
+            let all =
+                || (waiting(&tollgate) + full() - full_before >= KEYS).then(|| waiting(&tollgate));
+            let wait = tokio::task::block_in_place(|| wait_for(RECOVERY, all));
+            let wait = wait.unwrap_or_else(|| panic!("{} wait", waiting(&tollgate)));
+            most = most.max(resident(&tollgate));
+            if bound_mib == 48 {
+                assert_eq!((wait, full()), (KEYS, 0));
+            } else {
+                assert!(wait > 1_000 && wait < KEYS / 10, "{wait}");
+                assert!(full() - full_before >= KEYS * 9 / 10, "{}", full());
+            }
+            assert!(
+                !tasks.join_all().await.contains(&false),
+                "nothing was decided"
+            );
+            redis.signal("CONT");
+            tokio::task::block_in_place(|| decides(&tollgate, RECOVERY));
+            let none = || (waiting(&tollgate) == 0).then_some(());
+            assert!(
+                tokio::task::block_in_place(|| wait_for(Duration::from_secs(1), none)).is_some()
+            );
+            afterwards.push(resident(&tollgate));
+        }
+        println!(
+            "{bound_mib} MiB: {before} bytes resident before, {most} at most, {afterwards:?} afterwards"
+        );
+        let bound = (bound_mib << 20) + BESIDES;
+        assert!(most <= before + bound, "{before} {most}");
+        // It does not grow from one time to the next.
+        assert!(afterwards[1] <= afterwards[0] + (8 << 20), "{afterwards:?}");
+        assert!(afterwards[1] <= before + bound, "{afterwards:?}");
+    }
+}
