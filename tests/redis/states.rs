@@ -47,7 +47,7 @@ async fn a_redis_without_memory_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_whose_script_hangs_is_busy() {
-    let redis = RedisServer::start(&["--busy-reply-threshold", "10"]);
+    let redis = RedisServer::start(&["--lua-time-limit", "10"]);
     let url = redis.url();
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "100"]);
     let mut client = client(&tollgate).await;

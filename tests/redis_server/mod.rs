@@ -2,6 +2,8 @@
 //!
 //! Why real: what a server does when it is frozen, full, read-only or killed is what the store is for, and no imitation knows.
 //!
+//! `REDIS_SERVER` names another program (`make test-servers`).
+//!
 //! What it deliberately does not do: keep anything on disk, reuse a server between tests.
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
@@ -71,7 +73,7 @@ impl RedisServer {
             directory.path().display(),
         );
         std::fs::write(&file, text).expect("its configuration");
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .arg(file)
             .arg("--sentinel")
             .stdout(Stdio::null())
@@ -170,8 +172,13 @@ impl Drop for RedisServer {
     }
 }
 
+/// The server's program: Debian's Redis unless said.
+pub fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
-    Command::new("redis-server")
+    Command::new(program())
         .args(["--port", &port.to_string()])
         .args(["--bind", "127.0.0.1"])
         .arg("--unixsocket")

@@ -19,7 +19,7 @@
 //! | `../laws/histories` | random histories of one bucket |
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first. `PROPTEST_CASES=100000 cargo test --test twin`
-//! looks longer; `REDIS_SERVER=valkey-server` asks another server.
+//! looks longer; `REDIS_SERVER=…` asks another server (`make test-servers`).
 //!
 //! What it deliberately does not do: judge the algorithms (`tests/laws` does), test connections, time-outs or what happens when
 //! a server fails.
