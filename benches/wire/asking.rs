@@ -35,6 +35,8 @@ const WARMING_DESCRIPTORS: usize = 100;
 pub(crate) struct Ask {
     /// 1: one rule for every key; more: a rule a key.
     pub(crate) rules: u64,
+    /// Rules beside them that no request is meant by.
+    pub(crate) idle_rules: u64,
     pub(crate) keys: u64,
     /// At most four.
     pub(crate) descriptors: usize,
@@ -55,6 +57,7 @@ impl Ask {
     pub(crate) fn of_keys(keys: u64) -> Self {
         Self {
             rules: 1,
+            idle_rules: 0,
             keys,
             descriptors: 1,
             limit: WIDE.to_owned(),
@@ -101,6 +104,10 @@ impl Ask {
                 if self.rules > 1 {
                     let _ = writeln!(rules, "    value: '{number:08}'");
                 }
+                let _ = writeln!(rules, "    rate_limit: {{ {} }}", self.limit);
+            }
+            for number in 0..self.idle_rules {
+                let _ = writeln!(rules, "  - key: {key}\n    value: 'idle {number}'");
                 let _ = writeln!(rules, "    rate_limit: {{ {} }}", self.limit);
             }
         }

@@ -152,13 +152,23 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
 
     let bare = || cell("", Kind::Bare, usual());
     let mut cells = vec![bare()];
-    for rules in [1, 10, 1_000, 10_000] {
+    // The same requests whatever other rules there are; and a rule for each key, so that every request is for another.
+    let beside = [1, 10, 1_000, 10_000].map(|rules| {
         let ask = Ask {
-            rules,
-            keys: if rules == 1 { KEYS } else { rules },
+            idle_rules: rules - 1,
             ..usual()
         };
-        let name = grouped(rules as f64);
+        (grouped(rules as f64), ask)
+    });
+    let each = [1_000, 10_000].map(|rules| {
+        let ask = Ask {
+            rules,
+            keys: rules,
+            ..usual()
+        };
+        (format!("{}, all asked for", grouped(rules as f64)), ask)
+    });
+    for (name, ask) in beside.into_iter().chain(each) {
         cells.extend(
             tollgates()
                 .into_iter()
