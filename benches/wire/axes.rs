@@ -178,7 +178,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     axis("rules", cells);
 
     let mut cells = vec![bare()];
-    let mut counts = vec![1, 10_000, 1_000_000];
+    let mut counts = vec![1, 1_000, 10_000, 1_000_000];
     if options.full {
         counts.push(10_000_000);
     }

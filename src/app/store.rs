@@ -19,8 +19,8 @@ use crate::limiter::{Allowance, Entry, Lease, Rule};
 use crate::store::fallback::Fallback;
 use crate::store::leased::{self, LeasedStore};
 use crate::store::redis::{
-    Certificates, Password, RedisSetup, ReferenceNames, Secret, Target, TargetError, bucket_name,
-    reference_name,
+    Certificates, Password, RedisSetup, ReferenceNames, Secret, Servers, Target, TargetError,
+    bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
 
@@ -53,6 +53,15 @@ pub(super) fn redis(settings: &StoreSettings) -> Result<Option<RedisSetup>, AppE
         }
         _ => None,
     };
+    let reference_keys = settings.naming.store_keys == StoreKeys::Reference;
+    let is_cluster = |target: &Target| matches!(target.servers, Servers::Cluster { .. });
+    if reference_keys && (is_cluster(&target) || per_second.as_ref().is_some_and(is_cluster)) {
+        return Err(AppError::Store(
+            "--store-keys reference: not in a cluster, where a counter of the reference lies in another slot each window; leave it \
+             out, and windows begin anew once, or move over on one server"
+                .to_owned(),
+        ));
+    }
     let ours = settings.redis_tls_client_cert.clone();
     let deadline_ms = settings.store_deadline_ms;
     if deadline_ms > STORE_DEADLINE_MS {
@@ -69,7 +78,7 @@ pub(super) fn redis(settings: &StoreSettings) -> Result<Option<RedisSetup>, AppE
             any_host_name: settings.redis_tls_skip_hostname_verification,
         },
         prefix: settings.naming.cache_key_prefix.clone(),
-        reference_keys: settings.naming.store_keys == StoreKeys::Reference,
+        reference_keys,
         deadline: Duration::from_millis(deadline_ms),
         queue_bytes_max: settings.store_queue_max,
         over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),

@@ -48,6 +48,12 @@ pub struct StoreMetrics {
     pub give_backs_lost: IntCounter,
     /// Scripts sent anew because the server had lost them.
     pub scripts_sent_again: IntCounter,
+    /// Times a cluster's server sent a step of a call to another server.
+    pub redirects: IntCounter,
+    /// Times a cluster's topology was read.
+    pub topology_reads: IntCounter,
+    /// Servers of clusters that are spoken to.
+    pub cluster_servers: IntGauge,
     /// Replicas that share the store, as last counted.
     pub replicas: IntGauge,
     /// Checks that a store of this replica decided instead.
@@ -148,6 +154,21 @@ impl StoreMetrics {
                 r,
                 "tollgate_store_scripts_sent_again_total",
                 "Times the shared store had lost the script and was sent it again",
+            )?,
+            redirects: counter(
+                r,
+                "tollgate_store_redirects_total",
+                "Steps of calls that a cluster's server sent elsewhere, because a slot had moved or was moving",
+            )?,
+            topology_reads: counter(
+                r,
+                "tollgate_store_topology_reads_total",
+                "Times a cluster was asked who serves which slots",
+            )?,
+            cluster_servers: gauge(
+                r,
+                "tollgate_store_cluster_servers",
+                "Servers of the cluster that are spoken to",
             )?,
             replicas: gauge(
                 r,

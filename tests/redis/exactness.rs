@@ -12,11 +12,11 @@ use super::asking::{Code, limit_of};
 use super::redis_server::RedisServer;
 use super::{ask, client, replica};
 
-const IN_FLIGHT: usize = 128;
+pub(super) const IN_FLIGHT: usize = 128;
 const EACH: usize = 10;
 
 /// A limit in this algorithm that nothing comes back to while a test runs.
-fn rules() -> String {
+pub(super) fn rules() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     for algorithm in ALGORITHMS {
         let limit = limit_of(1_000, *algorithm).replace("unit: hour", "unit: year");

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::asking::Code;
 use super::redis_server::RedisServer;
-use super::running::Tollgate;
+use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, ask, client, replica};
 
 const LIMIT: usize = 1_000;
@@ -133,6 +133,29 @@ async fn who_is_stopped_gives_back_what_it_held() {
     stopped.signal("TERM");
     assert!(stopped.wait(RECOVERY).is_some(), "{}", stopped.said());
     ask_on(&replicas, passed, LIMIT, "fixed_window").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_read_only_redis_does_not_take_back_is_given_back_later() {
+    let redis = RedisServer::start(&[]);
+    let replicas = [leased_for(&redis.url(), "500")];
+    let passed = burst(&replicas, 16, 40, "wide").await;
+    let metric = |name: &str| replicas[0].metric(name);
+    assert!(metric("tollgate_lease_hits_held") > 0);
+    let _: redis::Value = redis.say(&["REPLICAOF", "127.0.0.1", "1"]);
+    // It has tried, and was refused.
+    let ended = || (metric("tollgate_lease_hits_held") == 0).then_some(());
+    assert!(wait_for(RECOVERY, ended).is_some());
+    let refused = || (metric("tollgate_store_up") == 0).then_some(());
+    assert!(wait_for(RECOVERY, refused).is_some());
+    let returns = metric("tollgate_lease_returns_total");
+    let _: redis::Value = redis.say(&["REPLICAOF", "NO", "ONE"]);
+    let returned = || (metric("tollgate_lease_returns_total") > returns).then_some(());
+    assert!(wait_for(RECOVERY, returned).is_some());
+    assert_eq!(metric("tollgate_lease_returns_lost_total"), 0);
+    let mut client = client(&replicas[0]).await;
+    let left = super::left(&mut client, "wide").await;
+    assert_eq!(usize::try_from(left).unwrap(), 1_000_000 - passed);
 }
 
 #[test]

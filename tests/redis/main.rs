@@ -19,18 +19,21 @@ mod redis_server;
 #[path = "../running/mod.rs"]
 mod running;
 
+mod cluster;
 mod exactness;
 mod failures;
 mod leased;
 mod memory;
 mod reaching;
 mod reference;
+mod sentinels;
 mod slow;
 mod states;
 
 use std::time::Duration;
 
 use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
+use redis_server::RedisServer;
 use running::{Tollgate, http, wait_for};
 use tonic::transport::Channel;
 

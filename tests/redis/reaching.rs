@@ -207,22 +207,34 @@ async fn a_password_that_is_exchanged_is_read_again() {
     }
 }
 
-#[test]
-fn a_password_in_an_argument_is_refused_and_not_repeated() {
+/// What is said by one that does not start with these arguments.
+fn refused(arguments: &[&str]) -> String {
     let rules = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(rules.path(), RULES).unwrap();
     let ended = std::process::Command::new(TOLLGATE)
         .arg("serve")
         .arg(rules.path())
-        .args(["--store", "redis://me:hunter2@127.0.0.1:1"])
+        .args(arguments)
         .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
         .env_clear()
         .output()
         .unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success());
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+#[test]
+fn a_password_in_an_argument_is_refused_and_not_repeated() {
+    let said = refused(&["--store", "redis://me:hunter2@127.0.0.1:1"]);
     assert!(said.contains("--store-password-file"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn the_reference_s_keys_are_refused_in_a_cluster() {
+    let cluster = "redis+cluster://127.0.0.1:1";
+    let said = refused(&["--store", cluster, "--store-keys", "reference"]);
+    assert!(said.contains("not in a cluster"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,11 @@
-//! A Redis that is there and cannot decide: read-only, full, busy, without the script. Each is told apart and passes.
+//! A Redis that is there and cannot decide: read-only, full, busy, loading, unable to save, a cluster with a gap, without the
+//! script. Each is told apart and passes.
 
 use std::time::Duration;
 
 use super::asking::Code;
 use super::redis_server::RedisServer;
+use super::redis_server::cluster::Node;
 use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, decides, replica, verbose};
 
@@ -166,4 +168,131 @@ async fn explain_says_what_a_bucket_is_called_under_the_replicas_own_key() {
         !explained(&naming[2..]).contains(&keys[0]),
         "another key, another name"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_cannot_save_says_so() {
+    let arguments = [
+        "--dbfilename",
+        "taken",
+        "--stop-writes-on-bgsave-error",
+        "yes",
+    ];
+    let redis = RedisServer::start(&arguments);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    // Nobody, not even root, can put a file where a folder is.
+    let folder = redis.directory().join("taken");
+    std::fs::create_dir(&folder).unwrap();
+    let _: redis::Value = redis.say(&["CONFIG", "SET", "save", "3600 1"]);
+    let _: redis::Value = redis.say(&["BGSAVE"]);
+    let saved = |word: &str| {
+        let info: String = redis.say(&["INFO", "persistence"]);
+        let status = format!("rdb_last_bgsave_status:{word}");
+        (info.contains(&status) && info.contains("rdb_bgsave_in_progress:0")).then_some(())
+    };
+    assert!(wait_for(RECOVERY, || saved("err")).is_some());
+    assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    assert!(
+        undecided(&tollgate, "cannot_persist") > 0,
+        "{}",
+        tollgate.said()
+    );
+    let told = || {
+        verbose(&tollgate)
+            .contains("refuses writes (MISCONF)")
+            .then_some(())
+    };
+    assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
+    std::fs::remove_dir(folder).unwrap();
+    let _: redis::Value = redis.say(&["BGSAVE"]);
+    decides(&tollgate, RECOVERY);
+    assert_eq!(super::left(&mut client, "a").await, 999);
+    assert_eq!(tollgate.metric("tollgate_store_unknown_outcomes_total"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_reads_its_data_says_so() {
+    let mut redis = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let url = redis.url();
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let _: redis::Value = redis.say(&["DEBUG", "POPULATE", "2000"]);
+    let _: redis::Value = redis.say(&["SAVE"]);
+    redis.kill();
+    // A millisecond a key, and a look at its connections every kilobyte.
+    let slow = [
+        "--key-load-delay",
+        "1000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ];
+    redis.start_again_with(&slow);
+    let told = || {
+        verbose(&tollgate)
+            .contains("it is loading its data set")
+            .then_some(())
+    };
+    assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
+    assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    assert!(undecided(&tollgate, "loading") > 0, "{}", tollgate.said());
+    decides(&tollgate, 2 * RECOVERY);
+    // What it had saved it knows.
+    assert_eq!(super::left(&mut client, "a").await, 999);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_does_not_serve_every_slot_says_so() {
+    let node = Node::start(&[]);
+    let redis = &node.server;
+    let say = |words: &[&str]| {
+        let _: redis::Value = redis.say(words);
+    };
+    say(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let url = format!("redis+cluster://127.0.0.1:{}", redis.port());
+    let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
+    let mut client = client(&tollgate).await;
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    let keys: Vec<String> = redis.say(&["KEYS", "tg:{*}:?????*"]);
+    let slot: u16 = redis.say(&["CLUSTER", "KEYSLOT", &keys[0]]);
+    let slot = slot.to_string();
+    // Without all of its slots it serves none.
+    say(&["CLUSTER", "DELSLOTS", &slot]);
+    let down = || {
+        let info: String = redis.say(&["CLUSTER", "INFO"]);
+        info.contains("cluster_state:fail").then_some(())
+    };
+    assert!(wait_for(RECOVERY, down).is_some());
+    assert_eq!(ask(&mut client, "b").await, Err(tonic::Code::Unavailable));
+    assert!(
+        undecided(&tollgate, "cluster_down") > 0,
+        "{}",
+        tollgate.said()
+    );
+    let told = || verbose(&tollgate).contains("[-] store: ").then_some(());
+    assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
+    let shown = verbose(&tollgate);
+    assert!(shown.contains("its cluster is down"), "{shown}");
+    // Allowed to, it serves the others.
+    say(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    let served = async {
+        while ask(&mut client, "b").await != Ok(Code::Ok) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let served = tokio::time::timeout(2 * RECOVERY, served).await;
+    assert!(served.is_ok(), "{}", verbose(&tollgate));
+    assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
+    let shown = verbose(&tollgate);
+    assert!(
+        shown.contains(&format!("slot {slot} and 0 more of ours have no server")),
+        "{shown}"
+    );
+    say(&["CLUSTER", "ADDSLOTS", &slot]);
+    decides(&tollgate, RECOVERY);
+    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    assert_eq!(tollgate.metric("tollgate_store_unknown_outcomes_total"), 0);
 }

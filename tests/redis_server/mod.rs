@@ -7,6 +7,8 @@
 //! What it deliberately does not do: keep anything on disk, reuse a server between tests.
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
+pub mod cluster;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -62,12 +64,17 @@ impl RedisServer {
 
     /// Starts a sentinel that watches a primary by this name and alone decides whether it is down.
     pub fn sentinel(name: &str, port: u16) -> Self {
+        Self::sentinel_of(name, port, 1)
+    }
+
+    /// The same, but that so many must agree.
+    pub fn sentinel_of(name: &str, port: u16, quorum: usize) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let own = free_port();
         let file = directory.path().join("sentinel.conf");
         let text = format!(
             "port {own}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n\
-             sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 500\n\
+             sentinel monitor {name} 127.0.0.1 {port} {quorum}\nsentinel down-after-milliseconds {name} 500\n\
              sentinel failover-timeout {name} 2000\n",
             directory.path().join("redis.sock").display(),
             directory.path().display(),
@@ -96,7 +103,19 @@ impl RedisServer {
         self.child.wait().expect("it ends");
     }
 
-    /// Starts it again after a kill, empty.
+    /// Where it keeps what it keeps.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts it again after a kill, with these further arguments.
+    pub fn start_again_with(&mut self, arguments: &[&str]) {
+        self.arguments
+            .extend(arguments.iter().map(ToString::to_string));
+        self.start_again();
+    }
+
+    /// Starts it again after a kill, with what it kept: nothing, unless it was told to.
     pub fn start_again(&mut self) {
         self.child = spawn(self.directory.path(), self.port, &self.arguments);
         self.wait();
@@ -155,8 +174,8 @@ impl RedisServer {
         for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
             match self.try_say::<String>(&["PING"]) {
                 Ok(_) => return,
-                // It is there, and wants a password.
-                Err(error) if error.code() == Some("NOAUTH") => return,
+                // It is there, and wants a password or reads its data.
+                Err(error) if matches!(error.code(), Some("NOAUTH" | "LOADING")) => return,
                 Err(_) => std::thread::sleep(pause),
             }
         }

@@ -17,8 +17,8 @@ use crate::limiter::OnStoreFailure;
 #[derive(Args, Clone, Debug)]
 pub struct StoreSettings {
     /// Where replicas share buckets: redis://host:6379, rediss:// for TLS, redis+unix:///path,
-    /// redis+sentinel://one,two/primary; in memory unless said, or unless REDIS_URL says it as in the reference. A password
-    /// has no place here
+    /// redis+sentinel://one,two/primary, redis+cluster://one,two; in memory unless said, or unless REDIS_URL says it as in the
+    /// reference. A password has no place here
     #[arg(
         id = "shared_store",
         long = "store",

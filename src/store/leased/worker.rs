@@ -6,6 +6,8 @@
 //!
 //! The bound on what waits is the mailbox's: a check gives its room back when it is answered, not when it is read.
 //!
+//! What could not go back because the shared store was in no state for it is kept, up to a bound and for a minute, and sent again.
+//!
 //! What it deliberately does not do: retry a take whose outcome is unknown. What it may have taken counts as spent.
 
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +24,7 @@ use crate::clock::Clock;
 use crate::limiter::{Check, CountRefused, Key, Lease, Outcome};
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::mailbox::{Batch, Message, Question, Reply};
-use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial};
+use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial, Trouble};
 
 /// How many messages are read at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
@@ -43,6 +45,11 @@ const ROUNDS_MAX: u32 = 8;
 /// How many checks go back in one call.
 const GIVE_BACK_CHECKS_MAX: usize = 256;
 
+/// How many are kept that the shared store was in no state to take back, for how long, and how soon they are sent again.
+const KEPT_CHECKS_MAX: usize = 16_384;
+const KEPT_FOR_US: u64 = 60_000_000;
+const AGAIN_US: u64 = 200_000;
+
 /// The leases of a partition and its mailbox, ready to run.
 pub struct LeaseWorker {
     leases: Leases,
@@ -61,6 +68,9 @@ pub struct LeaseWorker {
     /// Who waits for the take under way, by bucket.
     queues: HashMap<Key, VecDeque<Waiter>>,
     going_back: Vec<Check>,
+    /// What did not go back, until when that is tried, and when it is tried again.
+    kept: VecDeque<(Vec<Check>, u64, u64)>,
+    kept_checks: usize,
     /// What the metrics were told of held hits.
     told_unspent: u64,
 }
@@ -93,7 +103,13 @@ enum Called {
     /// One check, as it is.
     Through { waiter: Waiter, answer: Answer },
     /// Nobody waits for it.
-    GaveBack { checks: usize, done: bool },
+    GaveBack {
+        done: usize,
+        lost: usize,
+        /// What took nothing of the shared store.
+        kept: Vec<Check>,
+        until_us: u64,
+    },
 }
 
 // === impl LeaseWorker ===
@@ -123,6 +139,8 @@ impl LeaseWorker {
             free: Vec::new(),
             queues: HashMap::new(),
             going_back: Vec::new(),
+            kept: VecDeque::new(),
+            kept_checks: 0,
             told_unspent: 0,
         }
     }
@@ -165,20 +183,23 @@ impl LeaseWorker {
             }
             self.leases
                 .end_aged(now_us, looks_max, &mut self.going_back);
-            self.send_back();
+            self.send_back(now_us);
             self.tell();
         }
         self.finish().await;
+        // Nobody will ask again.
+        self.lose(self.kept_checks);
     }
 
     /// Gives back all that is held, and waits until the shared store has it.
     async fn finish(&mut self) {
         self.going_back.extend(self.leases.end_all());
-        self.send_back();
+        let now_us = self.clock.uptime_us();
+        self.send_back(now_us);
         while let Some(ended) = self.under_way.join_next().await {
             self.ended(ended);
             self.going_back.extend(self.leases.end_all());
-            self.send_back();
+            self.send_back(now_us);
         }
         self.tell();
     }
@@ -362,13 +383,15 @@ impl LeaseWorker {
                 answer,
             } => self.took(&asked, sent_us, answer, now_us),
             Called::Through { waiter, answer } => self.put_answer(waiter, answer),
-            Called::GaveBack { checks, done } => {
-                let counter = if done {
-                    &self.metrics.lease_returns
-                } else {
-                    &self.metrics.lease_returns_lost
-                };
-                counter.inc_by(checks as u64);
+            Called::GaveBack {
+                done,
+                lost,
+                kept,
+                until_us,
+            } => {
+                self.metrics.lease_returns.inc_by(done as u64);
+                self.lose(lost);
+                self.keep(kept, until_us, now_us);
             }
         }
     }
@@ -472,22 +495,67 @@ impl LeaseWorker {
         }
     }
 
-    /// Sends what goes back.
-    fn send_back(&mut self) {
+    /// Sends what goes back, and what did not a while ago.
+    fn send_back(&mut self, now_us: u64) {
         while !self.going_back.is_empty() {
-            let kept = self.going_back.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
-            let checks = self.going_back.split_off(kept);
-            let shared = Arc::clone(&self.shared);
-            self.under_way.spawn(async move {
-                let count = checks.len();
-                let applied = shared.apply(checks, Deadline::NEVER, Terms::Final).await;
-                let done = applied.is_ok_and(|applied| applied.answers.iter().all(Result::is_ok));
-                Called::GaveBack {
-                    checks: count,
-                    done,
-                }
-            });
+            let rest = self.going_back.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
+            let checks = self.going_back.split_off(rest);
+            self.give_back(checks, now_us.saturating_add(KEPT_FOR_US));
         }
+        let due = |(_, _, again_us): &(Vec<Check>, u64, u64)| *again_us <= now_us;
+        while self.kept.front().is_some_and(due)
+            && let Some((checks, until_us, _)) = self.kept.pop_front()
+        {
+            self.kept_checks = self.kept_checks.saturating_sub(checks.len());
+            self.give_back(checks, until_us);
+        }
+    }
+
+    fn give_back(&mut self, checks: Vec<Check>, until_us: u64) {
+        let shared = Arc::clone(&self.shared);
+        self.under_way.spawn(async move {
+            let asked = checks.clone();
+            let applied = shared.apply(asked, Deadline::NEVER, Terms::Final).await;
+            let answers = applied.map(|applied| applied.answers);
+            let (mut done, mut lost, mut kept) = (0_usize, 0_usize, Vec::new());
+            for (at, check) in checks.into_iter().enumerate() {
+                let answer = match &answers {
+                    Ok(answers) => answers.get(at).map(Result::as_ref),
+                    Err(error) => Some(Err(error)),
+                };
+                match answer {
+                    Some(Ok(_)) => done = done.saturating_add(1),
+                    Some(Err(StoreError::Unavailable(trouble)))
+                        if !trouble.may_have_taken() && *trouble != Trouble::Garbled =>
+                    {
+                        kept.push(check);
+                    }
+                    _ => lost = lost.saturating_add(1),
+                }
+            }
+            Called::GaveBack {
+                done,
+                lost,
+                kept,
+                until_us,
+            }
+        });
+    }
+
+    /// Keeps what did not go back, as long as there is time and room.
+    fn keep(&mut self, checks: Vec<Check>, until_us: u64, now_us: u64) {
+        let more = self.kept_checks.saturating_add(checks.len());
+        if until_us <= now_us || more > KEPT_CHECKS_MAX {
+            self.lose(checks.len());
+        } else if !checks.is_empty() {
+            self.kept_checks = more;
+            let again_us = now_us.saturating_add(AGAIN_US);
+            self.kept.push_back((checks, until_us, again_us));
+        }
+    }
+
+    fn lose(&self, checks: usize) {
+        self.metrics.lease_returns_lost.inc_by(checks as u64);
     }
 }
 

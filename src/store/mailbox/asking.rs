@@ -29,6 +29,9 @@ const ROOM_CHECKS: usize = 64;
 /// How many empty batches are kept for each mailbox.
 const IDLE_BATCHES_MAX_PER_MAILBOX: usize = 4;
 
+/// How many are kept in all: of many mailboxes few are asked at once.
+const IDLE_BATCHES_MAX: usize = 256;
+
 /// How many checks an empty batch may have room for when it is kept: a burst's memory goes back.
 const IDLE_CHECKS_MAX: usize = 4_096;
 
@@ -39,6 +42,8 @@ pub(in crate::store) struct MailboxAsking {
     outgoing: Vec<Outgoing>,
     /// The mailboxes of the checks that are being added.
     numbers: Vec<usize>,
+    /// The mailboxes to look at when all is sent, some of them more than once: there may be many, of which few are asked.
+    used: Vec<usize>,
     #[allow(clippy::vec_box)] // they go into channels as they are
     idle: Vec<Box<Batch>>,
     /// Batches that no worker would take.
@@ -65,6 +70,7 @@ impl MailboxAsking {
             outgoing: all.map(|_| Outgoing::default()).collect(),
             mailboxes,
             numbers: Vec::new(),
+            used: Vec::new(),
             idle: Vec::new(),
             unsent: VecDeque::new(),
             replies,
@@ -79,11 +85,15 @@ impl MailboxAsking {
             let number = self.mailboxes.number_of(check);
             let mailbox = self.mailboxes.each.get(number);
             let outgoing = self.outgoing.get_mut(number);
-            if let (Some(mailbox), Some(outgoing)) = (mailbox, outgoing)
-                && outgoing.reserve_one(mailbox, self.mailboxes.bounds.waiting_max)
-            {
-                self.numbers.push(number);
-                continue;
+            if let (Some(mailbox), Some(outgoing)) = (mailbox, outgoing) {
+                let new = outgoing.room_checks == 0;
+                if outgoing.reserve_one(mailbox, self.mailboxes.bounds.waiting_max) {
+                    if new {
+                        self.used.push(number);
+                    }
+                    self.numbers.push(number);
+                    continue;
+                }
             }
             for number in self.numbers.drain(..) {
                 if let Some(outgoing) = self.outgoing.get_mut(number) {
@@ -115,7 +125,8 @@ impl MailboxAsking {
         let idle_max = self
             .outgoing
             .len()
-            .saturating_mul(IDLE_BATCHES_MAX_PER_MAILBOX);
+            .saturating_mul(IDLE_BATCHES_MAX_PER_MAILBOX)
+            .min(IDLE_BATCHES_MAX);
         if self.idle.len() < idle_max && batch.checks.capacity() <= IDLE_CHECKS_MAX {
             batch.clear();
             self.idle.push(batch);
@@ -171,8 +182,12 @@ impl Asking for MailboxAsking {
     }
 
     fn send(&mut self) {
-        let mailboxes = self.mailboxes.each.iter();
-        for (number, (outgoing, mailbox)) in self.outgoing.iter_mut().zip(mailboxes).enumerate() {
+        for number in self.used.drain(..) {
+            let outgoing = self.outgoing.get_mut(number);
+            let (Some(outgoing), Some(mailbox)) = (outgoing, self.mailboxes.each.get(number))
+            else {
+                continue;
+            };
             if outgoing.room_checks > 0 {
                 let unused = std::mem::take(&mut outgoing.room_checks);
                 mailbox.levels.waiting.fetch_sub(unused, Ordering::AcqRel);

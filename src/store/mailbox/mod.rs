@@ -13,6 +13,7 @@
 mod asking;
 mod batch;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) use self::asking::MailboxAsking;
 pub(super) use self::batch::{Batch, Question, Reply};
 use super::{Answer, Applied, Deadline, GiveBack, StoreError, Terms, Trial};
-use crate::limiter::{Check, Unit};
+use crate::limiter::Check;
 use crate::metrics::{Counter, PartitionLevels};
 
 /// What one worker is told.
@@ -41,12 +42,17 @@ pub(super) struct Mailboxes {
 }
 
 /// Which mailbox a check belongs in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Route {
     /// By its key, evenly.
     ByKey,
-    /// Limits of so many a second in the second, all others in the first.
-    BySecond,
+    /// As this says, from one moment to the next.
+    Chosen(Arc<dyn Choose>),
+}
+
+/// Chooses mailboxes by number.
+pub(super) trait Choose: fmt::Debug + Send + Sync {
+    fn mailbox_of(&self, check: &Check) -> usize;
 }
 
 /// What a mailbox holds, and what it says when it is full.
@@ -90,13 +96,13 @@ impl Mailboxes {
 
     /// The mailbox of a check. A partition's table finds a key by its lower half, so the upper half chooses the partition.
     fn number_of(&self, check: &Check) -> usize {
-        match self.route {
+        match &self.route {
             Route::ByKey => {
                 let upper = check.key.0.checked_shr(64).unwrap_or_default();
                 let count = self.each.len() as u128;
                 usize::try_from(upper.checked_rem(count).unwrap_or_default()).unwrap_or_default()
             }
-            Route::BySecond => number_by_second(check, self.each.len()),
+            Route::Chosen(choose) => choose.mailbox_of(check),
         }
     }
 
@@ -205,12 +211,6 @@ impl GiveBack for Mailboxes {
             }
         }
     }
-}
-
-/// The mailbox of a check among so many, by whether its limit is of so many a second.
-pub(super) fn number_by_second(check: &Check, mailboxes: usize) -> usize {
-    let a_second = check.limit.unit() == Some(Unit::Second);
-    usize::from(a_second).min(mailboxes.saturating_sub(1))
 }
 
 /// Why not a single check was decided, if no worker even looked at one.

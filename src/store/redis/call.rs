@@ -3,32 +3,41 @@
 //! How: whole batches go in, in the order in which they came, and go back as they are answered. Each batch has a time by which
 //! it must be answered; when the call takes longer, those that are due are told so one by one and the call goes on for the
 //! others. What its callers were not told may have been counted all the same: that is counted (`unknown_outcomes`) and never
-//! asked again. The one thing asked again is a script that the server did not know, for then nothing ran.
+//! asked again. The one thing asked again is a script that the server did not know, for then nothing ran. (A cluster knows more
+//! such answers: `cluster/spread`.)
+//!
+//! What was to go back and did not, for a state of the server that took nothing, is handed back to be tried later.
 //!
 //! What it deliberately does not do: choose what goes in, judge the server (`worker`, `breaker`).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
+use super::cluster::Spread;
 use super::lane::Lane;
 use super::said::{Said, said, value};
+use super::target::Address;
 use super::{key, script};
-use crate::limiter::Check;
+use crate::limiter::{Check, Outcome, Timestamp};
+use crate::metrics::Counter;
 use crate::store::mailbox::Batch;
 use crate::store::{Answer, StoreError, Trial, Trouble};
+
+/// Said of a reply that is none of the script's.
+pub(super) const OTHER_FORM: &str = "the script's reply has another form than it should";
 
 /// A batch on its way.
 pub(super) struct Part {
     pub(super) batch: Box<Batch>,
     /// By when it must be answered, in the clock's uptime.
     pub(super) due_us: u64,
-    /// Whether it undoes what was taken, and nobody waits for it.
-    pub(super) gives_back: bool,
+    /// Whether it undoes what was taken, and nobody waits for it: until when that may be tried.
+    pub(super) gives_back_until_us: Option<u64>,
 }
 
 /// Some batches, and what is needed to ask for them.
@@ -39,6 +48,10 @@ pub(super) struct Call {
     pub(super) began_us: u64,
     /// Which connection it goes by.
     pub(super) connection: u64,
+    /// Whose that is, in a cluster.
+    pub(super) address: Option<Address>,
+    /// Checks to be given back that were not, and until when that may be tried.
+    pub(super) kept: Vec<(Vec<Check>, u64)>,
 }
 
 /// How a call ended.
@@ -49,10 +62,39 @@ pub(super) struct Ended {
     pub(super) words: Option<String>,
     /// Which connection it went by.
     pub(super) connection: u64,
+    /// What was to go back and took nothing of the server.
+    pub(super) kept: Vec<(Vec<Check>, u64)>,
 }
 
-/// The outcomes of a script's reply, one by one.
-type Outcomes = std::vec::IntoIter<script::Answer>;
+/// What a server's answer says of the server.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// None when it is well.
+    pub(super) trouble: Option<(Trouble, String)>,
+    /// Whether others had to be asked too: how long that took is not this one's doing.
+    pub(super) elsewhere: bool,
+}
+
+/// How far a call has come, check by check.
+pub(super) struct Progress {
+    checks: Mutex<Vec<Stage>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nobody was asked, or nothing ran where it was asked.
+    Waiting,
+    UnderWay,
+    Done(Result<Outcome, Trouble>),
+}
+
+/// How a call asks.
+enum Way {
+    /// All in one step.
+    One { command: Cmd, asked: usize },
+    /// In a cluster.
+    Spread(Spread, Address),
+}
 
 // === impl Call ===
 
@@ -63,70 +105,83 @@ impl Call {
     }
 
     /// Asks, and answers every batch.
-    pub(super) async fn run(mut self, mut connection: MultiplexedConnection) -> Ended {
+    pub(super) async fn run(mut self, connection: MultiplexedConnection) -> Ended {
         let metrics = self.lane.metrics.clone();
         metrics.call_checks.observe(to_f64(self.checks() as u64));
         metrics.calls_in_flight.inc();
-        let command = self.command();
         let again = metrics.scripts_sent_again.clone();
-        let asking = async move {
-            let reply = value(connection.send_packed_command(&command).await);
-            match reply {
-                Err(error) if said(&error) == Said::NoScript => {
-                    // Nothing ran.
-                    again.inc();
-                    value(connection.send_packed_command(&load()).await)?;
-                    value(connection.send_packed_command(&command).await)
+        let asked = self.parts.iter().map(|part| self.asked(&part.batch)).sum();
+        let progress = Arc::new(Progress::new(asked));
+        let way = self.way(asked, &progress);
+        let asking = async {
+            match way {
+                Way::One { command, asked } => {
+                    one(&command, asked, &progress, connection, again).await
                 }
-                reply => reply,
+                Way::Spread(spread, address) => spread.ask(connection, address).await,
             }
         };
         let mut asking = std::pin::pin!(asking);
-        // Checks of batches that were told not to wait: their outcomes come all the same, first.
-        let mut passed_over = 0_usize;
-        let ended = loop {
+        // Where the first batch's checks begin among those that were asked.
+        let mut from = 0_usize;
+        let heard = loop {
             let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
-                break self.ended(Some(Trouble::Late), None);
+                break None;
             };
             let wait_us = due_us.saturating_sub(self.lane.clock.uptime_us());
             match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
-                Ok(reply) => break self.conclude(reply, passed_over),
-                Err(_) => {
-                    if let Some(part) = self.parts.pop_front() {
-                        passed_over = passed_over.saturating_add(self.asked(&part.batch));
-                        self.lane.undecided(part, Trouble::Late);
-                    }
-                }
+                Ok(heard) => break Some(heard),
+                Err(_) => from = self.answer_first(from, &progress),
             }
         };
         metrics.calls_in_flight.dec();
-        ended
+        let took_us = self.lane.clock.uptime_us().saturating_sub(self.began_us);
+        while !self.parts.is_empty() {
+            from = self.answer_first(from, &progress);
+        }
+        let (trouble, words) = match heard {
+            Some(Heard {
+                trouble: Some((trouble, words)),
+                ..
+            }) => (Some(trouble), Some(words)),
+            Some(Heard { elsewhere, .. }) => {
+                #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
+                metrics.call_seconds.observe(took_us as f64 / 1e6);
+                let late = took_us > self.lane.deadline_us && !elsewhere;
+                (late.then_some(Trouble::Late), None)
+            }
+            None => (progress.is_under_way().then_some(Trouble::Late), None),
+        };
+        Ended {
+            trouble,
+            words,
+            connection: self.connection,
+            kept: self.kept,
+        }
     }
 
-    /// What is asked, packed.
-    fn command(&self) -> Cmd {
-        let asked = || {
+    fn way(&self, asked: usize, progress: &Arc<Progress>) -> Way {
+        let near = self.lane.clock.now();
+        let checks = || {
             let batches = self.parts.iter().map(|part| &part.batch);
             batches.flat_map(|batch| self.asked_of(batch))
         };
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(script::sha1()).arg(asked().count());
-        let mut packed = Vec::new();
-        let near = self.lane.clock.now();
-        for check in asked() {
-            key::write(&self.lane.prefix, check, near, &mut packed);
-            command.arg(packed.as_slice());
+        match (&self.lane.member, &self.address) {
+            (Some(member), Some(address)) => {
+                let spread = Spread {
+                    lane: Arc::clone(&self.lane),
+                    member: member.clone(),
+                    checks: checks().cloned().collect(),
+                    near,
+                    progress: Arc::clone(progress),
+                };
+                Way::Spread(spread, address.clone())
+            }
+            _ => Way::One {
+                command: step(&self.lane.prefix, near, checks),
+                asked,
+            },
         }
-        packed.clear();
-        // Redis's own time.
-        script::time_argument(None, &mut packed);
-        command.arg(packed.as_slice());
-        for check in asked() {
-            packed.clear();
-            script::argument(check, near, &mut packed);
-            command.arg(packed.as_slice());
-        }
-        command
     }
 
     /// The checks of a batch that are asked: those whose callers still waited when the call was put together.
@@ -148,46 +203,29 @@ impl Call {
         self.asked_of(batch).count()
     }
 
-    /// Answers all that is left.
-    fn conclude(&mut self, reply: Result<Value, RedisError>, passed_over: usize) -> Ended {
-        let took_us = self.lane.clock.uptime_us().saturating_sub(self.began_us);
-        let outcomes = match reply {
-            Err(error) => {
-                let trouble = match said(&error) {
-                    Said::Trouble(trouble) => trouble,
-                    // It was sent a moment ago.
-                    Said::NoScript => Trouble::NotUnderstood,
-                };
-                self.fail(trouble);
-                return self.ended(Some(trouble), Some(error.to_string()));
-            }
-            Ok(Value::BulkString(bytes)) => {
-                let asked = self.parts.iter().map(|part| self.asked(&part.batch));
-                let asked = asked.sum::<usize>().saturating_add(passed_over);
-                let mut outcomes = Vec::with_capacity(asked);
-                script::outcomes(&bytes, asked, &mut outcomes);
-                outcomes
-            }
-            Ok(_) => {
-                self.fail(Trouble::NotUnderstood);
-                let words = "the script's reply has another form than it should".to_owned();
-                return self.ended(Some(Trouble::NotUnderstood), Some(words));
-            }
+    /// Answers the first batch, whose checks begin at `from` among those asked, with what is known by now. Gives where those
+    /// of the next begin.
+    fn answer_first(&mut self, from: usize, progress: &Progress) -> usize {
+        let Some(part) = self.parts.pop_front() else {
+            return from;
         };
-        let mut outcomes = outcomes.into_iter();
-        outcomes.by_ref().take(passed_over).for_each(drop);
-        #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
-        self.lane.metrics.call_seconds.observe(took_us as f64 / 1e6);
-        while let Some(part) = self.parts.pop_front() {
-            self.answer(part, &mut outcomes);
-        }
-        let late = took_us > self.lane.deadline_us;
-        self.ended(late.then_some(Trouble::Late), None)
+        let to = from.saturating_add(self.asked(&part.batch));
+        self.answer(part, &mut progress.answers(from, to).into_iter());
+        to
     }
 
     /// Answers a batch.
-    fn answer(&self, mut part: Part, outcomes: &mut Outcomes) {
+    fn answer(
+        &mut self,
+        mut part: Part,
+        outcomes: &mut impl Iterator<Item = Result<Outcome, Trouble>>,
+    ) {
         let now_us = self.lane.clock.uptime_us();
+        if let Some(until_us) = part.gives_back_until_us {
+            self.conclude_give_back(&part.batch.checks, outcomes, now_us, until_us);
+            self.lane.send_back(part);
+            return;
+        }
         let Batch {
             questions,
             checks,
@@ -208,7 +246,7 @@ impl Call {
             let before = answers.len();
             answers.extend(
                 own.iter()
-                    .map(|check| self.answer_of(check, outcomes, now_us)),
+                    .map(|check| self.lane.answer_of(check, outcomes.next(), now_us)),
             );
             if question.on_trial
                 && let Some(store) = give_back
@@ -217,34 +255,112 @@ impl Call {
                 question.trial = Some(Trial::new(Arc::clone(store), own.iter().zip(decided)));
             }
         }
-        if part.gives_back {
-            self.lane.given_back.inc_by(part.batch.checks.len() as u64);
-        }
         self.lane.send_back(part);
     }
 
-    fn answer_of(&self, check: &Check, outcomes: &mut Outcomes, now_us: u64) -> Answer {
-        if let Some(Ok(outcome)) = outcomes.next() {
-            self.lane.refused.see(check, &outcome, now_us);
-            return Ok(outcome);
+    /// Counts what has gone back; what has not, and took nothing, is kept.
+    fn conclude_give_back(
+        &mut self,
+        checks: &[Check],
+        outcomes: &mut impl Iterator<Item = Result<Outcome, Trouble>>,
+        now_us: u64,
+        until_us: u64,
+    ) {
+        let mut kept = Vec::new();
+        for (check, outcome) in checks.iter().zip(outcomes) {
+            match outcome {
+                Ok(outcome) => {
+                    self.lane.given_back.inc();
+                    self.lane.refused.see(check, &outcome, now_us);
+                }
+                Err(trouble) => {
+                    self.lane.count_undecided(trouble, 1);
+                    if trouble.may_have_taken() {
+                        self.lane.metrics.unknown_outcomes.inc();
+                    }
+                    // What is no bucket will be none later.
+                    if trouble.may_have_taken() || trouble == Trouble::Garbled {
+                        self.lane.metrics.give_backs_lost.inc();
+                    } else {
+                        kept.push(check.clone());
+                    }
+                }
+            }
         }
-        self.lane.count_undecided(Trouble::Garbled, 1);
-        Err(StoreError::Unavailable(Trouble::Garbled))
+        if !kept.is_empty() {
+            self.kept.push((kept, until_us));
+        }
     }
+}
 
-    fn fail(&mut self, trouble: Trouble) {
-        while let Some(part) = self.parts.pop_front() {
-            self.lane.undecided(part, trouble);
+/// Asks one server in one step.
+async fn one(
+    command: &Cmd,
+    asked: usize,
+    progress: &Progress,
+    mut connection: MultiplexedConnection,
+    again: Counter,
+) -> Heard {
+    let all: Vec<usize> = (0..asked).collect();
+    progress.under_way(&all);
+    let reply = value(connection.send_packed_command(command).await);
+    let reply = match reply {
+        Err(error) if said(&error) == Said::NoScript => {
+            // Nothing ran.
+            again.inc();
+            match value(connection.send_packed_command(&load()).await) {
+                Ok(_) => value(connection.send_packed_command(command).await),
+                Err(error) => Err(error),
+            }
         }
+        reply => reply,
+    };
+    let (trouble, words) = match reply {
+        Ok(Value::BulkString(bytes)) => {
+            progress.outcomes(&all, &bytes);
+            return Heard::default();
+        }
+        Ok(_) => (Trouble::NotUnderstood, OTHER_FORM.to_owned()),
+        Err(error) => (trouble_of(&error), error.to_string()),
+    };
+    progress.fail(&all, trouble);
+    Heard {
+        trouble: Some((trouble, words)),
+        elsewhere: false,
     }
+}
 
-    fn ended(&self, trouble: Option<Trouble>, words: Option<String>) -> Ended {
-        Ended {
-            trouble,
-            words,
-            connection: self.connection,
-        }
+fn trouble_of(error: &RedisError) -> Trouble {
+    match said(error) {
+        Said::Trouble(trouble) => trouble,
+        // It was sent a moment ago.
+        Said::NoScript => Trouble::NotUnderstood,
     }
+}
+
+/// One step of the script for these checks, packed. `near` is the caller's own time; Redis's decides.
+pub(super) fn step<'c, I: Iterator<Item = &'c Check>>(
+    prefix: &str,
+    near: Timestamp,
+    checks: impl Fn() -> I,
+) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script::sha1()).arg(checks().count());
+    let mut packed = Vec::new();
+    for check in checks() {
+        key::write(prefix, check, near, &mut packed);
+        command.arg(packed.as_slice());
+    }
+    packed.clear();
+    // Redis's own time.
+    script::time_argument(None, &mut packed);
+    command.arg(packed.as_slice());
+    for check in checks() {
+        packed.clear();
+        script::argument(check, near, &mut packed);
+        command.arg(packed.as_slice());
+    }
+    command
 }
 
 /// Has a server keep the script.
@@ -260,18 +376,103 @@ fn to_f64(count: u64) -> f64 {
     count
 }
 
+// === impl Progress ===
+
+impl Progress {
+    /// Of so many checks, none of which was asked.
+    fn new(checks: usize) -> Self {
+        Self {
+            checks: Mutex::new(vec![Stage::Waiting; checks]),
+        }
+    }
+
+    /// Nobody but a call and its own steps looks at it, one after the other.
+    fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, checks: &[usize], stage: Stage) {
+        let mut stages = self.stages();
+        for at in checks {
+            if let Some(place) = stages.get_mut(*at) {
+                *place = stage;
+            }
+        }
+    }
+
+    /// These are being asked.
+    pub(super) fn under_way(&self, checks: &[usize]) {
+        self.put(checks, Stage::UnderWay);
+    }
+
+    /// Nothing ran where these were asked.
+    pub(super) fn wait(&self, checks: &[usize]) {
+        self.put(checks, Stage::Waiting);
+    }
+
+    /// These were not decided.
+    pub(super) fn fail(&self, checks: &[usize], trouble: Trouble) {
+        self.put(checks, Stage::Done(Err(trouble)));
+    }
+
+    /// These were, as a script's reply says.
+    pub(super) fn outcomes(&self, checks: &[usize], reply: &[u8]) {
+        let mut outcomes = Vec::with_capacity(checks.len());
+        script::outcomes(reply, checks.len(), &mut outcomes);
+        let mut stages = self.stages();
+        for (at, outcome) in checks.iter().zip(outcomes) {
+            if let Some(place) = stages.get_mut(*at) {
+                *place = Stage::Done(outcome.map_err(|_| Trouble::Garbled));
+            }
+        }
+    }
+
+    /// What is known by now of the checks from one place to another.
+    fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, Trouble>> {
+        let stages = self.stages();
+        let known = stages.get(from..to).unwrap_or_default();
+        let answers = known.iter().map(|stage| match stage {
+            Stage::Done(answer) => *answer,
+            Stage::UnderWay => Err(Trouble::Late),
+            Stage::Waiting => Err(Trouble::Waited),
+        });
+        answers.collect()
+    }
+
+    fn is_under_way(&self) -> bool {
+        let stages = self.stages();
+        stages.iter().any(|stage| matches!(stage, Stage::UnderWay))
+    }
+}
+
 // === impl Lane ===
 
 impl Lane {
-    /// Tells a batch that it was not decided.
+    /// A check's answer, counted.
+    fn answer_of(
+        &self,
+        check: &Check,
+        outcome: Option<Result<Outcome, Trouble>>,
+        now_us: u64,
+    ) -> Answer {
+        match outcome.unwrap_or(Err(Trouble::Garbled)) {
+            Ok(outcome) => {
+                self.refused.see(check, &outcome, now_us);
+                Ok(outcome)
+            }
+            Err(trouble) => {
+                if trouble.may_have_taken() {
+                    self.metrics.unknown_outcomes.inc();
+                }
+                self.count_undecided(trouble, 1);
+                Err(StoreError::Unavailable(trouble))
+            }
+        }
+    }
+
+    /// Tells a batch that was not asked why.
     pub(super) fn undecided(&self, mut part: Part, trouble: Trouble) {
         let checks = part.batch.checks.len();
-        if trouble.may_have_taken() {
-            self.metrics.unknown_outcomes.inc_by(checks as u64);
-        }
-        if part.gives_back {
-            self.metrics.give_backs_lost.inc_by(checks as u64);
-        }
         self.count_undecided(trouble, checks);
         part.batch.answer_all(&StoreError::Unavailable(trouble));
         self.send_back(part);

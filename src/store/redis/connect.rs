@@ -1,8 +1,8 @@
 //! A connection to the server that decides, whatever it takes to find it.
 //!
 //! How: a password's file and certificates are read again for every connection, so what has been exchanged is used without a
-//! restart. By sentinel, each sentinel is asked in turn which server is the primary; whether it still is shows at the first
-//! write.
+//! restart. By sentinel, each sentinel is asked in turn which server is the primary. The one that answered is asked again
+//! and again: a primary that was replaced and does not know it yet takes writes that nobody will ever see.
 //!
 //! What it deliberately does not do: try again (the breaker says when), keep a pool: calls share one connection and each
 //! carries many checks.
@@ -23,6 +23,9 @@ use super::target::{Address, Login, Password, Secret, Servers, Target};
 /// How long a connection may take, TLS and login included.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long one sentinel may take.
+const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
+
 /// Where certificates are.
 #[derive(Clone, Debug, Default)]
 pub struct Certificates {
@@ -39,6 +42,16 @@ pub struct Certificates {
 pub(super) struct Connector {
     target: Target,
     certificates: Certificates,
+}
+
+/// A connection to a server that decides.
+#[derive(Clone)]
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    /// What it was made with.
+    pub(super) password: Option<Secret>,
+    /// Whom the sentinels called the primary, and one of them that can be asked again.
+    pub(super) primary: Option<(Address, MultiplexedConnection)>,
 }
 
 /// Why there is no connection.
@@ -63,6 +76,9 @@ pub(super) enum ConnectError {
         /// What the last one said.
         last: String,
     },
+    /// Nobody sits there any more.
+    #[error("no server of the cluster has this place")]
+    Nobody,
     /// It took too long.
     #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
     TooLong,
@@ -97,22 +113,39 @@ impl Connector {
         Ok(())
     }
 
-    /// A connection to the server that decides, and the password that it was made with.
+    /// A connection to the server that decides, in a cluster to that one of it.
     pub(super) async fn connect(
         &self,
-    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
+        of_cluster: Option<&Address>,
+    ) -> Result<Opened, ConnectError> {
         let connecting = async {
-            match &self.target.servers {
-                Servers::Single(address) => self.open(address).await,
-                Servers::Sentinel { primary, sentinels } => {
-                    let address = self.primary(primary, sentinels).await?;
-                    self.open(&address).await
+            match (of_cluster, &self.target.servers) {
+                (Some(address), _) | (None, Servers::Single(address)) => self.open(address).await,
+                (None, Servers::Sentinel { primary, sentinels }) => {
+                    let (address, sentinel) = self.primary(primary, sentinels).await?;
+                    let mut opened = self.open(&address).await?;
+                    opened.primary = Some((address, sentinel));
+                    Ok(opened)
                 }
+                (None, Servers::Cluster { .. }) => Err(ConnectError::Nobody),
             }
         };
         tokio::time::timeout(CONNECT_WITHIN, connecting)
             .await
             .unwrap_or(Err(ConnectError::TooLong))
+    }
+
+    /// Whether sentinels say which server decides.
+    pub(super) fn asks_sentinels(&self) -> bool {
+        matches!(self.target.servers, Servers::Sentinel { .. })
+    }
+
+    /// Servers of a cluster that know the others.
+    pub(super) fn seeds(&self) -> &[Address] {
+        match &self.target.servers {
+            Servers::Cluster { seeds } => seeds,
+            Servers::Single(_) | Servers::Sentinel { .. } => &[],
+        }
     }
 
     /// The password as it is now.
@@ -134,12 +167,33 @@ impl Connector {
         super::said::value(connection.send_packed_command(&command).await).map(drop)
     }
 
-    async fn open(
-        &self,
-        address: &Address,
-    ) -> Result<(MultiplexedConnection, Option<Secret>), ConnectError> {
+    /// Whether the sentinels call another server the primary by now than the one that this connection leads to. When none of
+    /// them answers nobody says so.
+    pub(super) async fn is_replaced(&self, opened: &mut Opened) -> Option<Address> {
+        let Servers::Sentinel { primary, sentinels } = &self.target.servers else {
+            return None;
+        };
+        let (known, sentinel) = opened.primary.as_mut()?;
+        let asking = primary_of(sentinel, primary);
+        let asked = tokio::time::timeout(SENTINEL_WITHIN, asking).await;
+        let named = if let Ok(Ok(Some(named))) = asked {
+            named
+        } else {
+            let (named, another) = self.primary(primary, sentinels).await.ok()?;
+            *sentinel = another;
+            named
+        };
+        (named != *known).then_some(named)
+    }
+
+    async fn open(&self, address: &Address) -> Result<Opened, ConnectError> {
         let (login, database) = (&self.target.login, self.target.database);
-        self.open_as(address, login, database).await
+        let (connection, password) = self.open_as(address, login, database).await?;
+        Ok(Opened {
+            connection,
+            password,
+            primary: None,
+        })
     }
 
     async fn open_as(
@@ -214,26 +268,23 @@ impl Connector {
         Ok(address)
     }
 
-    /// Which server is the primary, as the first sentinel says that answers.
-    async fn primary(&self, primary: &str, sentinels: &[Address]) -> Result<Address, ConnectError> {
+    /// Which server is the primary, as the first sentinel says that answers, and the way to that.
+    async fn primary(
+        &self,
+        primary: &str,
+        sentinels: &[Address],
+    ) -> Result<(Address, MultiplexedConnection), ConnectError> {
         let mut last = "none answered".to_owned();
         for sentinel in sentinels {
             let asked = async {
-                let opened = self
-                    .open_as(sentinel, &self.target.sentinel_login, 0)
-                    .await?;
-                let (mut connection, _) = opened;
-                let mut command = redis::cmd("SENTINEL");
-                command.arg("get-master-addr-by-name").arg(primary);
-                let reply = super::said::value(connection.send_packed_command(&command).await)?;
-                let named: Option<(String, u16)> =
-                    redis::from_redis_value(reply).map_err(RedisError::from)?;
-                Ok::<_, ConnectError>(named)
+                let login = &self.target.sentinel_login;
+                let (mut connection, _) = self.open_as(sentinel, login, 0).await?;
+                let named = primary_of(&mut connection, primary).await?;
+                Ok::<_, ConnectError>(named.map(|address| (address, connection)))
             };
             // One that does not answer must leave time for the next.
-            let within = CONNECT_WITHIN / 4;
-            match tokio::time::timeout(within, asked).await {
-                Ok(Ok(Some((host, port)))) => return Ok(Address::Tcp(host, port)),
+            match tokio::time::timeout(SENTINEL_WITHIN, asked).await {
+                Ok(Ok(Some(named))) => return Ok(named),
                 Ok(Ok(None)) => last = format!("{sentinel} knows none"),
                 Ok(Err(error)) => last = format!("{sentinel}: {error}"),
                 Err(_) => last = format!("{sentinel} does not answer"),
@@ -271,6 +322,18 @@ impl Login {
             }
         }
     }
+}
+
+/// Which server a sentinel calls the primary of that name.
+async fn primary_of(
+    sentinel: &mut MultiplexedConnection,
+    primary: &str,
+) -> Result<Option<Address>, RedisError> {
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(primary);
+    let reply = super::said::value(sentinel.send_packed_command(&command).await)?;
+    let named: Option<(String, u16)> = redis::from_redis_value(reply).map_err(RedisError::from)?;
+    Ok(named.map(|(host, port)| Address::Tcp(host, port)))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {

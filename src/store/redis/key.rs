@@ -49,6 +49,11 @@ pub(super) fn replicas(prefix: &str) -> String {
     format!("{prefix}tg:replicas")
 }
 
+/// Where a cluster's server shows that it would write under that tag.
+pub(super) fn sign(prefix: &str, tag: u8) -> String {
+    format!("{prefix}tg:{{{tag:02x}}}:sign")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

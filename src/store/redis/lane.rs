@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 
+use super::cluster::{Link, Member};
 use super::refused::Refused;
 use crate::clock::Clock;
 use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
@@ -16,8 +17,10 @@ use crate::store::Trouble;
 
 /// One server, as all see it.
 pub(super) struct Lane {
-    /// Where it is, for people.
-    pub(super) place: String,
+    /// Where it is, for people; in a cluster whoever sits there.
+    place: ArcSwap<String>,
+    /// What it is of a cluster; none of a server by itself.
+    pub(super) member: Option<Member>,
     /// What every key begins with.
     pub(super) prefix: Arc<str>,
     /// How long an answer may take.
@@ -45,6 +48,7 @@ impl Lane {
     #[allow(clippy::too_many_arguments)] // one of each
     pub(super) fn new(
         place: String,
+        member: Option<Member>,
         prefix: Arc<str>,
         deadline_us: u64,
         clock: Arc<dyn Clock>,
@@ -54,7 +58,8 @@ impl Lane {
         closed: Arc<AtomicUsize>,
     ) -> Self {
         let lane = Self {
-            place,
+            place: ArcSwap::from_pointee(place),
+            member,
             prefix,
             deadline_us,
             clock,
@@ -72,8 +77,35 @@ impl Lane {
             trouble: AtomicU8::new(0),
             words: ArcSwap::from_pointee("not tried yet".to_owned()),
         };
-        lane.close(Trouble::NotConnected);
+        // Where nobody sits nobody is missed.
+        if lane.member.as_ref().is_none_or(|member| member.seat == 0) {
+            lane.close(Trouble::NotConnected);
+        }
         lane
+    }
+
+    /// Where it is, for people.
+    pub(super) fn place(&self) -> Arc<String> {
+        self.place.load_full()
+    }
+
+    /// Somebody else sits there.
+    pub(super) fn rename(&self, place: String) {
+        self.place.store(Arc::new(place));
+    }
+
+    /// Has a cluster's other lanes know the way to it.
+    pub(super) fn publish(&self, link: Link) {
+        if let Some(Member { cluster, seat }) = &self.member {
+            cluster.publish(*seat, link);
+        }
+    }
+
+    /// Has a cluster's topology be read soon.
+    pub(super) fn refresh(&self) {
+        if let Some(member) = &self.member {
+            member.cluster.refresh();
+        }
     }
 
     /// Why it is not asked; none when it is.
@@ -117,8 +149,8 @@ impl Lane {
     /// How it is, for people.
     pub(super) fn words(&self) -> String {
         match self.trouble() {
-            None => format!("{} answers", self.place),
-            Some(trouble) => format!("{}: {trouble} ({})", self.place, self.words.load()),
+            None => format!("{} answers", self.place()),
+            Some(trouble) => format!("{}: {trouble} ({})", self.place(), self.words.load()),
         }
     }
 }

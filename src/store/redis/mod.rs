@@ -8,6 +8,7 @@
 //! | `key` | what a bucket is called there |
 //! | `call` | the checks that waited at the same moment, in one step |
 //! | `worker` | the task that speaks to one server: the line, calls, probes |
+//! | `cluster` | which of a cluster's servers a bucket is at, as that changes |
 //! | `lane` | what everybody knows of one server |
 //! | `breaker` | whether a server is asked, and when to look again |
 //! | `probe` | whether it would decide, and how many replicas share it |
@@ -23,6 +24,7 @@
 
 mod breaker;
 mod call;
+mod cluster;
 mod connect;
 mod key;
 mod lane;
@@ -34,12 +36,15 @@ mod target;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use self::cluster::{Cluster, Member, SERVERS_MAX, Surveyor};
 pub use self::connect::Certificates;
 use self::connect::Connector;
 use self::lane::Lane;
@@ -48,13 +53,13 @@ pub use self::target::{
     Address, Login, Password, ReferenceNames, Secret, Servers, Target, TargetError,
 };
 use self::worker::LaneWorker;
-use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
+use super::mailbox::{self, Choose, Mailbox, MailboxAsking, Mailboxes, Message, Route};
 use super::{
-    Answer, Applied, Applying, Asking, BuildError, Deadline, Setup, Share, Store, StoreError,
-    StoreState, Terms, Ticket, Trouble, Worker,
+    Answer, Applied, Applying, Asking, BuildError, Deadline, GiveBack, Setup, Share, Store,
+    StoreError, StoreState, Terms, Ticket, Trouble, Worker,
 };
 use crate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use crate::limiter::{Check, Key};
+use crate::limiter::{Check, Key, Unit};
 use crate::metrics::{Counter, PartitionLevels};
 
 /// What a Redis store is made of.
@@ -98,8 +103,27 @@ pub struct RedisStore {
 struct Lanes {
     /// One a mailbox.
     each: Vec<Arc<Lane>>,
+    routes: Arc<Routes>,
+    /// How many servers are not asked.
+    closed: Arc<AtomicUsize>,
     refused: Arc<Refused>,
     answered_by_cache: Counter,
+}
+
+/// Which server a check is asked of.
+struct Routes {
+    /// The store, and where limits of so many a second are elsewhere that one.
+    places: Vec<Place>,
+}
+
+/// One store, as the operator named it.
+struct Place {
+    /// The number of its first mailbox.
+    first: usize,
+    /// Where it is, for people.
+    words: String,
+    /// None when it is one server.
+    cluster: Option<Arc<Cluster>>,
 }
 
 /// One task's way to ask.
@@ -139,33 +163,62 @@ impl RedisStore {
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|error| BuildError(error.to_string()))?;
         let replica: Arc<str> = format!("{:016x}", u64::from_le_bytes(name)).into();
-        let closed = Arc::default();
+        let closed = Arc::<AtomicUsize>::default();
         let targets = std::iter::once(&redis.target).chain(&redis.per_second);
+        let mut places: Vec<Place> = Vec::new();
         let (mut lanes, mut mailboxes, mut workers) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, target) in targets.enumerate() {
-            let connector = Connector::new(target.clone(), redis.certificates.clone());
-            let words = connector.words();
-            connector
-                .look_at_files()
-                .map_err(|error| BuildError(format!("the store at {words}: {error}")))?;
+        let deadline_us = u64::try_from(redis.deadline.as_micros()).unwrap_or(u64::MAX);
+        let mut lane = |words: &str, member: Option<Member>| {
             let levels = Arc::new(PartitionLevels::default());
             let lane = Arc::new(Lane::new(
-                words,
+                words.to_owned(),
+                member,
                 redis.prefix.as_str().into(),
-                u64::try_from(redis.deadline.as_micros()).unwrap_or(u64::MAX),
+                deadline_us,
                 Arc::clone(&setup.clock),
                 metrics,
                 Arc::clone(&levels),
                 Arc::clone(&refused),
                 Arc::clone(&closed),
             ));
-            let (sender, receiver) = mpsc::unbounded_channel();
+            let (sender, receiver) = mpsc::unbounded_channel::<Message>();
             mailboxes.push(Mailbox { sender, levels });
-            let replica = Arc::clone(&replica);
-            let worker =
-                LaneWorker::new(Arc::clone(&lane), receiver, connector, replica, number == 0);
-            workers.push(Box::pin(worker.run()) as Worker);
-            lanes.push(lane);
+            lanes.push(Arc::clone(&lane));
+            (lane, receiver)
+        };
+        for (number, target) in targets.enumerate() {
+            let connector = Arc::new(Connector::new(target.clone(), redis.certificates.clone()));
+            let words = connector.words();
+            connector
+                .look_at_files()
+                .map_err(|error| BuildError(format!("the store at {words}: {error}")))?;
+            let is_cluster = matches!(target.servers, Servers::Cluster { .. });
+            let cluster = is_cluster.then(|| Arc::new(Cluster::new(&redis.prefix)));
+            let seats = if is_cluster { SERVERS_MAX } else { 0 };
+            let last = places.last().map(Place::mailboxes_end);
+            places.push(Place {
+                first: last.unwrap_or_default(),
+                words: words.clone(),
+                cluster: cluster.clone(),
+            });
+            for seat in 0..=seats {
+                let member = cluster.clone().map(|cluster| Member { cluster, seat });
+                let (lane, receiver) = lane(&words, member);
+                let connector = Arc::clone(&connector);
+                workers.push(match &cluster {
+                    Some(cluster) if seat == 0 => {
+                        let surveyor =
+                            Surveyor::new(Arc::clone(cluster), lane, connector, receiver);
+                        Box::pin(surveyor.run()) as Worker
+                    }
+                    _ => {
+                        let replica = Arc::clone(&replica);
+                        let worker =
+                            LaneWorker::new(lane, receiver, connector, replica, number == 0);
+                        Box::pin(worker.run()) as Worker
+                    }
+                });
+            }
         }
         let check_bytes = if redis.reference_keys {
             CHECK_BYTES + REFERENCE_KEY_BYTES
@@ -178,10 +231,20 @@ impl RedisStore {
             full: StoreError::Unavailable(Trouble::QueueFull),
             shed: metrics.store.queue_full.clone(),
         };
+        let routes = Arc::new(Routes { places });
+        let chosen = Route::Chosen(Arc::clone(&routes) as Arc<dyn Choose>);
+        let mailboxes = Arc::new(Mailboxes::new(mailboxes, chosen, bounds));
+        for cluster in routes.clusters() {
+            // Weak: workers end when nobody can ask them any more.
+            let back: Weak<Mailboxes> = Arc::downgrade(&mailboxes);
+            cluster.goes_back_by(back as Weak<dyn GiveBack>);
+        }
         let store = Self {
-            mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::BySecond, bounds)),
+            mailboxes,
             lanes: Arc::new(Lanes {
                 each: lanes,
+                routes,
+                closed,
                 refused,
                 answered_by_cache: metrics.store.answered_by_cache.clone(),
             }),
@@ -219,12 +282,72 @@ impl Store for RedisStore {
     }
 
     fn state(&self) -> Option<StoreState> {
-        let lanes = &self.lanes.each;
-        let words: Vec<_> = lanes.iter().map(|lane| lane.words()).collect();
+        let words: Vec<_> = self
+            .lanes
+            .routes
+            .places
+            .iter()
+            .map(|place| place.state(&self.lanes.each))
+            .collect();
         Some(StoreState {
-            good: lanes.iter().all(|lane| lane.trouble().is_none()),
+            good: self.lanes.closed.load(Ordering::Acquire) == 0,
             words: words.join("; "),
         })
+    }
+}
+
+// === impl Routes ===
+
+impl Routes {
+    fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.places
+            .iter()
+            .filter_map(|place| place.cluster.as_ref())
+    }
+}
+
+impl Choose for Routes {
+    fn mailbox_of(&self, check: &Check) -> usize {
+        let a_second = check.limit.unit() == Some(Unit::Second);
+        let number = usize::from(a_second).min(self.places.len().saturating_sub(1));
+        let Some(place) = self.places.get(number) else {
+            return 0;
+        };
+        let seat = place.cluster.as_ref();
+        let seat = seat.map_or(0, |cluster| cluster.seat_of(check.key));
+        place.first.saturating_add(seat)
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.places.iter().map(|place| &place.words);
+        f.debug_list().entries(words).finish()
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The number behind that of its last mailbox.
+    fn mailboxes_end(&self) -> usize {
+        let seats = self.cluster.as_ref().map_or(0, |_| SERVERS_MAX);
+        self.first.saturating_add(seats).saturating_add(1)
+    }
+
+    /// How it is, for people.
+    fn state(&self, lanes: &[Arc<Lane>]) -> String {
+        let own = lanes.get(self.first..self.mailboxes_end());
+        let own = own.unwrap_or_default();
+        let Some(cluster) = &self.cluster else {
+            return own.first().map(|lane| lane.words()).unwrap_or_default();
+        };
+        let out = own.iter().filter(|lane| lane.trouble().is_some());
+        let out: Vec<_> = out.map(|lane| lane.words()).collect();
+        if out.is_empty() {
+            return format!("{} answers, {} servers", self.words, cluster.servers());
+        }
+        out.join("; ")
     }
 }
 
@@ -233,11 +356,12 @@ impl Store for RedisStore {
 impl Lanes {
     /// Whether every server is asked that these checks concern.
     fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
-        let out = self.each.iter().enumerate().find_map(|(number, lane)| {
-            let trouble = lane.trouble()?;
-            let count = self.each.len();
-            let concerned = |check: &Check| mailbox::number_by_second(check, count) == number;
-            checks.iter().any(concerned).then_some((lane, trouble))
+        if self.closed.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let out = checks.iter().find_map(|check| {
+            let lane = self.each.get(self.routes.mailbox_of(check))?;
+            Some((lane, lane.trouble()?))
         });
         let Some((lane, trouble)) = out else {
             return Ok(());

@@ -4,6 +4,9 @@
 //! for ten seconds are struck off, and how many are left is how many replicas there are. The same step is what a breaker
 //! probes with: it is a script that writes, as a decision is, so a server that may not write or is too slow fails it.
 //!
+//! In a cluster one server has that set. The others show that they would write by writing, under a hash tag that they serve. One
+//! that sends us elsewhere is alive, and says that the topology has changed.
+//!
 //! What it deliberately does not do: elect anybody. A count that is a moment old is good enough to divide a limit by.
 
 use std::sync::Arc;
@@ -12,15 +15,19 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::connect::{ConnectError, Connector};
+use super::cluster::{Redirect, Sign};
+use super::connect::{ConnectError, Connector, Opened};
 use super::lane::Lane;
 use super::said::{Said, said, value};
-use super::target::Secret;
+use super::target::Address;
 use super::{call, key};
 use crate::store::Trouble;
 
 /// How often a replica writes that it is there, in microseconds.
 pub(super) const BEAT_EVERY_US: u64 = 2_000_000;
+
+/// The same where sentinels are asked each time whether it is still the primary.
+pub(super) const BEAT_BY_SENTINEL_EVERY_US: u64 = 500_000;
 
 /// For how long it then counts.
 const BEAT_COUNTS_MS: u64 = 10_000;
@@ -35,13 +42,15 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('ZCARD', KEYS[1])
 ";
 
+/// Writes something that goes by itself.
+const WRITE: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
+
 /// A connection, and what was learnt on it.
+#[derive(Clone)]
 pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
-    /// What it was made with.
-    pub(super) password: Option<Secret>,
-    /// How many replicas share the server.
-    pub(super) replicas: u64,
+    pub(super) opened: Opened,
+    /// How many replicas share the server, where they are counted.
+    pub(super) replicas: Option<u64>,
 }
 
 /// Why a server does not decide.
@@ -57,9 +66,11 @@ pub(super) async fn probe(
     lane: Arc<Lane>,
     connector: Arc<Connector>,
     replica: Arc<str>,
+    address: Option<Address>,
 ) -> Result<Connected, Failed> {
     lane.metrics.probes.inc();
-    let (mut connection, password) = connector.connect().await?;
+    let mut opened = connector.connect(address.as_ref()).await?;
+    let connection = &mut opened.connection;
     lane.metrics.connections_made.inc();
     let within = super::connect::CONNECT_WITHIN;
     let load = call::load();
@@ -69,14 +80,10 @@ pub(super) async fn probe(
         Err(_) => return Err(late(within)),
     }
     // The first time its script must be compiled.
-    let _ = beat(&lane, &mut connection, &replica, within).await?;
+    let _ = beat(&lane, connection, &replica, within).await?;
     let within = Duration::from_micros(lane.deadline_us);
-    let replicas = beat(&lane, &mut connection, &replica, within).await?;
-    Ok(Connected {
-        connection,
-        password,
-        replicas,
-    })
+    let replicas = beat(&lane, connection, &replica, within).await?;
+    Ok(Connected { opened, replicas })
 }
 
 /// Says that the replica is there, and with another password who it is, if that has changed.
@@ -86,27 +93,35 @@ pub(super) async fn keep(
     mut connected: Connected,
     replica: Arc<str>,
 ) -> Result<Connected, Failed> {
+    let opened = &mut connected.opened;
+    if let Some(address) = connector.is_replaced(opened).await {
+        return Err(Failed {
+            // What waits may wait for the new one.
+            trouble: Trouble::Lost,
+            words: format!("{address} is the primary now"),
+        });
+    }
     let password = connector.password().await;
     match password {
-        Ok(Some(password)) if connected.password.as_ref() != Some(&password) => {
-            match connector.log_in(&mut connected.connection, &password).await {
+        Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
+            match connector.log_in(&mut opened.connection, &password).await {
                 Ok(()) => {
-                    tracing::info!(store = lane.place, "the store's password was exchanged");
-                    connected.password = Some(password);
+                    tracing::info!(store = %lane.place(), "the store's password was exchanged");
+                    opened.password = Some(password);
                 }
                 // The old one is still good for this connection; the server may learn of the new one later.
                 Err(error) => {
-                    tracing::warn!(store = lane.place, %error, "the store refuses the new password");
+                    tracing::warn!(store = %lane.place(), %error, "the store refuses the new password");
                 }
             }
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(store = lane.place, %error, "the store's password cannot be read");
+            tracing::warn!(store = %lane.place(), %error, "the store's password cannot be read");
         }
     }
     let within = Duration::from_micros(lane.deadline_us);
-    connected.replicas = beat(&lane, &mut connected.connection, &replica, within).await?;
+    connected.replicas = beat(&lane, &mut opened.connection, &replica, within).await?;
     Ok(connected)
 }
 
@@ -115,24 +130,43 @@ async fn beat(
     connection: &mut MultiplexedConnection,
     replica: &str,
     within: Duration,
-) -> Result<u64, Failed> {
-    let mut command = redis::cmd("EVAL");
-    command
-        .arg(BEAT)
-        .arg(1)
-        .arg(key::replicas(&lane.prefix))
-        .arg(replica)
-        .arg(BEAT_COUNTS_MS);
+) -> Result<Option<u64>, Failed> {
+    let sign = lane
+        .member
+        .as_ref()
+        .map_or(Sign::Count, |member| member.cluster.sign(member.seat));
+    let eval = |script: &str, key: String| {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(1).arg(key);
+        command.arg(replica).arg(BEAT_COUNTS_MS);
+        command
+    };
+    let command = match sign {
+        Sign::Count => eval(BEAT, key::replicas(&lane.prefix)),
+        Sign::Write(tag) => eval(WRITE, key::sign(&lane.prefix, tag)),
+        Sign::Ping => redis::cmd("PING"),
+    };
     let beating = connection.send_packed_command(&command);
-    match tokio::time::timeout(within, beating).await {
-        Ok(reply) => match value(reply)? {
-            Value::Int(count) => Ok(u64::try_from(count).unwrap_or(1).max(1)),
-            other => Err(Failed {
-                trouble: Trouble::NotUnderstood,
-                words: format!("instead of a count it said {other:?}"),
-            }),
-        },
-        Err(_) => Err(late(within)),
+    let Ok(reply) = tokio::time::timeout(within, beating).await else {
+        return Err(late(within));
+    };
+    match value(reply) {
+        Ok(Value::Int(count)) if sign == Sign::Count => {
+            Ok(Some(u64::try_from(count).unwrap_or(1).max(1)))
+        }
+        Ok(_) if sign != Sign::Count => Ok(None),
+        Ok(other) => Err(Failed {
+            trouble: Trouble::NotUnderstood,
+            words: format!("instead of a count it said {other:?}"),
+        }),
+        Err(error) => {
+            let nowhere = Address::nowhere();
+            if lane.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
+                lane.refresh();
+                return Ok(None);
+            }
+            Err(error.into())
+        }
     }
 }
 

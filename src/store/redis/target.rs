@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! redis://host:6379/0   rediss://host   redis+unix:///run/redis.sock?db=1   redis+sentinel://a:26379,b:26379/name/0
+//! redis+cluster://a:6379,b:6379
 //! ```
 //!
 //! `valkey` may stand for `redis` everywhere, and a second `s` for TLS.
@@ -42,10 +43,15 @@ pub enum Servers {
         /// Where they are; at least one.
         sentinels: Vec<Address>,
     },
+    /// Those of a cluster, each for the slots that it says.
+    Cluster {
+        /// Some of its servers, who know the others; at least one.
+        seeds: Vec<Address>,
+    },
 }
 
 /// Where a server listens.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Address {
     /// Host and port.
     Tcp(String, u16),
@@ -100,7 +106,7 @@ pub struct ReferenceNames {
 pub enum TargetError {
     /// It does not begin with a scheme that is known.
     #[error(
-        "it must begin with redis://, rediss://, redis+unix:// or redis+sentinel:// (valkey may stand for redis)"
+        "it must begin with redis://, rediss://, redis+unix://, redis+sentinel:// or redis+cluster:// (valkey may stand for redis)"
     )]
     Scheme,
     /// There is no server in it.
@@ -116,8 +122,11 @@ pub enum TargetError {
     #[error("it must say which primary, such as redis+sentinel://one:26379,two:26379/primary")]
     NoPrimary,
     /// More than one server without a scheme that says what several are.
-    #[error("only redis+sentinel:// may name several servers")]
+    #[error("only redis+sentinel:// and redis+cluster:// may name several servers")]
     Several,
+    /// A cluster's URL with a database of its own.
+    #[error("a cluster has no database but 0")]
+    ClusterDatabase,
     /// Something is escaped that cannot be.
     #[error("a % must be followed by two hexadecimal digits")]
     Escape,
@@ -180,12 +189,21 @@ impl Target {
                 };
                 (servers, login, database)
             }
+            "cluster" => {
+                let (rest, login) = login_before(rest)?;
+                let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+                let seeds = addresses(hosts, 6379)?;
+                (Servers::Cluster { seeds }, login, database)
+            }
             _ => return Err(TargetError::Scheme),
         };
         let database = match database {
             "" => 0,
             number => number.parse().map_err(|_| TargetError::Database)?,
         };
+        if database != 0 && matches!(servers, Servers::Cluster { .. }) {
+            return Err(TargetError::ClusterDatabase);
+        }
         Ok(Self {
             servers,
             tls,
@@ -224,11 +242,12 @@ impl Target {
                 sentinels: addresses(hosts, 26379)?,
             })
         } else if kind.eq_ignore_ascii_case("CLUSTER") {
-            return Err(TargetError::Word(
-                "REDIS_TYPE=CLUSTER is not in this version; SINGLE and SENTINEL are",
-            ));
+            let seeds = addresses(url, 6379)?;
+            Self::plain(Servers::Cluster { seeds })
         } else {
-            return Err(TargetError::Word("REDIS_TYPE must be SINGLE or SENTINEL"));
+            return Err(TargetError::Word(
+                "REDIS_TYPE must be SINGLE, SENTINEL or CLUSTER",
+            ));
         };
         target.tls |= match names.tls.as_deref() {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
@@ -267,14 +286,22 @@ impl fmt::Display for Target {
             Servers::Single(address) => write!(f, "{address}"),
             Servers::Sentinel { primary, sentinels } => {
                 write!(f, "{primary} by sentinel")?;
-                for (place, sentinel) in sentinels.iter().enumerate() {
-                    let before = if place == 0 { " " } else { ", " };
-                    write!(f, "{before}{sentinel}")?;
-                }
-                Ok(())
+                list(sentinels, f)
+            }
+            Servers::Cluster { seeds } => {
+                f.write_str("the cluster of")?;
+                list(seeds, f)
             }
         }
     }
+}
+
+fn list(addresses: &[Address], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (place, address) in addresses.iter().enumerate() {
+        let before = if place == 0 { " " } else { ", " };
+        write!(f, "{before}{address}")?;
+    }
+    Ok(())
 }
 
 /// What follows the login of a URL, and the login.
@@ -363,6 +390,29 @@ impl Login {
 
 // === impl Address ===
 
+impl Address {
+    /// No server's: in place of one that is not there any more.
+    pub(super) const fn nowhere() -> Self {
+        Self::Tcp(String::new(), 0)
+    }
+
+    /// What a cluster's server calls another, or itself: a host and a port. Without a host it is whoever said so.
+    pub(super) fn said_by(text: &str, whoever: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Self::of_node(host, port.parse().ok()?, whoever)
+    }
+
+    /// The same, in two. A question mark is a name that nobody knows yet.
+    pub(super) fn of_node(host: &str, port: u16, whoever: &Self) -> Option<Self> {
+        let host = match (host, whoever) {
+            ("?", _) | ("", Self::Unix(_)) => return None,
+            ("", Self::Tcp(same, _)) => same,
+            (host, _) => host.trim_start_matches('[').trim_end_matches(']'),
+        };
+        (port > 0).then(|| Self::Tcp(host.to_owned(), port))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -427,6 +477,25 @@ mod tests {
         );
         assert!(sentinel.tls);
         assert_eq!(sentinel.database, 1);
+        let cluster = Target::of_url("valkeys+cluster://a,b:7,[::1]:8/0").unwrap();
+        assert_eq!(
+            cluster.to_string(),
+            "the cluster of a:6379, b:7, [::1]:8",
+            "{cluster:?}"
+        );
+        assert!(cluster.tls);
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_may_leave_out_the_host_that_is_its_own() {
+        let asked = tcp("10.0.0.1", 6379);
+        let said = |text| Address::said_by(text, &asked);
+        assert_eq!(said("10.0.0.2:7"), Some(tcp("10.0.0.2", 7)));
+        assert_eq!(said(":7"), Some(tcp("10.0.0.1", 7)));
+        assert_eq!(said("fd00::2:7"), Some(tcp("fd00::2", 7)));
+        for nobody in ["?:7", "a:0", "a", "a:x"] {
+            assert_eq!(said(nobody), None, "{nobody}");
+        }
     }
 
     #[test]
@@ -434,7 +503,9 @@ mod tests {
         let wrong = [
             ("cache:6379", TargetError::Scheme),
             ("http://hunter2", TargetError::Scheme),
-            ("redis+cluster://hunter2", TargetError::Scheme),
+            ("redis+other://hunter2", TargetError::Scheme),
+            ("redis+cluster://hunter2/1", TargetError::ClusterDatabase),
+            ("redis+cluster://u:hunter2@", TargetError::NoServer),
             ("redis://", TargetError::NoServer),
             ("redis://u:hunter2@:7", TargetError::NoServer),
             ("redis://u:hunter2@host:port", TargetError::Port),
@@ -495,16 +566,18 @@ mod tests {
             ..names("main,a:1,b:2")
         });
         assert_eq!(sentinel.to_string(), "main by sentinel a:1, b:2");
-        for kind in ["CLUSTER", "other"] {
-            let kind = Some(kind.to_owned());
-            let names = ReferenceNames {
-                kind,
-                ..names("cache:7")
-            };
-            assert!(matches!(
-                Target::of_reference(&names),
-                Err(TargetError::Word(_))
-            ));
-        }
+        let cluster = of(&ReferenceNames {
+            kind: Some("Cluster".to_owned()),
+            ..names("a:1, b:2")
+        });
+        assert_eq!(cluster.to_string(), "the cluster of a:1, b:2");
+        let other = ReferenceNames {
+            kind: Some("other".to_owned()),
+            ..names("cache:7")
+        };
+        assert!(matches!(
+            Target::of_reference(&other),
+            Err(TargetError::Word(_))
+        ));
     }
 }

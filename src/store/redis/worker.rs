@@ -8,9 +8,11 @@
 //! probes until the server decides again. A connection that was merely lost is made anew while what waits goes on waiting, as
 //! long as its time allows.
 //!
-//! What goes back has no deadline and is kept while the server is away, up to a bound and for a while; then it is counted as
-//! lost. It is sent once: an answer that does not come may have been carried out, and giving back twice would let too many
-//! pass.
+//! What goes back has no deadline and is kept while the server is away or in no state to take it, up to a bound and for a while;
+//! then it is counted as lost. What may have been carried out is not sent again: giving back twice would let too many pass.
+//!
+//! In a cluster a worker speaks to whoever sits in its seat, and sleeps while nobody does. A server that is to leave is spoken
+//! to until what was under way has come; then what is to go back is sent to whoever serves it by now.
 //!
 //! What it deliberately does not do: end while anybody may still ask, whatever the server does.
 
@@ -19,15 +21,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use super::breaker::Breaker;
 use super::call::{Call, Ended, Part};
+use super::cluster::Link;
 use super::connect::Connector;
 use super::lane::Lane;
-use super::probe::{self, BEAT_EVERY_US, Connected, Failed};
+use super::probe::{self, BEAT_BY_SENTINEL_EVERY_US, BEAT_EVERY_US, Connected, Failed};
 use super::script;
+use super::target::Address;
 use crate::limiter::Check;
 use crate::store::mailbox::{Batch, Message, Question};
 use crate::store::{Deadline, StoreError, Trouble};
@@ -39,8 +43,17 @@ const CALLS_MAX: usize = 4;
 const MESSAGES_MAX: usize = 256;
 
 /// How many checks may wait to be given back while the server is away, and for how long.
-const GIVE_BACK_CHECKS_MAX: usize = 16_384;
-const GIVE_BACK_WAITS_US: u64 = 60_000_000;
+pub(super) const GIVE_BACK_CHECKS_MAX: usize = 16_384;
+pub(super) const GIVE_BACK_WAITS_US: u64 = 60_000_000;
+
+/// How soon what was not taken back is tried again.
+const GIVE_BACK_AGAIN_US: u64 = 100_000;
+
+/// For how long a server that is to leave is spoken to: what was on its way to the mailbox has come by then.
+const LEAVES_AFTER_US: u64 = 1_000_000;
+
+/// How long a worker sleeps whom nobody asks and who has nobody to speak to.
+const SLEEPS_US: u64 = 3_600_000_000;
 
 /// How often the cache of refused keys is swept.
 const SWEEP_EVERY_US: u64 = 1_000_000;
@@ -64,19 +77,34 @@ pub(super) struct LaneWorker {
     /// Which connection it is, counted from 1.
     connection: u64,
     waiting: VecDeque<Part>,
+    /// What is to go back, and until when that is tried.
     giving_back: VecDeque<(Vec<Check>, u64)>,
+    /// The same, once the server was in no state for it, and when it is tried again.
+    giving_back_later: VecDeque<(Vec<Check>, u64, u64)>,
     giving_back_checks: usize,
     calls: JoinSet<Ended>,
     /// A probe, or a sign of life: at most one.
     probing: JoinSet<Looked>,
     beat_at_us: u64,
     sweep_at_us: u64,
+    seat: Option<Seat>,
+}
+
+/// Where a cluster's servers come and go.
+struct Seat {
+    told: watch::Receiver<Option<Address>>,
+    /// Who sits there.
+    address: Option<Address>,
+    /// When whoever sits there is no longer spoken to.
+    leaves_at_us: Option<u64>,
 }
 
 /// What came of looking at the server.
 struct Looked {
-    /// On which connection, or 0 for a probe with one of its own.
+    /// On which connection, or after which one.
     connection: u64,
+    /// Whether it is of an open breaker.
+    probe: bool,
     result: Result<Connected, Failed>,
 }
 
@@ -86,14 +114,21 @@ impl LaneWorker {
     pub(super) fn new(
         lane: Arc<Lane>,
         mailbox: mpsc::UnboundedReceiver<Message>,
-        connector: Connector,
+        connector: Arc<Connector>,
         replica: Arc<str>,
         counts_replicas: bool,
     ) -> Self {
+        let seat = lane.member.as_ref().and_then(|member| {
+            Some(Seat {
+                told: member.cluster.told(member.seat)?,
+                address: None,
+                leaves_at_us: None,
+            })
+        });
         Self {
             lane,
             mailbox,
-            connector: Arc::new(connector),
+            connector,
             replica,
             counts_replicas,
             breaker: Breaker::new(),
@@ -103,17 +138,19 @@ impl LaneWorker {
             connection: 0,
             waiting: VecDeque::new(),
             giving_back: VecDeque::new(),
+            giving_back_later: VecDeque::new(),
             giving_back_checks: 0,
             calls: JoinSet::new(),
             probing: JoinSet::new(),
             beat_at_us: 0,
             sweep_at_us: 0,
+            seat,
         }
     }
 
     /// Speaks to the server until nobody can ask any more.
     pub(super) async fn run(mut self) {
-        let mut messages = Vec::with_capacity(MESSAGES_MAX);
+        let mut messages = Vec::new();
         loop {
             self.look_after();
             self.send();
@@ -129,9 +166,11 @@ impl LaneWorker {
                     }
                     self.take_in(&mut messages);
                 }
+                () = told(&mut self.seat) => self.seated(),
                 () = sleeping => {}
             }
             self.expire();
+            self.leave();
         }
         self.finish().await;
     }
@@ -154,6 +193,85 @@ impl LaneWorker {
         self.lane.clock.uptime_us()
     }
 
+    /// Whether there is anybody to speak to.
+    fn is_vacant(&self) -> bool {
+        self.seat
+            .as_ref()
+            .is_some_and(|seat| seat.address.is_none())
+    }
+
+    /// Somebody is told to sit here, or whoever does to leave.
+    fn seated(&mut self) {
+        let now_us = self.now_us();
+        let Some(seat) = &mut self.seat else {
+            return;
+        };
+        let told = seat.told.borrow_and_update().clone();
+        match told {
+            None => {
+                let at_us = now_us.saturating_add(LEAVES_AFTER_US);
+                seat.leaves_at_us = seat.address.is_some().then_some(at_us);
+            }
+            Some(address) if seat.address.as_ref() == Some(&address) => seat.leaves_at_us = None,
+            Some(address) => {
+                self.lane.rename(address.to_string());
+                seat.address = Some(address);
+                seat.leaves_at_us = None;
+                // What comes until it is reached waits as long as its time allows.
+                self.breaker = Breaker::new();
+                self.told = None;
+                self.disconnect();
+            }
+        }
+    }
+
+    /// Lets a server go that is to leave, when nothing of it is awaited any more.
+    fn leave(&mut self) {
+        let (Some(seat), Some(member)) = (&mut self.seat, &self.lane.member) else {
+            return;
+        };
+        let Some(at_us) = seat.leaves_at_us else {
+            return;
+        };
+        let out_of_order = self.lane.trouble().is_some() || self.breaker.open().is_some();
+        let quiet = self.waiting.is_empty() && self.calls.is_empty();
+        let over = at_us <= self.lane.clock.uptime_us();
+        // Told again meanwhile: it stays.
+        if !(out_of_order || quiet && over) || !member.cluster.left(member.seat) {
+            return;
+        }
+        seat.address = None;
+        seat.leaves_at_us = None;
+        self.disconnect();
+        // Nobody is missed here.
+        self.lane.open();
+        while let Some(part) = self.waiting.pop_front() {
+            self.lane.undecided(part, Trouble::ClusterDown);
+        }
+        let later = self.giving_back_later.drain(..);
+        let later = later.map(|(checks, until_us, _)| (checks, until_us));
+        self.giving_back.extend(later);
+        self.giving_back_checks = 0;
+        while let Some((checks, _)) = self.giving_back.pop_front() {
+            self.give_back_elsewhere(checks);
+        }
+    }
+
+    /// What is to go back is whoever's who serves it by now.
+    fn give_back_elsewhere(&self, checks: Vec<Check>) {
+        let count = checks.len();
+        let member = self.lane.member.as_ref();
+        if !member.is_some_and(|member| member.cluster.give_back(checks)) {
+            self.lane.metrics.give_backs_lost.inc_by(count as u64);
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.connected = None;
+        self.connection = self.connection.saturating_add(1);
+        self.lane.publish(Link::Waiting);
+    }
+
     fn take_in(&mut self, messages: &mut Vec<Message>) {
         let now_us = self.now_us();
         for message in messages.drain(..) {
@@ -162,10 +280,13 @@ impl LaneWorker {
                     let part = Part {
                         batch,
                         due_us: now_us.saturating_add(self.lane.deadline_us),
-                        gives_back: false,
+                        gives_back_until_us: None,
                     };
                     // Whoever sent it may not have seen the breaker open.
                     match self.lane.trouble() {
+                        None if self.is_vacant() => {
+                            self.lane.undecided(part, Trouble::ClusterDown);
+                        }
                         None => self.waiting.push_back(part),
                         Some(trouble) => self.lane.undecided(part, resting(trouble)),
                     }
@@ -173,6 +294,10 @@ impl LaneWorker {
                 Message::GiveBack(checks) => {
                     for check in &checks {
                         self.lane.refused.forget(check.key);
+                    }
+                    if self.is_vacant() {
+                        self.give_back_elsewhere(checks);
+                        continue;
                     }
                     let more = self.giving_back_checks.saturating_add(checks.len());
                     if more > GIVE_BACK_CHECKS_MAX {
@@ -196,18 +321,18 @@ impl LaneWorker {
             let Some(connected) = &self.connected else {
                 return;
             };
-            let connection = connected.connection.clone();
+            let connection = connected.opened.connection.clone();
             let now_us = self.now_us();
             let mut parts = VecDeque::new();
             let mut checks = 0_usize;
             // What goes back makes room, so it goes first.
             while checks < script::CHECKS_MAX
-                && let Some((undoing, _)) = self.giving_back.pop_front()
+                && let Some((undoing, until_us)) = self.giving_back.pop_front()
             {
                 let count = undoing.len();
                 self.giving_back_checks = self.giving_back_checks.saturating_sub(count);
                 checks = checks.saturating_add(count);
-                parts.push_back(self.undoing(undoing, now_us));
+                parts.push_back(self.undoing(undoing, now_us, until_us));
             }
             while let Some(part) = self.waiting.front() {
                 let more = checks.saturating_add(part.batch.checks.len());
@@ -234,13 +359,15 @@ impl LaneWorker {
                 parts,
                 began_us: now_us,
                 connection: self.connection,
+                address: self.address(),
+                kept: Vec::new(),
             };
             self.calls.spawn(call.run(connection));
         }
     }
 
     /// A batch that undoes, for which nobody waits.
-    fn undoing(&self, checks: Vec<Check>, now_us: u64) -> Part {
+    fn undoing(&self, checks: Vec<Check>, now_us: u64, until_us: u64) -> Part {
         let mut batch = Box::<Batch>::default();
         batch.questions.push(Question {
             ticket: 0,
@@ -257,7 +384,7 @@ impl LaneWorker {
         Part {
             batch,
             due_us: now_us.saturating_add(self.lane.deadline_us),
-            gives_back: true,
+            gives_back_until_us: Some(until_us),
         }
     }
 
@@ -282,40 +409,61 @@ impl LaneWorker {
                 .give_backs_lost
                 .inc_by(checks.len() as u64);
         }
-        if self.sweep_at_us <= now_us {
+        while self
+            .giving_back_later
+            .front()
+            .is_some_and(|(_, _, again_us)| *again_us <= now_us)
+            && let Some((checks, until_us, _)) = self.giving_back_later.pop_front()
+        {
+            self.giving_back.push_back((checks, until_us));
+        }
+        // Of a cluster's lanes one is always awake, and that is another.
+        if self.seat.is_none() && self.sweep_at_us <= now_us {
             self.sweep_at_us = now_us.saturating_add(SWEEP_EVERY_US);
             self.lane.refused.sweep(now_us);
         }
     }
 
+    fn beat_every_us(&self) -> u64 {
+        if self.connector.asks_sentinels() {
+            BEAT_BY_SENTINEL_EVERY_US
+        } else {
+            BEAT_EVERY_US
+        }
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.seat.as_ref()?.address.clone()
+    }
+
     /// Probes where that is due, or says that this replica is there.
     fn look_after(&mut self) {
-        if !self.probing.is_empty() {
+        if !self.probing.is_empty() || self.is_vacant() {
             return;
         }
         let now_us = self.now_us();
+        let address = self.address();
+        // What was found out of whoever sat here before says nothing of who does now.
+        let connection = self.connection;
         let (lane, connector) = (Arc::clone(&self.lane), Arc::clone(&self.connector));
         let replica = Arc::clone(&self.replica);
         match (self.breaker.probe_at_us(), &self.connected) {
             (Some(due_us), _) if due_us <= now_us => {
                 self.probing.spawn(async move {
                     Looked {
-                        connection: 0,
-                        result: probe::probe(lane, connector, replica).await,
+                        connection,
+                        probe: true,
+                        result: probe::probe(lane, connector, replica, address).await,
                     }
                 });
             }
             (None, Some(connected)) if self.beat_at_us <= now_us => {
-                self.beat_at_us = now_us.saturating_add(BEAT_EVERY_US);
-                let connected = Connected {
-                    connection: connected.connection.clone(),
-                    password: connected.password.clone(),
-                    replicas: connected.replicas,
-                };
-                let connection = self.connection;
+                self.beat_at_us = now_us.saturating_add(self.beat_every_us());
+                let connected = connected.clone();
                 self.probing.spawn(async move {
                     Looked {
                         connection,
+                        probe: false,
                         result: probe::keep(lane, connector, connected, replica).await,
                     }
                 });
@@ -326,8 +474,20 @@ impl LaneWorker {
 
     /// How long nothing is due.
     fn until_next(&self) -> Duration {
+        if self.is_vacant() {
+            return Duration::from_micros(SLEEPS_US);
+        }
         let probe_at_us = self.breaker.probe_at_us();
         let mut next_us = self.sweep_at_us.max(1);
+        if let Some(seat) = &self.seat {
+            next_us = seat.leaves_at_us.unwrap_or(u64::MAX);
+        }
+        if let Some((_, _, again_us)) = self.giving_back_later.front() {
+            next_us = next_us.min(*again_us);
+        }
+        if let Some((_, until_us)) = self.giving_back.front() {
+            next_us = next_us.min(*until_us);
+        }
         if self.probing.is_empty() {
             next_us = next_us.min(probe_at_us.unwrap_or(self.beat_at_us));
         }
@@ -346,6 +506,19 @@ impl LaneWorker {
                 return;
             }
         };
+        let again_us = self.now_us().saturating_add(GIVE_BACK_AGAIN_US);
+        for (checks, until_us) in ended.kept {
+            let count = checks.len();
+            if self.is_vacant() {
+                self.give_back_elsewhere(checks);
+            } else if self.giving_back_checks.saturating_add(count) > GIVE_BACK_CHECKS_MAX {
+                self.lane.metrics.give_backs_lost.inc_by(count as u64);
+            } else {
+                self.giving_back_checks = self.giving_back_checks.saturating_add(count);
+                self.giving_back_later
+                    .push_back((checks, until_us, again_us));
+            }
+        }
         match ended.trouble {
             None => self.breaker.answered(),
             // A connection that is gone already says nothing of the present one.
@@ -359,7 +532,7 @@ impl LaneWorker {
         let words = words.unwrap_or_else(|| "it did not answer in time".to_owned());
         if trouble == Trouble::NotUnderstood {
             tracing::error!(
-                store = self.lane.place,
+                store = %self.lane.place(),
                 words,
                 "the store's answer was not understood"
             );
@@ -367,8 +540,8 @@ impl LaneWorker {
         if !self.breaker.failed(trouble, now_us) {
             return;
         }
-        self.connected = None;
-        self.connection = self.connection.saturating_add(1);
+        self.disconnect();
+        self.lane.refresh();
         // What was lost may be had again before anybody's time is over.
         if trouble != Trouble::Lost {
             self.close(trouble, words);
@@ -380,9 +553,10 @@ impl LaneWorker {
         if self.lane.close(trouble) {
             self.lane.metrics.breaker_opened.inc();
         }
+        self.lane.publish(Link::Bad(trouble));
         if self.told.replace(trouble) != Some(trouble) {
             tracing::warn!(
-                store = self.lane.place,
+                store = %self.lane.place(),
                 words,
                 "the store is not asked, --on-store-failure applies: {trouble}"
             );
@@ -396,30 +570,35 @@ impl LaneWorker {
     fn looked(&mut self, looked: Result<Looked, JoinError>) {
         let now_us = self.now_us();
         let looked = looked.unwrap_or_else(|error| Looked {
-            connection: 0,
+            connection: self.connection,
+            probe: self.breaker.open().is_some(),
             result: Err(Failed {
                 trouble: Trouble::NotConnected,
                 words: format!("this is a defect in tollgate: {error}"),
             }),
         });
-        let open = self.breaker.open().is_some();
+        let open = looked.probe;
         match looked.result {
-            // A sign of life on a connection that has been given up since.
-            _ if looked.connection != 0 && looked.connection != self.connection => {}
+            // Of a connection that has been given up since, or of whoever sat here before.
+            _ if looked.connection != self.connection => {}
             Ok(connected) => {
-                if self.counts_replicas {
-                    let replicas = i64::try_from(connected.replicas).unwrap_or(1);
+                if self.counts_replicas
+                    && let Some(replicas) = connected.replicas
+                {
+                    let replicas = i64::try_from(replicas).unwrap_or(1);
                     self.lane.metrics.replicas.set(replicas);
                 }
                 if open {
                     self.connection = self.connection.saturating_add(1);
                     self.breaker.close(now_us);
-                    self.beat_at_us = now_us.saturating_add(BEAT_EVERY_US);
+                    self.beat_at_us = now_us.saturating_add(self.beat_every_us());
                     self.told = None;
                     if self.lane.open() {
-                        tracing::info!(store = self.lane.place, "the store decides");
+                        tracing::info!(store = %self.lane.place(), "the store decides");
                     }
                 }
+                self.lane
+                    .publish(Link::Good(connected.opened.connection.clone()));
                 self.connected = Some(connected);
             }
             Err(Failed { trouble, words }) if open => {
@@ -428,6 +607,7 @@ impl LaneWorker {
                 let _ = getrandom::fill(&mut part);
                 self.breaker.probe_failed(trouble, now_us, part[0]);
                 self.close(trouble, words);
+                self.lane.refresh();
             }
             Err(Failed { trouble, words }) => self.failed(trouble, Some(words)),
         }
@@ -454,7 +634,7 @@ impl Drop for LaneWorker {
                 Message::Ask(batch) => self.waiting.push_back(Part {
                     batch,
                     due_us: 0,
-                    gives_back: false,
+                    gives_back_until_us: None,
                 }),
                 Message::GiveBack(checks) => lost = lost.saturating_add(checks.len()),
             }
@@ -465,6 +645,16 @@ impl Drop for LaneWorker {
             self.lane.send_back(part);
         }
     }
+}
+
+/// Ends when a seat's server is told to come or to go.
+async fn told(seat: &mut Option<Seat>) {
+    if let Some(seat) = seat
+        && seat.told.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// What those are told who come while it is not asked: that it was late concerns those who were asked for.

@@ -1,0 +1,421 @@
+//! A cluster of Redis servers: who serves which bucket, and how that changes while nobody waits for it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `slot` | which slot a hash tag lies in |
+//! | `topology` | who serves which slots, as a server says |
+//! | `surveyor` | the task that asks for it |
+//! | `redirect` | where a server sends whoever asks the wrong one |
+//! | `spread` | the checks of a call, slot by slot, followed to wherever their slots have gone |
+//!
+//! How: a bucket's hash tag, one of 256, has a slot, and the slot a master. Masters have *seats*: a mailbox, a worker and a
+//! lane each, made once for as many as there may be and asleep while nobody sits there. So a server that comes or goes changes
+//! a number in a table and no task ever ends. Number 0 is nobody's: who is routed there is told why by the surveyor.
+//!
+//! A wrong route harms nobody: every server knows which slots are its own and runs nothing for others.
+//!
+//! What it deliberately does not do: reach for replicas, try again what may have run.
+
+mod redirect;
+mod slot;
+mod spread;
+mod surveyor;
+mod topology;
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{Notify, watch};
+
+pub(super) use self::redirect::Redirect;
+use self::slot::{slot_of, slots_of_tags};
+pub(super) use self::spread::Spread;
+pub(super) use self::surveyor::Surveyor;
+use self::topology::Topology;
+use super::key;
+use super::target::Address;
+use crate::limiter::{Check, Key};
+use crate::store::{GiveBack, Trouble};
+
+/// How many servers of a cluster have a seat: as many as there are hash tags.
+pub(super) const SERVERS_MAX: usize = 256;
+
+/// For how long a server that was only pointed at keeps its seat, in microseconds.
+const POINTED_AT_US: u64 = 30_000_000;
+
+/// One cluster, as all its lanes see it.
+pub(super) struct Cluster {
+    /// The slot of each route: one a hash tag, and the last of where replicas are counted.
+    slots: Vec<u16>,
+    /// The seat of each; 0 is nobody's.
+    routes: Vec<AtomicU16>,
+    /// From number 1.
+    seats: Vec<Seat>,
+    /// Who sits where; held for as long as it takes to look.
+    taken: Mutex<Vec<Taken>>,
+    wanted: Notify,
+    /// Where a give-back goes that nobody here can carry out.
+    back: OnceLock<Weak<dyn GiveBack>>,
+}
+
+/// Room for one server.
+struct Seat {
+    /// Who is to sit there; none when whoever does is to leave.
+    told: watch::Sender<Option<Address>>,
+    link: watch::Sender<Link>,
+}
+
+/// What a seat is to those who decide who sits there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Taken {
+    Free,
+    By(Address, u64),
+    /// It may be had again by the same.
+    Leaving(Address),
+}
+
+/// The way to a server, for calls that were sent there by another.
+#[derive(Clone)]
+pub(super) enum Link {
+    /// It is being made.
+    Waiting,
+    /// This.
+    Good(MultiplexedConnection),
+    /// There is none.
+    Bad(Trouble),
+}
+
+/// What a lane of a cluster is.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) cluster: Arc<Cluster>,
+    /// Which seat; 0 is the surveyor's.
+    pub(super) seat: usize,
+}
+
+/// How a server shows that it would decide.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Sign {
+    /// By counting replicas.
+    Count,
+    /// By writing something under this tag.
+    Write(u8),
+    /// Nothing of ours is written there.
+    Ping,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Nobody is known yet.
+    pub(super) fn new(prefix: &str) -> Self {
+        let mut slots = slots_of_tags();
+        slots.push(slot_of(key::replicas(prefix).as_bytes()));
+        Self {
+            routes: slots.iter().map(|_| AtomicU16::new(0)).collect(),
+            slots,
+            seats: (0..SERVERS_MAX).map(|_| Seat::new()).collect(),
+            taken: Mutex::new(vec![Taken::Free; SERVERS_MAX]),
+            wanted: Notify::new(),
+            back: OnceLock::new(),
+        }
+    }
+
+    /// The seat of a bucket; 0 when nobody serves it.
+    pub(super) fn seat_of(&self, key: Key) -> usize {
+        self.seat_of_route(usize::from(tag_of(key)))
+    }
+
+    fn seat_of_route(&self, route: usize) -> usize {
+        let seat = self.routes.get(route);
+        seat.map_or(0, |seat| usize::from(seat.load(Ordering::Acquire)))
+    }
+
+    /// How whoever sits there shows that it would decide.
+    pub(super) fn sign(&self, seat: usize) -> Sign {
+        let serves = |route: &usize| self.seat_of_route(*route) == seat;
+        let tags = usize::from(u8::MAX).saturating_add(1);
+        if serves(&tags) {
+            return Sign::Count;
+        }
+        let tag = (0..tags)
+            .find(serves)
+            .and_then(|tag| u8::try_from(tag).ok());
+        tag.map_or(Sign::Ping, Sign::Write)
+    }
+
+    /// Has the topology be read soon.
+    pub(super) fn refresh(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Ends when the topology is to be read.
+    async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Who is told to sit there, and then whoever is told next.
+    pub(super) fn told(&self, seat: usize) -> Option<watch::Receiver<Option<Address>>> {
+        Some(self.seat(seat)?.told.subscribe())
+    }
+
+    /// The way to whoever sits there.
+    fn link(&self, seat: usize) -> Option<watch::Receiver<Link>> {
+        Some(self.seat(seat)?.link.subscribe())
+    }
+
+    /// Has everybody know the way to whoever sits there.
+    pub(super) fn publish(&self, seat: usize, link: Link) {
+        if let Some(seat) = self.seat(seat) {
+            seat.link.send_replace(link);
+        }
+    }
+
+    fn seat(&self, number: usize) -> Option<&Seat> {
+        self.seats.get(number.checked_sub(1)?)
+    }
+
+    /// A server said that the slot is this one's. Gives its seat, if there is one.
+    fn moved(&self, slot: u16, to: &Address, now_us: u64) -> Option<usize> {
+        let seat = self.pointed_at(to, now_us)?;
+        self.route(slot, seat);
+        self.refresh();
+        Some(seat)
+    }
+
+    fn route(&self, slot: u16, seat: usize) {
+        let seat = u16::try_from(seat).unwrap_or_default();
+        for (route, its) in self.routes.iter().zip(&self.slots) {
+            if *its == slot {
+                route.store(seat, Ordering::Release);
+            }
+        }
+    }
+
+    /// The seat of a server that another one pointed at.
+    fn pointed_at(&self, address: &Address, now_us: u64) -> Option<usize> {
+        let until_us = now_us.saturating_add(POINTED_AT_US);
+        self.sit(&mut self.taken(), address, until_us)
+    }
+
+    fn taken(&self) -> std::sync::MutexGuard<'_, Vec<Taken>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seat of a server, a free one if it has none.
+    fn sit(&self, taken: &mut [Taken], address: &Address, until_us: u64) -> Option<usize> {
+        let its = taken.iter().position(|taken| match taken {
+            Taken::By(who, _) | Taken::Leaving(who) => who == address,
+            Taken::Free => false,
+        });
+        let place = its.or_else(|| taken.iter().position(|taken| *taken == Taken::Free))?;
+        let seat = self.seats.get(place)?;
+        let taken = taken.get_mut(place)?;
+        match taken {
+            Taken::By(_, known_us) => *known_us = until_us.max(*known_us),
+            Taken::Free | Taken::Leaving(_) => {
+                if *taken == Taken::Free {
+                    seat.link.send_replace(Link::Waiting);
+                }
+                *taken = Taken::By(address.clone(), until_us);
+                seat.told.send_replace(Some(address.clone()));
+            }
+        }
+        place.checked_add(1)
+    }
+
+    /// Takes over what a server said of who serves what. Gives the first slot of ours that nobody serves, and how many those
+    /// are.
+    fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
+        let mut taken = self.taken();
+        let mut serving = vec![false; SERVERS_MAX];
+        let (mut first, mut count) = (None, 0_usize);
+        for (route, slot) in self.routes.iter().zip(&self.slots) {
+            let master = topology.master_of(*slot);
+            let seat = master.and_then(|master| self.sit(&mut taken, master, 0));
+            if let Some(seat) = seat {
+                if let Some(serves) = serving.get_mut(seat.saturating_sub(1)) {
+                    *serves = true;
+                }
+            } else {
+                first = first.or(Some(*slot));
+                count = count.saturating_add(1);
+            }
+            let seat = seat.and_then(|seat| u16::try_from(seat).ok());
+            route.store(seat.unwrap_or_default(), Ordering::Release);
+        }
+        for ((taken, seat), serves) in taken.iter_mut().zip(&self.seats).zip(serving) {
+            if let Taken::By(address, until_us) = taken
+                && !serves
+                && *until_us <= now_us
+            {
+                *taken = Taken::Leaving(std::mem::replace(address, Address::nowhere()));
+                seat.told.send_replace(None);
+            }
+        }
+        (first, count)
+    }
+
+    /// Whoever sat there has left. Says whether the seat is free; else somebody was told to sit there meanwhile.
+    pub(super) fn left(&self, seat: usize) -> bool {
+        let mut taken = self.taken();
+        match seat.checked_sub(1).and_then(|place| taken.get_mut(place)) {
+            Some(taken @ Taken::Leaving(_)) => {
+                *taken = Taken::Free;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who sits somewhere, and the number of the seat.
+    fn seated(&self) -> Vec<(usize, Address)> {
+        let taken = self.taken();
+        let seated = taken.iter().zip(1_usize..).filter_map(|(taken, seat)| {
+            let Taken::By(address, _) = taken else {
+                return None;
+            };
+            Some((seat, address.clone()))
+        });
+        seated.collect()
+    }
+
+    /// How many servers have a seat.
+    pub(super) fn servers(&self) -> usize {
+        self.seated().len()
+    }
+
+    /// Says where a give-back goes that nobody here can carry out.
+    pub(super) fn goes_back_by(&self, way: Weak<dyn GiveBack>) {
+        // Said once, when the store is made.
+        let _ = self.back.set(way);
+    }
+
+    /// Sends on what is to be given back, to whoever serves it by now. Says whether there is anybody to send it.
+    pub(super) fn give_back(&self, checks: Vec<Check>) -> bool {
+        let Some(back) = self.back.get().and_then(Weak::upgrade) else {
+            return false;
+        };
+        back.give_back(checks);
+        true
+    }
+}
+
+/// The number that a bucket's hash tag spells.
+fn tag_of(key: Key) -> u8 {
+    let [tag, ..] = key.0.to_be_bytes();
+    tag
+}
+
+// === impl Seat ===
+
+impl Seat {
+    fn new() -> Self {
+        Self {
+            told: watch::Sender::new(None),
+            link: watch::Sender::new(Link::Waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn server(port: u16) -> Address {
+        Address::Tcp("h".to_owned(), port)
+    }
+
+    /// Servers of these ports, each of an even part of all slots.
+    fn even(ports: &[u16]) -> Topology {
+        let count = i64::try_from(ports.len()).unwrap();
+        let each = 16_384 / count;
+        let rows = ports.iter().zip(0..).map(|(port, place)| {
+            let host = Value::BulkString(b"h".to_vec());
+            let master = Value::Array(vec![host, Value::Int(i64::from(*port))]);
+            let last = if place + 1 == count {
+                16_383
+            } else {
+                place * each + each - 1
+            };
+            Value::Array(vec![Value::Int(place * each), Value::Int(last), master])
+        });
+        Topology::read(&Value::Array(rows.collect()), &server(1)).unwrap()
+    }
+
+    fn told(cluster: &Cluster, seat: usize) -> Option<Address> {
+        cluster.told(seat).unwrap().borrow().clone()
+    }
+
+    #[test]
+    fn nobody_serves_before_anybody_is_known_and_then_all_is_served() {
+        let cluster = Cluster::new("");
+        assert_eq!(cluster.seat_of(Key(0)), 0);
+        assert_eq!(
+            cluster.adopt(&Topology::default(), 0),
+            (Some(cluster.slots[0]), 257)
+        );
+        assert_eq!(cluster.adopt(&even(&[1, 2, 3]), 0), (None, 0));
+        let mut tags = [0; 4];
+        for tag in 0..=255_u128 {
+            tags[cluster.seat_of(Key(tag << 120))] += 1;
+        }
+        assert_eq!(tags[0], 0);
+        assert!(tags[1..].iter().all(|tags| *tags > 80), "{tags:?}");
+        let signs: Vec<_> = (1..=4).map(|seat| cluster.sign(seat)).collect();
+        assert_eq!(signs.iter().filter(|sign| **sign == Sign::Count).count(), 1);
+        assert_eq!(signs[3], Sign::Ping);
+    }
+
+    #[test]
+    fn a_server_keeps_its_seat_and_who_serves_nothing_leaves() {
+        let cluster = Cluster::new("");
+        cluster.adopt(&even(&[1, 2, 3]), 0);
+        let seat = (1..=3)
+            .find(|seat| told(&cluster, *seat) == Some(server(2)))
+            .unwrap();
+        cluster.adopt(&even(&[3, 2, 4]), 0);
+        assert_eq!(told(&cluster, seat), Some(server(2)));
+        let gone = (1..=3)
+            .find(|seat| told(&cluster, *seat).is_none())
+            .unwrap();
+        // It comes back before its worker has let it go.
+        cluster.adopt(&even(&[1, 2, 3]), 0);
+        assert_eq!(told(&cluster, gone), Some(server(1)));
+        assert!(!cluster.left(gone));
+        cluster.adopt(&even(&[2, 3]), 0);
+        assert!(cluster.left(gone));
+        cluster.adopt(&even(&[2, 3, 9]), 0);
+        assert_eq!(told(&cluster, gone), Some(server(9)));
+    }
+
+    #[test]
+    fn a_slot_that_has_moved_is_asked_for_there_at_once() {
+        let cluster = Cluster::new("");
+        cluster.adopt(&even(&[1, 2]), 0);
+        let slot = cluster.slots[0x5f];
+        let seat = cluster.moved(slot, &server(7), 5).unwrap();
+        assert_eq!(cluster.seat_of(Key(0x5f << 120)), seat);
+        // Whoever was pointed at stays for a while, though the next topology does not know it.
+        cluster.adopt(&even(&[1, 2]), POINTED_AT_US);
+        assert_ne!(cluster.seat_of(Key(0x5f << 120)), seat);
+        assert_eq!(told(&cluster, seat), Some(server(7)));
+        cluster.adopt(&even(&[1, 2]), POINTED_AT_US + 5);
+        assert_eq!(told(&cluster, seat), None);
+    }
+
+    #[test]
+    fn there_are_no_more_seats_than_there_may_be() {
+        let cluster = Cluster::new("");
+        for port in 1..=256 {
+            assert!(cluster.pointed_at(&server(port), 0).is_some(), "{port}");
+        }
+        assert_eq!(cluster.pointed_at(&server(257), 0), None);
+        assert_eq!(cluster.servers(), SERVERS_MAX);
+        let (first, count) = cluster.adopt(&even(&[1, 300]), 0);
+        assert!(first.is_some() && count > 100, "{count}");
+    }
+}

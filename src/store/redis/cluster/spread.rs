@@ -1,0 +1,336 @@
+//! The checks of a call to a cluster: one step of the script a slot, all in one write, and followed to wherever slots have gone.
+//!
+//! Why a step a slot: in a cluster all keys of a step must be of one slot, and each hash tag has its own. How: the first round
+//! goes to whoever the route said. What a server sends elsewhere (it ran nothing) is asked there: `MOVED` changes the route for
+//! all, `ASK` is for this once. While a slot moves, some of its keys are here and some there; a step of several keys may then
+//! find no server that has them all, so it is asked key by key.
+//!
+//! What it deliberately does not do: ask again what may have run, follow for ever, say what a check without an answer comes to
+//! (`call` does, when its time is over).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Value};
+use tokio::task::JoinSet;
+
+use super::{Link, Member, Redirect, tag_of};
+use crate::limiter::{Check, Timestamp};
+use crate::store::Trouble;
+use crate::store::redis::call::{self, Heard, Progress};
+use crate::store::redis::lane::Lane;
+use crate::store::redis::said::{Said, said};
+use crate::store::redis::target::Address;
+
+/// How often a step is sent elsewhere before it is given up: servers that have not heard of one another's newest state may
+/// point at each other for a while.
+const FOLLOWS_MAX: u32 = 24;
+
+/// The longest pause before a step that was sent back and forth is asked again, in milliseconds.
+const PAUSE_MS_MAX: u64 = 64;
+
+/// What a call to a cluster asks.
+pub(in crate::store::redis) struct Spread {
+    pub(in crate::store::redis) lane: Arc<Lane>,
+    pub(in crate::store::redis) member: Member,
+    pub(in crate::store::redis) checks: Vec<Check>,
+    pub(in crate::store::redis) near: Timestamp,
+    pub(in crate::store::redis) progress: Arc<Progress>,
+}
+
+/// One step: checks of one slot.
+struct Step {
+    /// Which of the call's.
+    checks: Vec<usize>,
+    /// Whether the slot is only about to be the server's.
+    asking: bool,
+    follows: u32,
+}
+
+/// Steps for one server, and then what it said to each.
+struct Round {
+    address: Address,
+    steps: Vec<(Step, Came)>,
+    first: bool,
+}
+
+/// What came of a step.
+enum Came {
+    /// Nothing, yet.
+    Nothing,
+    Outcomes(Vec<u8>),
+    Elsewhere(Redirect),
+    NoScript,
+    Trouble(Trouble, String),
+}
+
+// === impl Spread ===
+
+impl Spread {
+    /// Asks until every check has an answer.
+    pub(in crate::store::redis) async fn ask(
+        self,
+        connection: MultiplexedConnection,
+        address: Address,
+    ) -> Heard {
+        let this = Arc::new(self);
+        let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
+        for (place, check) in this.checks.iter().enumerate() {
+            by_tag.entry(tag_of(check.key)).or_default().push(place);
+        }
+        let steps = by_tag.into_values().map(|checks| Step {
+            checks,
+            asking: false,
+            follows: 0,
+        });
+        let mut heard = Heard::default();
+        let mut rounds = JoinSet::new();
+        let steps: Vec<_> = steps.map(|step| (step, Came::Nothing)).collect();
+        let mut ended = Some(
+            Arc::clone(&this)
+                .round(connection, address, steps, true)
+                .await,
+        );
+        loop {
+            let round = match ended.take() {
+                Some(round) => round,
+                None => match rounds.join_next().await {
+                    Some(Ok(round)) => round,
+                    // A defect: what it asked stays without an answer, and may have been taken.
+                    Some(Err(_)) => continue,
+                    None => return heard,
+                },
+            };
+            let mut next = BTreeMap::<usize, Vec<Step>>::new();
+            for (step, came) in round.steps {
+                match came {
+                    Came::Outcomes(bytes) => this.progress.outcomes(&step.checks, &bytes),
+                    Came::Elsewhere(redirect) => {
+                        heard.elsewhere = true;
+                        this.follow(step, redirect, &round.address, &mut next);
+                    }
+                    Came::Trouble(trouble, words) => {
+                        this.progress.fail(&step.checks, trouble);
+                        if trouble == Trouble::ClusterDown {
+                            this.member.cluster.refresh();
+                        }
+                        // A slot that nobody serves says nothing of the server.
+                        if round.first && !words.contains("not served") {
+                            heard.trouble.get_or_insert((trouble, words));
+                        }
+                    }
+                    Came::NoScript | Came::Nothing => {
+                        this.progress.fail(&step.checks, Trouble::NotUnderstood);
+                    }
+                }
+            }
+            for (seat, steps) in next {
+                rounds.spawn(Arc::clone(&this).round_elsewhere(seat, steps));
+            }
+        }
+    }
+
+    /// Puts a step to where it was sent.
+    fn follow(
+        &self,
+        mut step: Step,
+        redirect: Redirect,
+        from: &Address,
+        next: &mut BTreeMap<usize, Vec<Step>>,
+    ) {
+        let cluster = &self.member.cluster;
+        let now_us = self.lane.clock.uptime_us();
+        self.lane.metrics.redirects.inc();
+        step.follows = step.follows.saturating_add(1);
+        let mut key_by_key = false;
+        let seat = match redirect {
+            Redirect::Moved(Some((slot, to))) => {
+                step.asking = false;
+                cluster.moved(slot, &to, now_us)
+            }
+            Redirect::Moved(None) => {
+                step.asking = false;
+                cluster.refresh();
+                let first = step.checks.first().and_then(|at| self.checks.get(*at));
+                first.map(|check| cluster.seat_of(check.key))
+            }
+            Redirect::Ask(to) => {
+                step.asking = true;
+                key_by_key = true;
+                to.and_then(|to| cluster.pointed_at(&to, now_us))
+            }
+            Redirect::TryAgain => {
+                key_by_key = true;
+                cluster.pointed_at(from, now_us)
+            }
+        };
+        let seat = seat.filter(|seat| *seat > 0 && step.follows <= FOLLOWS_MAX);
+        let Some(seat) = seat else {
+            self.progress.fail(&step.checks, Trouble::ClusterDown);
+            return;
+        };
+        self.progress.wait(&step.checks);
+        let steps = next.entry(seat).or_default();
+        if key_by_key {
+            steps.extend(self.key_by_key(&step));
+        } else {
+            steps.push(step);
+        }
+    }
+
+    /// A step a key, the checks of each in order.
+    fn key_by_key(&self, step: &Step) -> Vec<Step> {
+        let mut by_key = BTreeMap::<_, Vec<usize>>::new();
+        for at in &step.checks {
+            if let Some(check) = self.checks.get(*at) {
+                by_key.entry(check.key.0).or_default().push(*at);
+            }
+        }
+        let steps = by_key.into_values().map(|checks| Step { checks, ..*step });
+        steps.collect()
+    }
+
+    /// Asks whoever sits there, as soon as there is a way.
+    async fn round_elsewhere(self: Arc<Self>, seat: usize, steps: Vec<Step>) -> Round {
+        let follows = steps.iter().map(|step| step.follows).max().unwrap_or(0);
+        // Once at once: that is how a slot that has moved is found.
+        if let Some(doublings) = follows.checked_sub(2) {
+            let pause_ms = 1_u64.checked_shl(doublings).unwrap_or(PAUSE_MS_MAX);
+            tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
+        }
+        let cluster = &self.member.cluster;
+        let address = cluster.told(seat).and_then(|told| told.borrow().clone());
+        let link = match (address.clone(), cluster.link(seat)) {
+            (Some(_), Some(mut link)) => {
+                let ready = link.wait_for(|link| !matches!(link, Link::Waiting)).await;
+                ready.map_or(Link::Bad(Trouble::NotConnected), |link| link.clone())
+            }
+            // It has left meanwhile.
+            _ => Link::Bad(Trouble::ClusterDown),
+        };
+        let address = address.unwrap_or_else(Address::nowhere);
+        let steps: Vec<_> = steps
+            .into_iter()
+            .map(|step| (step, Came::Nothing))
+            .collect();
+        match link {
+            Link::Good(connection) => self.round(connection, address, steps, false).await,
+            Link::Bad(trouble) => Round {
+                steps: failed(steps, trouble),
+                address,
+                first: false,
+            },
+            Link::Waiting => Round {
+                steps: failed(steps, Trouble::NotConnected),
+                address,
+                first: false,
+            },
+        }
+    }
+
+    /// Asks a server all these steps in one write. What it had no script for is asked again when it has.
+    async fn round(
+        self: Arc<Self>,
+        mut connection: MultiplexedConnection,
+        address: Address,
+        mut steps: Vec<(Step, Came)>,
+        first: bool,
+    ) -> Round {
+        for (step, _) in &steps {
+            self.progress.under_way(&step.checks);
+        }
+        self.send(&mut connection, &address, &mut steps).await;
+        if steps.iter().any(|(_, came)| matches!(came, Came::NoScript)) {
+            self.lane.metrics.scripts_sent_again.inc();
+            let loaded = connection.send_packed_command(&call::load()).await;
+            match super::super::said::value(loaded) {
+                Ok(_) => self.send(&mut connection, &address, &mut steps).await,
+                Err(error) => {
+                    for (_, came) in &mut steps {
+                        if matches!(came, Came::NoScript) {
+                            *came = Came::of_error(&error, &address);
+                        }
+                    }
+                }
+            }
+        }
+        Round {
+            address,
+            steps,
+            first,
+        }
+    }
+
+    /// Sends those that were not answered, and writes down what came.
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        address: &Address,
+        steps: &mut [(Step, Came)],
+    ) {
+        let mut pipeline = Pipeline::new();
+        let mut replies = 0_usize;
+        let unanswered = |came: &Came| matches!(came, Came::Nothing | Came::NoScript);
+        for (step, _) in steps.iter().filter(|(_, came)| unanswered(came)) {
+            if step.asking {
+                pipeline.add_command(redis::cmd("ASKING"));
+                replies = replies.saturating_add(1);
+            }
+            let checks = || step.checks.iter().filter_map(|at| self.checks.get(*at));
+            pipeline.add_command(call::step(&self.lane.prefix, self.near, checks));
+            replies = replies.saturating_add(1);
+        }
+        let sent = connection.send_packed_commands(&pipeline, 0, replies).await;
+        match sent {
+            Ok(values) => {
+                let mut values = values.into_iter();
+                for (step, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
+                    if step.asking {
+                        // What it refuses of this, it refuses of the step too.
+                        drop(values.next());
+                    }
+                    *came = Came::of(values.next(), address);
+                }
+            }
+            Err(error) => {
+                for (_, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
+                    *came = Came::of_error(&error, address);
+                }
+            }
+        }
+    }
+}
+
+/// Steps that nobody could be asked.
+fn failed(steps: Vec<(Step, Came)>, trouble: Trouble) -> Vec<(Step, Came)> {
+    // A server that was late says nothing of what it was not asked.
+    let trouble = crate::store::redis::worker::resting(trouble);
+    let steps = steps.into_iter();
+    steps
+        .map(|(step, _)| (step, Came::Trouble(trouble, trouble.to_string())))
+        .collect()
+}
+
+// === impl Came ===
+
+impl Came {
+    fn of(reply: Option<Value>, asked: &Address) -> Self {
+        match reply {
+            Some(Value::BulkString(bytes)) => Self::Outcomes(bytes),
+            Some(Value::ServerError(error)) => Self::of_error(&error.into(), asked),
+            _ => Self::Trouble(Trouble::NotUnderstood, call::OTHER_FORM.to_owned()),
+        }
+    }
+
+    fn of_error(error: &RedisError, asked: &Address) -> Self {
+        if let Some(redirect) = Redirect::of(error, asked) {
+            return Self::Elsewhere(redirect);
+        }
+        match said(error) {
+            Said::NoScript => Self::NoScript,
+            Said::Trouble(trouble) => Self::Trouble(trouble, error.to_string()),
+        }
+    }
+}
