@@ -6,8 +6,8 @@
 #
 #   docker build -t tollgate:0.1.0 --build-context build=FOLDER .
 #
-# What it deliberately does not do: cross-compile (a platform's image is built on that platform), or bring certificates;
-# tollgate opens no connection of its own.
+# What it deliberately does not do: cross-compile (a platform's image is built on that platform), or bring authorities; name
+# those of Redis and of an xDS server (REDIS_TLS_CACERT, CONFIG_GRPC_XDS_SERVER_TLS_CACERT).
 
 # The version is Cargo.toml's rust-version.
 FROM rust:1.88-slim-bookworm AS build

@@ -8,8 +8,8 @@
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
-# make fuzz   the rules loader, the quick door's reader and its HTTP/2, a minute of mutations each (nightly and cargo-fuzz);
-#             FUZZ_SECONDS=600 for longer
+# make fuzz   the rules loader, xDS resources, the quick door's reader and its HTTP/2, a minute of mutations each
+#             (nightly and cargo-fuzz); FUZZ_SECONDS=600 for longer
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
 VENV := target/venv
@@ -89,9 +89,10 @@ pictures:
 # New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
 fuzz:
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing; run: cargo install cargo-fuzz"; exit 1; }
-	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2
+	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/xds
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
+	$(CARGO) +nightly fuzz run xds target/fuzz/xds fuzz/corpus/xds -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=2048
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
 # h2load, nghttpd, valgrind and Redis, from Debian's packages. The tests start servers of their own, on sockets in temporary

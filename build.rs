@@ -7,7 +7,7 @@
 //! are the same on the wire.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 use prost_types::field_descriptor_proto::Type;
@@ -52,6 +52,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(true)
         .build_server(true)
         .compile_fds_with_config(compiled, config)?;
+    of_xds(&out_dir)
+}
+
+/// The client of an xDS server, in a folder of its own: it shares a package with the rest and is no part of what is
+/// published. The server's side is made as well, for tests.
+fn of_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
+    let files = [
+        "envoy/service/discovery/v3/discovery.proto",
+        "ratelimit/config/ratelimit/v3/rls_conf.proto",
+    ];
+    let compiled = protox::compile(files, ["proto"])?;
+    let folder = out_dir.join("xds");
+    std::fs::create_dir_all(&folder)?;
+    tonic_prost_build::configure()
+        .out_dir(folder)
+        .build_client(true)
+        .build_server(true)
+        .compile_fds(compiled)?;
     Ok(())
 }
 

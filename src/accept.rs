@@ -7,9 +7,13 @@
 //!
 //! How: [`bind`] listens with a queue long enough for a fleet that comes back at once; [`accept`] runs until its receiver is
 //! dropped and hands each connection over; [`serve_each`] gives each a task and ends them in order; the connection itself keeps the
-//! count of open ones right by being dropped.
+//! count of open ones right by being dropped. Which socket it is (`socket`), and whether TLS lies over it (`secure`), is seen
+//! by nobody who serves it.
 //!
-//! What it deliberately does not do: read, speak HTTP, know TLS, decide how long a connection lives.
+//! What it deliberately does not do: read, speak HTTP, read certificates, decide how long a connection lives.
+
+mod secure;
+mod socket;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,11 +23,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
+pub use self::secure::Secured;
+use self::secure::Stream;
+use self::socket::Lone;
+pub use self::socket::{Listener, SocketFile, bind_unix};
 use crate::metrics::PortCounters;
 
 /// How long a new connection may take to say what its protocol begins with.
@@ -42,9 +50,9 @@ const BACKLOG_CONNECTIONS: u32 = 16_384;
 /// A connection that was accepted.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
-    /// Where it comes from.
-    pub peer: SocketAddr,
+    stream: Stream,
+    /// Where it comes from; a unix socket's other end has no address.
+    pub peer: Option<SocketAddr>,
     /// Runs until the greeting has come.
     waiting: Option<Pin<Box<Sleep>>>,
     /// How many bytes of it are still to come.
@@ -56,8 +64,9 @@ pub struct Connection {
 /// A connection on its way from one runtime to another.
 #[derive(Debug)]
 pub struct Detached {
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
+    socket: Lone,
+    secured: Option<Arc<Secured>>,
+    peer: Option<SocketAddr>,
     greeting_bytes_left: usize,
     open: OpenConnection,
 }
@@ -96,10 +105,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG_CONNECTIONS)
 }
 
-/// Accepts from `listener`, at most `connections_max` at a time, until the receiver is dropped. A connection that has not
+/// What a port allows.
+#[derive(Debug)]
+pub struct Port {
+    /// How many connections at a time.
+    pub connections_max: usize,
+    /// How many bytes a connection must send in time, or it is closed.
+    pub greeting_bytes: usize,
+    /// TLS, where it is.
+    pub secured: Option<Arc<Secured>>,
+    /// Its counters.
+    pub counters: PortCounters,
+}
+
+/// Accepts from a plain port, at most `connections_max` at a time, until the receiver is dropped. A connection that has not
 /// sent `greeting_bytes` in time is closed.
 pub fn accept(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     connections_max: usize,
     greeting_bytes: usize,
     counters: PortCounters,
@@ -107,7 +129,30 @@ pub fn accept(
     mpsc::Receiver<Connection>,
     impl Future<Output = ()> + Send + 'static,
 ) {
+    let port = Port {
+        connections_max,
+        greeting_bytes,
+        secured: None,
+        counters,
+    };
+    accept_at(listener.into(), port)
+}
+
+/// Accepts from `listener` what the port allows, until the receiver is dropped.
+pub fn accept_at(
+    listener: Listener,
+    port: Port,
+) -> (
+    mpsc::Receiver<Connection>,
+    impl Future<Output = ()> + Send + 'static,
+) {
     let (sender, receiver) = mpsc::channel(WAITING_CONNECTIONS_MAX);
+    let Port {
+        connections_max,
+        greeting_bytes,
+        secured,
+        counters,
+    } = port;
     let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
     let run = async move {
         loop {
@@ -115,7 +160,7 @@ pub fn accept(
                 () = sender.closed() => return,
                 accepted = listener.accept() => accepted,
             };
-            let (stream, peer) = match accepted {
+            let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     counters.accept_errors.inc();
@@ -128,13 +173,10 @@ pub fn accept(
                 counters.refused.inc();
                 continue;
             };
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY");
-            }
             counters.accepted.inc();
             counters.open.inc();
             let connection = Connection {
-                stream,
+                stream: Stream::Bare(socket, secured.clone()),
                 peer,
                 waiting: Some(Box::pin(sleep(GREETING_WAIT_MAX))),
                 greeting_bytes_left: greeting_bytes,
@@ -213,14 +255,16 @@ impl Drop for OpenConnection {
 // === impl Connection ===
 
 impl Connection {
-    /// Takes it off the runtime that it is on.
+    /// Takes it off the runtime that it is on, before anything was said on it.
     ///
     /// # Errors
     ///
-    /// When the system will not let go of it.
+    /// When the system will not let go of it, or something was said.
     pub fn detach(self) -> io::Result<Detached> {
+        let (socket, secured) = self.stream.untouched().ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Detached {
-            stream: self.stream.into_std()?,
+            socket: socket.into_lone()?,
+            secured,
             peer: self.peer,
             greeting_bytes_left: self.greeting_bytes_left,
             open: self.open,
@@ -237,7 +281,7 @@ impl Detached {
     pub fn attach(self) -> io::Result<Connection> {
         let greeted = self.greeting_bytes_left == 0;
         Ok(Connection {
-            stream: TcpStream::from_std(self.stream)?,
+            stream: Stream::Bare(self.socket.into_socket()?, self.secured),
             peer: self.peer,
             waiting: (!greeted).then(|| Box::pin(sleep(GREETING_WAIT_MAX))),
             greeting_bytes_left: self.greeting_bytes_left,

@@ -9,6 +9,8 @@
 //! What it deliberately does not do: decide anything, read flags (`cli`), install signal handlers (`cli/serve`).
 
 mod store;
+mod tls;
+mod xds;
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -21,12 +23,15 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 pub use self::store::{BucketName, BucketNames};
-use crate::accept::{self, Connection, Stopping};
-use crate::admin::{self, LogLevelSwitch, Readiness, Shown};
+use self::tls::Guarded;
+use crate::accept::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
+use crate::admin::{self, LogLevelSwitch, Readiness, Shown, Token};
 use crate::clock::Clock;
 use crate::config::memory_limit::MemoryLimit;
 use crate::config::reload::{Change, LoadError, Reload};
-use crate::config::settings::{MEMORY_MIN, OnMemoryFull, Settings};
+use crate::config::settings::{ConfigType, MEMORY_MIN, OnMemoryFull, Settings};
+use crate::config::tls::ServerFiles;
+use crate::config::xds::Xds;
 use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
@@ -37,11 +42,13 @@ use crate::store::{Setup, Store, Worker, memory};
 #[derive(Debug)]
 pub struct Listeners {
     /// gRPC.
-    pub grpc: TcpListener,
+    pub grpc: Listener,
     /// Health, JSON, metrics.
     pub http: TcpListener,
     /// Rules; the reference calls it the debug port. A port that cannot be had is no reason not to limit.
     pub admin: Option<TcpListener>,
+    /// Metrics alone, where the reference has them. As above.
+    pub prometheus: Option<TcpListener>,
 }
 
 /// A service, built and not yet running.
@@ -57,6 +64,13 @@ pub struct App {
     generations: Arc<Generations>,
     json: Arc<JsonRateLimit>,
     log_level: Option<LogLevelSwitch>,
+    clock: Arc<dyn Clock>,
+    /// TLS on the gRPC port.
+    grpc_tls: Option<Guarded>,
+    admin_tls: Option<Guarded>,
+    admin_token: Option<Token>,
+    /// Where rules come from, if not from files.
+    xds: Option<Xds>,
 }
 
 /// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
@@ -72,11 +86,14 @@ struct Running {
     workers: JoinSet<()>,
     /// What the workers may run on; they answer the HTTP port to the end.
     _front_door: Arc<FrontDoor>,
-    /// Ends with this.
-    _rules: JoinSet<()>,
+    /// Those who look after rules and certificates end with this.
+    _looking: JoinSet<()>,
+    /// Removed at the end.
+    _socket_file: Option<SocketFile>,
     grpc: JoinHandle<()>,
     http: JoinHandle<()>,
-    admin: Option<JoinHandle<()>>,
+    /// The admin port, and that for metrics alone.
+    beside: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
 }
@@ -100,6 +117,12 @@ pub enum AppError {
     /// The store that the settings ask for cannot be used.
     #[error("{0}")]
     Store(String),
+    /// Certificates or a token that the settings name cannot be used.
+    #[error("{0}")]
+    Tls(String),
+    /// Rules cannot be had as the settings say.
+    #[error("{0}")]
+    Rules(String),
     /// A part of it ended that should not.
     #[error("{part} {how}")]
     Ended {
@@ -117,15 +140,62 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// When the gRPC or the HTTP port cannot be had; the message names it and its setting.
+    /// When the gRPC or the HTTP port cannot be had; the message names it and its setting. When strangers could reach the
+    /// admin port and nothing guards it.
     pub async fn bind(settings: &Settings) -> io::Result<Self> {
-        let grpc = bind(&settings.grpc_host, settings.grpc_port, "--grpc-port").await?;
+        let grpc = match &settings.grpc_uds {
+            Some(path) => accept::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
+                let message = format!("cannot listen on {}: {error} (--grpc-uds)", path.display());
+                io::Error::new(error.kind(), message)
+            })?,
+            None => bind(&settings.grpc_host, settings.grpc_port, "--grpc-port")
+                .await?
+                .into(),
+        };
         let http = bind(&settings.host, settings.port, "--port").await?;
         let admin = bind(&settings.debug_host, settings.debug_port, "--debug-port").await;
         let admin = admin
             .inspect_err(|error| tracing::error!(%error, "going on without the admin port"))
             .ok();
-        Ok(Self { grpc, http, admin })
+        let guard = &settings.admin;
+        let guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
+        if let Some(admin) = admin.as_ref().filter(|_| !guarded) {
+            let address = admin.local_addr()?;
+            if !address.ip().is_loopback() {
+                let message = format!(
+                    "the admin port shows rules and would listen on {address}, where strangers may reach it; leave DEBUG_HOST at 127.0.0.1, or guard it by --admin-token-file or --admin-client-cacert"
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+        }
+        let prometheus = match &settings.prometheus {
+            wanted if wanted.use_prometheus => {
+                let (host, port) = &wanted.prometheus_addr;
+                bind_all(host, *port).await.inspect_err(
+                    |error| tracing::error!(%error, "going on without a port for metrics alone"),
+                )
+            }
+            .ok(),
+            _ => None,
+        };
+        Ok(Self {
+            grpc,
+            http,
+            admin,
+            prometheus,
+        })
+    }
+}
+
+/// Binds a host, or, without one, every address there is: of both families where the system has both.
+async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
+    let setting = "PROMETHEUS_ADDR";
+    if !host.is_empty() {
+        return bind(host, port, setting).await;
+    }
+    match bind("::", port, setting).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => bind("0.0.0.0", port, setting).await,
     }
 }
 
@@ -171,7 +241,8 @@ impl App {
     ///
     /// # Errors
     ///
-    /// When the system gives no randomness, the settings name a store that cannot be, or something in the build is wrong.
+    /// When the system gives no randomness, the settings name a store or certificates that cannot be, or something in the
+    /// build is wrong.
     pub fn build(
         settings: Settings,
         listeners: Listeners,
@@ -202,11 +273,28 @@ impl App {
             redis: store::redis(&settings.store)?,
         };
         let (store, workers) = store::build(&setup, &settings.store)?;
+        let now = clock.now();
+        let guarded = |port, files: Option<ServerFiles>| {
+            let guarded = files
+                .map(|files| Guarded::new(port, files, &settings.grpc_tls, cores, &metrics, now));
+            guarded.transpose()
+        };
+        let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
+        let grpc_tls = guarded(
+            "grpc",
+            grpc_files.map_err(|error| tls::refusal("grpc", &error))?,
+        )?;
+        let admin_tls = guarded("admin", ServerFiles::of_admin(&settings.admin))?;
+        let admin_token = settings.admin.admin_token_file.as_deref().map(Token::read);
+        let admin_token = admin_token
+            .transpose()
+            .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
+        let xds = rules_from_xds(&settings)?;
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
             store: Arc::clone(&store),
-            clock,
+            clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, setup.redis.is_some())?,
         };
@@ -223,6 +311,11 @@ impl App {
             generations,
             json: Arc::new(json),
             log_level: None,
+            clock,
+            grpc_tls,
+            admin_tls,
+            admin_token,
+            xds,
         })
     }
 
@@ -268,7 +361,7 @@ impl App {
             readiness: readiness.clone(),
             metrics: Arc::clone(&self.metrics),
             generations: Arc::clone(&self.generations),
-            json: settings.json.then_some(self.json),
+            json: settings.json_answers().then_some(self.json),
             log_level: self.log_level,
         };
         let health = Health::new().await;
@@ -285,35 +378,52 @@ impl App {
         for of_one_store in self.workers {
             front_door.spawn_workers(&mut workers, of_one_store);
         }
-        let mut rules = JoinSet::new();
-        if let Some(path) = settings.rules_path() {
+        let mut looking = JoinSet::new();
+        let generations = Arc::clone(&self.generations);
+        let leased = store::is_leased(&settings.store);
+        if let Some(xds) = self.xds {
+            let metrics = Arc::clone(&self.metrics);
+            looking.spawn(xds::look_after(xds, generations, metrics, leased));
+        } else if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());
-            let generations = Arc::clone(&self.generations);
-            let leased = store::is_leased(&settings.store);
-            rules.spawn(look_after_rules(reload_rules, generations, reload, leased));
+            looking.spawn(look_after_rules(reload_rules, generations, reload, leased));
         }
-        let connections = |listener, port, max| connections(&self.metrics, listener, port, max);
+        let mut secured = |guarded: Option<Guarded>| {
+            let guarded = guarded?;
+            let secured = Arc::clone(&guarded.secured);
+            looking.spawn(guarded.look_after(Arc::clone(&self.clock)));
+            Some(secured)
+        };
+        let (grpc_tls, admin_tls) = (secured(self.grpc_tls), secured(self.admin_tls));
+        let metrics = &self.metrics;
         let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
         let http_max = (settings.http_connections_max, 1);
         let (stop_grpc, stop) = watch::channel(false);
+        let (listener, socket_file) = self.listeners.grpc.apart_from_file();
         let grpc = tokio::spawn(Arc::clone(&front_door).serve(
-            connections(self.listeners.grpc, "grpc", grpc_max),
+            connections(metrics, listener, "grpc", grpc_max, grpc_tls),
             stopped(stop),
         ));
         let (stop_http, stop) = watch::channel(false);
-        let http = tokio::spawn(admin::serve(
+        let serve = |listener: TcpListener, port, secured, router| {
+            let connections = connections(metrics, listener.into(), port, http_max, secured);
+            tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
+        };
+        let http = serve(
+            self.listeners.http,
+            "http",
+            None,
             admin::public(shown.clone()),
-            connections(self.listeners.http, "http", http_max),
-            stopped(stop.clone()),
-        ));
-        let admin = self.listeners.admin.map(|listener| {
-            let connections = connections(listener, "admin", http_max);
-            tokio::spawn(admin::serve(
-                admin::private(shown),
-                connections,
-                stopped(stop),
-            ))
-        });
+        );
+        let mut beside = Vec::new();
+        if let Some(listener) = self.listeners.prometheus {
+            let router = admin::prometheus(shown.clone(), &settings.prometheus.prometheus_path);
+            beside.push(serve(listener, "prometheus", None, router));
+        }
+        if let Some(listener) = self.listeners.admin {
+            let router = admin::private(shown, self.admin_token);
+            beside.push(serve(listener, "admin", admin_tls, router));
+        }
         Ok(Running {
             generations: self.generations,
             store: self.store,
@@ -321,10 +431,11 @@ impl App {
             health,
             workers,
             _front_door: front_door,
-            _rules: rules,
+            _looking: looking,
+            _socket_file: socket_file,
             grpc,
             http,
-            admin,
+            beside,
             stop_grpc,
             stop_http,
         })
@@ -378,8 +489,8 @@ impl Running {
             self.store.finish().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
-            if let Some(admin) = self.admin {
-                let _ = admin.await;
+            for port in self.beside {
+                let _ = port.await;
             }
         });
         if drained.await.is_ok() {
@@ -435,18 +546,36 @@ fn look(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
 /// Spawns the accept loop of a port.
 fn connections(
     metrics: &Metrics,
-    listener: TcpListener,
+    listener: Listener,
     port: &str,
     (connections_max, greeting_bytes): (usize, usize),
+    secured: Option<Arc<Secured>>,
 ) -> mpsc::Receiver<Connection> {
-    let (connections, run) = accept::accept(
-        listener,
+    let allowed = Port {
         connections_max,
         greeting_bytes,
-        metrics.port(port),
-    );
+        secured,
+        counters: metrics.port(port),
+    };
+    let (connections, run) = accept::accept_at(listener, allowed);
     tokio::spawn(run);
     connections
+}
+
+/// The xDS server that rules come from, where the settings say so.
+fn rules_from_xds(settings: &Settings) -> Result<Option<Xds>, AppError> {
+    if settings.xds.config_type == ConfigType::File {
+        return Ok(None);
+    }
+    if let Some(rules) = &settings.rules {
+        return Err(AppError::Rules(format!(
+            "rules come from an xDS server (CONFIG_TYPE) and from {}; say one of them",
+            rules.display()
+        )));
+    }
+    Xds::new(&settings.xds, settings.rules_settings.options())
+        .map(Some)
+        .map_err(|error| AppError::Rules(error.to_string()))
 }
 
 async fn stopped(told: watch::Receiver<bool>) {

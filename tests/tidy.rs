@@ -27,12 +27,16 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "prost",
-        &["service"],
-        "protobuf types end at the front door; elsewhere our own words are spoken",
+        &["service", "config/xds"],
+        "protobuf types end where they come in; elsewhere our own words are spoken",
     ),
-    ("prost_types", &["service"], "as prost"),
+    ("prost_types", &["service", "config/xds"], "as prost"),
     ("prost_reflect", &["service/json.rs"], "as prost"),
-    ("tonic", &["service"], "one room speaks gRPC"),
+    (
+        "tonic",
+        &["service", "config/xds"],
+        "one room answers gRPC, and one asks for rules by it",
+    ),
     (
         "h2",
         &[],
@@ -43,7 +47,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["main.rs"],
         "the binary's choice, not the library's",
     ),
-    ("tower", &["admin"], "one room layers HTTP"),
+    (
+        "tower",
+        &["admin", "config/xds/target.rs"],
+        "one room layers HTTP, and one connection is made by hand",
+    ),
     ("axum", &["admin"], "one room routes HTTP"),
     (
         "anyhow",
@@ -78,7 +86,26 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &["store/redis", "store/mod.rs"],
         "one store speaks to Redis",
     ),
-    ("rustls", &["store/redis/connect.rs"], "as redis"),
+    (
+        "rustls",
+        &[
+            "config/tls",
+            "config/xds/target.rs",
+            "accept/secure.rs",
+            "store/redis/connect.rs",
+        ],
+        "certificates end where they are read, and TLS under the connection",
+    ),
+    (
+        "tokio_rustls",
+        &["accept/secure.rs", "config/xds/target.rs"],
+        "as rustls",
+    ),
+    (
+        "subtle",
+        &["admin/guard.rs"],
+        "one secret is compared with what a stranger says",
+    ),
     (
         "dashmap",
         &["store/redis/refused.rs"],

@@ -1,11 +1,12 @@
 //! The side door: HTTP for people, probes and Prometheus.
 //!
 //! Two listeners, because they have two audiences. Port 8080 faces the network: health, `/json`, `/metrics`, and
-//! nothing else about rules or stores. Port 6070 shows the rules themselves, has no guard, and so stays on loopback
-//! unless told otherwise.
+//! nothing else about rules or stores. Port 6070 shows the rules themselves, and so stays on loopback unless a token
+//! (`guard`) or client certificates keep strangers away. A third listener, for metrics alone, is where the reference has it.
 //!
 //! What it deliberately does not do: decide (`service`), accept connections (`accept`), count (`metrics`).
 
+mod guard;
 mod http;
 mod json;
 mod readiness;
@@ -19,9 +20,11 @@ use ::http::{StatusCode, header};
 use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{RawQuery, State};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, put};
 
+pub use self::guard::Token;
 pub use self::http::serve;
 pub use self::readiness::Readiness;
 use crate::limiter::{Allowance, Rule};
@@ -78,16 +81,25 @@ pub fn public(shown: Shown) -> Router {
         .with_state(shown)
 }
 
-/// What port 6070 answers.
-pub fn private(shown: Shown) -> Router {
-    Router::new()
+/// What the port for metrics alone answers.
+pub fn prometheus(shown: Shown, path: &str) -> Router {
+    Router::new().route(path, get(metrics)).with_state(shown)
+}
+
+/// What port 6070 answers; with a token only those who carry it.
+pub fn private(shown: Shown, token: Option<Token>) -> Router {
+    let router = Router::new()
         .route("/", get(index))
         .route("/rlconfig", get(rlconfig))
         .route("/metrics", get(metrics))
         .route("/healthcheck", any(healthcheck))
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
-        .with_state(shown)
+        .with_state(shown);
+    match token {
+        None => router,
+        Some(token) => router.layer(middleware::from_fn_with_state(token, guard::check)),
+    }
 }
 
 /// As the reference answers it: 200 and OK, or 500 and nothing.

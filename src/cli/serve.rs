@@ -16,7 +16,7 @@ use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::config::reference_variables::remarks;
-use crate::config::settings::{ReferenceRedis, Settings};
+use crate::config::settings::{ConfigType, ReferenceRedis, Settings};
 use crate::limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
@@ -29,7 +29,9 @@ Give it a file like that, or a directory of them, as its argument or in TOLLGATE
 
 /// Serves until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reads the rules again.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
-    if settings.rules_path().is_none() && !settings.force_start_without_initial_config {
+    let from_files = settings.xds.config_type == ConfigType::File;
+    let no_rules = from_files && settings.rules_path().is_none();
+    if no_rules && !settings.force_start_without_initial_config {
         eprintln!("{EXPLANATION}");
         return Ok(Exit::Usage);
     }
@@ -62,7 +64,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
-    let banner = banner(&listeners);
+    let banner = banner(&listeners, settings.grpc_tls.grpc_server_use_tls);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
@@ -112,27 +114,37 @@ fn unknown(set: &[&str]) -> Vec<String> {
 }
 
 /// Where it listens, and a command to try.
-fn banner(listeners: &Listeners) -> impl FnOnce(&RuleSet) + use<> {
+fn banner(listeners: &Listeners, secured: bool) -> impl FnOnce(&RuleSet) + use<> {
     let address = |listener: &tokio::net::TcpListener| {
         listener
             .local_addr()
             .map_or_else(|error| error.to_string(), |address| address.to_string())
     };
-    let grpc = address(&listeners.grpc);
+    let grpc = listeners.grpc.place();
+    // `hit` speaks neither TLS nor to files.
+    let reachable = listeners.grpc.address().filter(|_| !secured);
     let http = address(&listeners.http);
     let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
+    let metrics = listeners.prometheus.as_ref();
+    let metrics = metrics.map_or_else(String::new, |listener| {
+        format!(", metrics {}", address(listener))
+    });
     move |rules| {
         let version = env!("CARGO_PKG_VERSION");
-        let reachable = grpc
-            .replace("0.0.0.0", "127.0.0.1")
-            .replace("[::]", "[::1]");
+        let reachable = reachable.map(|address| {
+            let address = address.to_string();
+            address
+                .replace("0.0.0.0", "127.0.0.1")
+                .replace("[::]", "[::1]")
+        });
         // A closed stderr is no reason not to serve.
         let mut stderr = std::io::stderr();
         let _ = writeln!(
             stderr,
-            "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}"
+            "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}{metrics}"
         );
-        if let Some(example) = rules.rules().iter().find_map(example) {
+        let example = rules.rules().iter().find_map(example);
+        if let (Some(reachable), Some(example)) = (reachable, example) {
             let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}");
         }
     }

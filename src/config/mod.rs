@@ -6,6 +6,8 @@
 //!
 //! Calendar windows (`calendar`) are here because zone names are something the operator writes.
 //!
+//! Certificates (`tls`) are here because they are files of the operator's; rules may also come from a server (`xds`).
+//!
 //! How much memory there is (`memory_limit`) is here because it is what an operator has said to the container.
 //!
 //! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
@@ -18,4 +20,6 @@ pub mod reload;
 pub mod rules_file;
 pub mod rules_path;
 pub mod settings;
+pub mod tls;
+pub mod xds;
 mod yaml;

@@ -28,11 +28,8 @@ const NO_MEMCACHE: Fate = Instead(
     "there is no memcached store; limits are kept in memory, or in Redis by TOLLGATE_STORE or REDIS_URL",
 );
 const NO_TIMEOUT: Fate = Instead("use TOLLGATE_STORE_DEADLINE_MS, which bounds every call");
-const NO_TLS: Fate = Instead("gRPC is plaintext in this version; put it on a network you trust");
-const NO_XDS: Fate = Instead("rules come from files in this version; give RULES or RUNTIME_ROOT");
 const NO_STATSD: Fate =
     Instead("scrape /metrics on the HTTP port; there is no statsd in this version");
-const PROMETHEUS: Fate = NotNeeded("/metrics on the HTTP port always answers Prometheus");
 const NO_TRACING: Fate = Instead("there are no traces in this version");
 
 /// Every variable and its fate, in the order of the reference's own page.
@@ -41,10 +38,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("PORT", Understood),
     ("GRPC_HOST", Understood),
     ("GRPC_PORT", Understood),
-    (
-        "GRPC_UDS",
-        Instead("there is no unix socket in this version; use GRPC_HOST and GRPC_PORT"),
-    ),
+    ("GRPC_UDS", Understood),
     ("DEBUG_HOST", Understood),
     ("DEBUG_PORT", Understood),
     ("GRPC_MAX_CONNECTION_AGE", Understood),
@@ -55,15 +49,12 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ),
     ("LOG_LEVEL", Understood),
     ("LOG_FORMAT", Understood),
-    ("GRPC_SERVER_USE_TLS", NO_TLS),
-    ("GRPC_SERVER_TLS_CERT", NO_TLS),
-    ("GRPC_SERVER_TLS_KEY", NO_TLS),
-    ("GRPC_CLIENT_TLS_CACERT", NO_TLS),
-    ("GRPC_CLIENT_TLS_SAN", NO_TLS),
-    (
-        "CONFIG_TYPE",
-        Instead("rules come from files in this version, as with CONFIG_TYPE=FILE"),
-    ),
+    ("GRPC_SERVER_USE_TLS", Understood),
+    ("GRPC_SERVER_TLS_CERT", Understood),
+    ("GRPC_SERVER_TLS_KEY", Understood),
+    ("GRPC_CLIENT_TLS_CACERT", Understood),
+    ("GRPC_CLIENT_TLS_SAN", Understood),
+    ("CONFIG_TYPE", Understood),
     ("RUNTIME_ROOT", Understood),
     ("RUNTIME_SUBDIRECTORY", Understood),
     ("RUNTIME_APPDIRECTORY", Understood),
@@ -75,21 +66,21 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("MERGE_DOMAIN_CONFIG", Understood),
     ("FORCE_START_WITHOUT_INITIAL_CONFIG", Understood),
     ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Understood),
-    ("CONFIG_GRPC_XDS_NODE_ID", NO_XDS),
-    ("CONFIG_GRPC_XDS_NODE_METADATA", NO_XDS),
-    ("CONFIG_GRPC_XDS_SERVER_URL", NO_XDS),
-    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", NO_XDS),
-    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", NO_XDS),
-    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", NO_XDS),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", NO_XDS),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", NO_XDS),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", NO_XDS),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", NO_XDS),
-    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", NO_XDS),
-    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", NO_XDS),
-    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", NO_XDS),
-    ("XDS_CLIENT_BACKOFF_JITTER", NO_XDS),
-    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", NO_XDS),
+    ("CONFIG_GRPC_XDS_NODE_ID", Understood),
+    ("CONFIG_GRPC_XDS_NODE_METADATA", Understood),
+    ("CONFIG_GRPC_XDS_SERVER_URL", Understood),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Understood),
+    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Understood),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", Understood),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Understood),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Understood),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Understood),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Understood),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Understood),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Understood),
+    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Understood),
+    ("XDS_CLIENT_BACKOFF_JITTER", Understood),
+    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Understood),
     ("USE_STATSD", NO_STATSD),
     ("STATSD_HOST", NO_STATSD),
     ("STATSD_PORT", NO_STATSD),
@@ -102,18 +93,14 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
         "DISABLE_STATS",
         NotNeeded("metrics cost nothing until they are scraped"),
     ),
-    ("USE_PROMETHEUS", PROMETHEUS),
-    (
-        "PROMETHEUS_ADDR",
-        Instead("scrape /metrics on the HTTP port"),
-    ),
-    (
-        "PROMETHEUS_PATH",
-        Instead("scrape /metrics on the HTTP port"),
-    ),
+    ("USE_PROMETHEUS", Understood),
+    ("PROMETHEUS_ADDR", Understood),
+    ("PROMETHEUS_PATH", Understood),
     (
         "PROMETHEUS_MAPPER_YAML",
-        Instead("relabel where you scrape"),
+        Instead(
+            "names and labels are those of the reference's own mapping; relabel where you scrape",
+        ),
     ),
     (
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::rules_file::{self, Loaded, Options, Problem};
-use super::rules_path::{Found, ReadError, RulesPath, Source};
+use super::rules_path::{Found, ReadError, RulesPath};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::{Digest as _, KeyHasher as _};
 
@@ -50,6 +50,8 @@ pub enum LoadError {
     Read(ReadError),
     /// They have problems: all of them.
     Problems(Vec<Problem>),
+    /// They came from an xDS server, in no shape of rules.
+    Sent(String),
     /// Reading them met a mistake of ours.
     Defect(String),
 }
@@ -67,16 +69,17 @@ pub fn load(path: &RulesPath, options: Options) -> Change {
     let loaded = rules_file::load(&sources, options).map_err(LoadError::Problems)?;
     Ok(Rules {
         loaded,
-        hash: hash(&sources),
+        // Not of the name: replicas may mount the same files elsewhere.
+        hash: hash(sources.iter().map(|source| source.text.as_bytes())),
     })
 }
 
-fn hash(sources: &[Source]) -> u64 {
+/// What tells texts from others, in their order.
+pub(super) fn hash<'t>(texts: impl Iterator<Item = &'t [u8]>) -> u64 {
     let mut digest = KeyedHash::with_secret([0; 16]).start();
-    for source in sources {
-        // Not the name: replicas may mount the same files elsewhere.
-        digest.write(&(source.text.len() as u64).to_le_bytes());
-        digest.write(source.text.as_bytes());
+    for text in texts {
+        digest.write(&(text.len() as u64).to_le_bytes());
+        digest.write(text);
     }
     let bits = digest.finish() & 0xffff_ffff_ffff;
     u64::try_from(bits).unwrap_or_default()
@@ -165,6 +168,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
+            Self::Sent(what) => f.write_str(what),
             Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
             Self::Problems(problems) => {
                 for (position, problem) in problems.iter().enumerate() {

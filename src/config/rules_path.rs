@@ -217,6 +217,12 @@ impl Names {
 // === impl Found ===
 
 impl Found {
+    /// What is at a path, or at the end of its links.
+    pub(super) fn at(path: PathBuf) -> Result<Self, ReadError> {
+        let metadata = fs::metadata(&path).map_err(|error| ReadError::io(&path, error))?;
+        Ok(Self::new(path, &metadata))
+    }
+
     fn new(path: PathBuf, metadata: &Metadata) -> Self {
         let identity = (metadata.dev(), metadata.ino());
         let changed = [

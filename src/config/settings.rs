@@ -5,7 +5,10 @@
 //!
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
+mod admin;
 mod store;
+mod tls;
+mod xds;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,10 +19,13 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::rules_file::Options;
 use super::rules_path::RulesPath;
 
+pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::store::{
     NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreKeys,
     StoreMode, StoreSettings,
 };
+pub use self::tls::GrpcTlsSettings;
+pub use self::xds::{ConfigType, XdsSettings};
 
 /// What `serve` was told.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +38,10 @@ pub struct Settings {
     /// Where rules are when RULES is not given, and how files go together
     #[command(flatten)]
     pub rules_settings: RulesSettings,
+
+    /// Where rules come from when not from files
+    #[command(flatten)]
+    pub xds: XdsSettings,
 
     /// Whether to be ready before there are rules; requests are then answered with an error
     #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
@@ -49,6 +59,18 @@ pub struct Settings {
     #[arg(long, env = "GRPC_PORT", default_value_t = 8081)]
     pub grpc_port: u16,
 
+    /// A unix socket for gRPC in place of the port
+    #[arg(long, env = "GRPC_UDS")]
+    pub grpc_uds: Option<PathBuf>,
+
+    /// Who may use that socket, as chmod writes it
+    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = mode)]
+    pub grpc_uds_mode: Permissions,
+
+    /// TLS on the gRPC port
+    #[command(flatten)]
+    pub grpc_tls: GrpcTlsSettings,
+
     /// Address of the HTTP port
     #[arg(long, env = "HOST", default_value = "0.0.0.0")]
     pub host: String,
@@ -57,13 +79,21 @@ pub struct Settings {
     #[arg(long, env = "PORT", default_value_t = 8080)]
     pub port: u16,
 
-    /// Address of the admin port; it shows rules and has no guard, so it stays on loopback
+    /// Address of the admin port; it shows rules, so it stays on loopback unless a token or client certificates guard it
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1")]
     pub debug_host: String,
 
     /// The admin port
     #[arg(long, env = "DEBUG_PORT", default_value_t = 6070)]
     pub debug_port: u16,
+
+    /// Who may use the admin port
+    #[command(flatten)]
+    pub admin: AdminSettings,
+
+    /// A port for metrics alone
+    #[command(flatten)]
+    pub prometheus: PrometheusSettings,
 
     /// How much to log: trace, debug, info, warn, error or off
     #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true)]
@@ -127,9 +157,9 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
     pub overrides: bool,
 
-    /// Whether /json answers
-    #[arg(long, env = "TOLLGATE_JSON", default_value = "true", value_parser = truth, action = ArgAction::Set)]
-    pub json: bool,
+    /// Whether /json answers; unless said it does, but not where gRPC asks for client certificates, since it asks for none
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = truth, action = ArgAction::Set)]
+    pub json: Option<bool>,
 
     /// What to answer a request that passes a bound its caller can reach: an error would let it through
     #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny")]
@@ -387,6 +417,15 @@ fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// The same, and not nothing.
+fn some_time(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    if length.is_zero() {
+        return Err("give a length of time above 0, such as 5s".to_owned());
+    }
+    Ok(length)
+}
+
 /// A size such as `64KiB`, `8MiB` or plain bytes, below 4 GiB.
 fn size(text: &str) -> Result<usize, String> {
     bytes(text)
@@ -418,6 +457,19 @@ fn bytes(text: &str) -> Option<u64> {
     amount.checked_mul(factor)
 }
 
+/// Who may use a file, as the system counts it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Permissions(pub u32);
+
+/// Permissions as chmod writes them.
+fn mode(text: &str) -> Result<Permissions, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .map(Permissions)
+        .ok_or_else(|| "give permissions as chmod writes them, such as 0660".to_owned())
+}
+
 /// The name of an HTTP header.
 fn header_name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -437,6 +489,11 @@ fn positive(text: &str) -> Result<usize, String> {
 // === impl Settings ===
 
 impl Settings {
+    /// Whether /json answers.
+    pub fn json_answers(&self) -> bool {
+        self.json.unwrap_or(!self.grpc_tls.asks_for_certificates())
+    }
+
     /// Where the rules are; none when nothing says so.
     pub fn rules_path(&self) -> Option<RulesPath> {
         self.rules_settings.path(self.rules.as_deref())

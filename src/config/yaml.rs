@@ -153,6 +153,24 @@ impl fmt::Display for Position {
 // === impl Node ===
 
 impl Node {
+    /// One that stands in no file.
+    pub(super) fn nowhere(content: Content) -> Self {
+        let depth = match &content {
+            Content::Scalar { .. } => 0,
+            Content::Sequence(items) => items.iter().map(|item| item.depth).max().unwrap_or(0),
+            Content::Mapping(pairs) => pairs
+                .iter()
+                .map(|(_, value)| value.depth)
+                .max()
+                .unwrap_or(0),
+        };
+        Self {
+            at: Position::default(),
+            content,
+            depth: depth.saturating_add(1),
+        }
+    }
+
     /// The text of a scalar, whatever it might mean unquoted.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {

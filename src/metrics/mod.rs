@@ -14,6 +14,8 @@ mod counts;
 mod label;
 mod limit;
 mod store;
+mod tls;
+mod xds;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +32,9 @@ use self::label::{LABEL_BYTES_MAX, label};
 pub use self::limit::LimitCounters;
 use self::limit::Told;
 pub use self::store::StoreMetrics;
+use self::tls::TlsVecs;
+pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
+pub use self::xds::XdsMetrics;
 use crate::limiter::{Key, Rule, RuleSet};
 
 /// How many rules have counters of their own; those beyond share the labels [`OVERFLOW`].
@@ -139,6 +144,8 @@ pub struct Metrics {
 
     /// The store that replicas share.
     pub store: StoreMetrics,
+    /// Rules from an xDS server.
+    pub xds: XdsMetrics,
 
     /// Requests with more descriptors than they may have.
     pub excess_descriptors: IntCounter,
@@ -152,6 +159,7 @@ pub struct Metrics {
     pub calls_late: IntCounter,
 
     connections_broken: IntCounterVec,
+    tls: TlsVecs,
     connections: IntGaugeVec,
     connections_accepted: IntCounterVec,
     connections_refused: IntCounterVec,
@@ -294,7 +302,7 @@ impl Metrics {
             decisions_ok: decisions.with_label_values(&["ok"]),
             decisions_over_limit: decisions.with_label_values(&["over_limit"]),
             service_errors: errors.with_label_values(&["service_error"]),
-            store_errors: errors.with_label_values(&["store_error"]),
+            store_errors: errors.with_label_values(&["redis_error"]),
             requests: requests.with_label_values(&["ShouldRateLimit"]),
             response_time: response_time.with_label_values(&["ShouldRateLimit"]),
             overload_answers: counter(
@@ -390,6 +398,8 @@ impl Metrics {
                 "Requests over limit that SHADOW_MODE let pass",
             )?,
             store: StoreMetrics::new(r)?,
+            xds: XdsMetrics::new(r)?,
+            tls: TlsVecs::new(r)?,
             excess_descriptors: excess.with_label_values(&["descriptors"]),
             excess_entries: excess.with_label_values(&["entries"]),
             excess_message_size: excess.with_label_values(&["message_size"]),
@@ -542,6 +552,16 @@ impl Metrics {
     /// has.
     pub fn count_broken_connection(&self, reason: &'static str) {
         self.connections_broken.with_label_values(&[reason]).inc();
+    }
+
+    /// The TLS handshakes of a listening port.
+    pub fn handshakes(&self, port: &str) -> HandshakeCounters {
+        self.tls.handshakes(port)
+    }
+
+    /// The certificate that a listening port shows.
+    pub fn certificate(&self, port: &str) -> CertificateCounters {
+        self.tls.certificate(port)
     }
 
     /// Counters for every rule of a rule set. Rules with the same labels share them, as do those of an earlier set.

@@ -7,7 +7,7 @@
 //! All that is decided is decided in [`ratelimit`]; here requests come in, deadlines are read off, and errors become
 //! gRPC statuses.
 //!
-//! What it deliberately does not do: TLS (a later issue), accept connections (`accept`), keep rules or buckets.
+//! What it deliberately does not do: accept connections, or know whether they are TLS (`accept`); keep rules or buckets.
 
 pub mod client;
 mod connections;

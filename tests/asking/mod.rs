@@ -90,12 +90,14 @@ impl Service {
         settings.drain_delay = std::time::Duration::ZERO;
         let listener = || TcpListener::bind("127.0.0.1:0");
         let listeners = Listeners {
-            grpc: listener().await.expect("a port"),
+            grpc: listener().await.expect("a port").into(),
             http: listener().await.expect("a port"),
             admin: Some(listener().await.expect("a port")),
+            prometheus: None,
         };
         let address = |listener: &TcpListener| listener.local_addr().expect("its address");
-        let (grpc, http) = (address(&listeners.grpc), address(&listeners.http));
+        let grpc = listeners.grpc.address().expect("its address");
+        let http = address(&listeners.http);
         let admin = listeners
             .admin
             .as_ref()

@@ -49,7 +49,10 @@ fn every_pod_is_restricted() {
             assert!(pod[shared].is_null(), "{shared}");
         }
         let volumes = pod["volumes"].as_array().unwrap();
-        assert!(volumes.iter().all(|volume| volume["configMap"].is_object()));
+        // Nothing of the node's.
+        let is_given =
+            |volume: &Value| volume["configMap"].is_object() || volume["secret"].is_object();
+        assert!(volumes.iter().all(is_given));
         assert_eq!(pod["automountServiceAccountToken"], false);
         // A Service called `grpc` would set GRPC_PORT.
         assert_eq!(pod["enableServiceLinks"], false);
@@ -97,10 +100,11 @@ fn the_rules_are_mounted_as_a_directory_that_can_change() {
     for values in values_files() {
         let rendered = rendered(&[&values]);
         let mounts = rendered.container()["volumeMounts"].as_array().unwrap();
-        let [mount] = &mounts[..] else {
-            panic!("one volume is mounted");
-        };
-        assert_eq!(mount["mountPath"], rendered.container()["args"][1]);
+        let mount = &mounts[0];
+        assert_eq!(mount["mountPath"], "/etc/tollgate/rules");
+        let by_xds = texts(&rendered.container()["env"], "name").contains(&"CONFIG_TYPE");
+        let arguments = rendered.container()["args"].as_array().unwrap();
+        assert_eq!(arguments.contains(&mount["mountPath"]), !by_xds, "{values}");
         assert!(mount["subPath"].is_null() && mount["subPathExpr"].is_null());
         let volume = &rendered.pod()["volumes"][0];
         assert_eq!(volume["name"], mount["name"]);

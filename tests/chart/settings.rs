@@ -161,7 +161,7 @@ fn every_variable_in_a_rendered_pod_is_a_setting() {
     for name in variables {
         assert!(
             OWNED.contains(&name) || seen.contains(name),
-            "ci/full-values.yaml does not set {name}"
+            "no file of ci/ sets {name}"
         );
     }
 }

@@ -216,9 +216,10 @@ async fn unready(text: Option<&str>, arguments: &[&str]) -> Unready {
     let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (grpc_at, http_at) = (grpc.local_addr().unwrap(), http.local_addr().unwrap());
     let listeners = Listeners {
-        grpc,
+        grpc: grpc.into(),
         http,
         admin: None,
+        prometheus: None,
     };
     let app = App::build(settings, listeners, Arc::new(ManualClock::at(START))).unwrap();
     let (is_ready, ready) = oneshot::channel();
@@ -322,9 +323,10 @@ async fn rules_without_a_domain_may_count_as_none() {
         let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = http.local_addr().unwrap();
         let listeners = Listeners {
-            grpc,
+            grpc: grpc.into(),
             http,
             admin: None,
+            prometheus: None,
         };
         let app = App::build(settings, listeners, Arc::new(ManualClock::at(START))).unwrap();
         let (is_ready, ready) = oneshot::channel();

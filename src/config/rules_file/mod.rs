@@ -76,25 +76,23 @@ pub struct Loaded {
 pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>> {
     let mut loader = Loader::new(options);
     for source in sources {
-        loader.file = &source.name;
         let walked = source.text.len().saturating_mul(UNFOLDING_PER_BYTE);
-        loader.unfolding_left = Some(walked.max(UNFOLDING_MIN));
-        let before = loader.problems.len();
-        loader.load(&source.text);
-        if let Some(new) = loader.problems.get_mut(before..) {
-            new.sort_by_key(|(phase, _)| *phase);
-        }
+        let budget = walked.max(UNFOLDING_MIN);
+        loader.file(&source.name, budget, |loader| loader.load(&source.text));
     }
-    loader.compile();
-    if loader.problems.is_empty() {
-        Ok(Loaded {
-            rules: loader.rules,
-            warnings: loader.warnings,
-        })
-    } else {
-        let problems = loader.problems.into_iter();
-        Err(problems.map(|(_, problem)| problem).collect())
+    loader.done()
+}
+
+/// The same for documents that are no text, each with what it is called. They have no aliases, so nothing unfolds.
+pub(super) fn load_documents(
+    documents: &[(String, Node)],
+    options: Options,
+) -> Result<Loaded, Vec<Problem>> {
+    let mut loader = Loader::new(options);
+    for (name, root) in documents {
+        loader.file(name, usize::MAX, |loader| loader.document(root));
     }
+    loader.done()
 }
 
 /// In which of its passes over a file the reference finds a problem. It stops at the first pass that finds one; here the
@@ -139,7 +137,7 @@ struct Below<'b> {
 
 // === impl Loader ===
 
-impl Loader<'_> {
+impl<'s> Loader<'s> {
     fn new(options: Options) -> Self {
         Self {
             options,
@@ -154,17 +152,49 @@ impl Loader<'_> {
         }
     }
 
+    /// Takes one file in; what is wrong with it is told in the reference's order.
+    fn file<'f>(&mut self, name: &'f str, budget: usize, load: impl FnOnce(&mut Self))
+    where
+        'f: 's,
+    {
+        self.file = name;
+        self.unfolding_left = Some(budget);
+        let before = self.problems.len();
+        load(self);
+        if let Some(new) = self.problems.get_mut(before..) {
+            new.sort_by_key(|(phase, _)| *phase);
+        }
+    }
+
+    /// What all files came to.
+    fn done(mut self) -> Result<Loaded, Vec<Problem>> {
+        self.compile();
+        if self.problems.is_empty() {
+            Ok(Loaded {
+                rules: self.rules,
+                warnings: self.warnings,
+            })
+        } else {
+            let problems = self.problems.into_iter();
+            Err(problems.map(|(_, problem)| problem).collect())
+        }
+    }
+
     fn load(&mut self, text: &str) {
         let place = Place::ROOT;
-        let root = match yaml::parse(text) {
-            Ok(Some(root)) if !root.is_null() => root,
-            Ok(_) => return self.empty_domain(Position { line: 1, column: 1 }, &place),
+        match yaml::parse(text) {
+            Ok(Some(root)) if !root.is_null() => self.document(&root),
+            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &place),
             Err(error) => {
                 let message = format!("error loading config file: yaml: {}", shown(&error.message));
-                return self.problem(error.at, &place, message, "mend the YAML at this place");
+                self.problem(error.at, &place, message, "mend the YAML at this place");
             }
-        };
-        let Some(fields) = self.fields(&root, &place, &grammar::ROOT) else {
+        }
+    }
+
+    fn document(&mut self, root: &Node) {
+        let place = Place::ROOT;
+        let Some(fields) = self.fields(root, &place, &grammar::ROOT) else {
             return;
         };
         let domain = self.text(&fields, &place, "domain");

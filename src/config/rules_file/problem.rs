@@ -13,7 +13,7 @@ pub use super::super::yaml::Position;
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// Where in it; line 0 where it has no lines.
     pub at: Position,
     /// What is wrong, in the reference's words where it has any.
     pub message: String,
@@ -58,7 +58,10 @@ pub(in crate::config) fn shown(text: &str) -> Cow<'_, str> {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.file, self.message)?;
-        write!(f, "  at {}:{}", self.file, self.at)?;
+        write!(f, "  at {}", self.file)?;
+        if self.at.line > 0 {
+            write!(f, ":{}", self.at)?;
+        }
         if !self.path.is_empty() {
             write!(f, ", {}", self.path)?;
         }

@@ -1,0 +1,30 @@
+//! Any bytes as a resource of an xDS server: taken or refused, never a panic, and what is told stays within its bounds.
+//!
+//! `make fuzz` runs it for a minute. Mutations of one resource are loaded in `src/config/xds/resources.rs` by every `make test`.
+//!
+//! What it deliberately does not do: speak ADS (`tests/gateway`).
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::config::reload::LoadError;
+use tollgate::config::rules_file::{Options, PROBLEMS_MAX};
+use tollgate::config::xds::load_bytes;
+
+fuzz_target!(|resource: &[u8]| {
+    let told = match load_bytes(&[resource], Options::default()) {
+        Ok(rules) => rules.loaded.warnings,
+        Err(LoadError::Problems(problems)) => {
+            assert!(!problems.is_empty());
+            problems
+        }
+        Err(LoadError::Sent(words)) => {
+            assert!(words.len() < 2_000);
+            Vec::new()
+        }
+        Err(other) => panic!("{other}"),
+    };
+    assert!(told.len() <= PROBLEMS_MAX);
+    for problem in told {
+        assert!(problem.to_string().len() < 2_000);
+    }
+});

@@ -1,0 +1,128 @@
+//! Certificates of ports: loaded at the start, and looked after.
+//!
+//! How: at the start certificates must be there and belong together, or there is no start; that one has expired is only said,
+//! for it may be exchanged at any moment. Later, what is not good leaves the old ones in use.
+//!
+//! What it deliberately does not do: read files (`config/tls`), shake hands (`accept`).
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{AppError, RULES_LOOK_INTERVAL};
+use crate::accept::Secured;
+use crate::clock::Clock;
+use crate::config::settings::GrpcTlsSettings;
+use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
+use crate::limiter::Timestamp;
+use crate::metrics::{CertificateCounters, Metrics};
+
+/// TLS on one port, and what looks after its certificates.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    pub(super) secured: Arc<Secured>,
+    port: &'static str,
+    files: ServerFiles,
+    watch: Watch,
+    until: Timestamp,
+    counters: CertificateCounters,
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    pub(super) fn new(
+        port: &'static str,
+        files: ServerFiles,
+        settings: &GrpcTlsSettings,
+        cores: usize,
+        metrics: &Metrics,
+        now: Timestamp,
+    ) -> Result<Self, AppError> {
+        // Before they are read, so that nothing that happens meanwhile is missed.
+        let watch = files.watch();
+        let loaded = files.read().map_err(|error| refusal(port, &error))?;
+        if let Err(error) = files.read_at(now) {
+            tracing::error!("the {port} port's certificate is shown all the same: {error}");
+        }
+        let secured = Secured::new(
+            loaded.config,
+            cores,
+            settings.tls_handshakes_max,
+            settings.tls_handshake_timeout,
+            metrics.handshakes(port),
+        );
+        let guarded = Self {
+            secured: Arc::new(secured),
+            port,
+            files,
+            watch,
+            until: loaded.until,
+            counters: metrics.certificate(port),
+        };
+        guarded.measure(now);
+        Ok(guarded)
+    }
+
+    /// Looks for changes for ever.
+    pub(super) async fn look_after(mut self, clock: Arc<dyn Clock>) {
+        loop {
+            sleep(RULES_LOOK_INTERVAL).await;
+            let now = clock.now();
+            // A file system may hang.
+            let looked = tokio::task::spawn_blocking(move || {
+                let files = self.files.clone();
+                let change = self.watch.look(|| files.read_at(now));
+                (self, change)
+            });
+            let change = match looked.await {
+                Ok((guarded, change)) => {
+                    self = guarded;
+                    change
+                }
+                Err(panic) => {
+                    tracing::error!(
+                        "this is a defect in tollgate: certificates are no longer looked at: {panic}"
+                    );
+                    return;
+                }
+            };
+            self.take(change, now);
+        }
+    }
+
+    fn take(&mut self, change: Option<Result<Loaded, TlsError>>, now: Timestamp) {
+        let port = self.port;
+        match change {
+            None => {}
+            Some(Ok(Loaded { config, until })) => {
+                self.secured.exchange(config);
+                self.until = until;
+                self.counters.taken.inc();
+                let days = until.since_us(now) / 86_400_000_000;
+                tracing::info!("the {port} port shows a new certificate, good for {days} days");
+            }
+            Some(Err(error)) => {
+                self.counters.refused.inc();
+                let good = self.until.since_us(now) / 86_400_000_000;
+                tracing::error!(
+                    "the {port} port's new certificates are not taken, the old ones stay (good for {good} days): {error}"
+                );
+            }
+        }
+        self.measure(now);
+    }
+
+    fn measure(&self, now: Timestamp) {
+        let left = self.until.since_us(now) / 1_000_000;
+        let over = now.since_us(self.until) / 1_000_000;
+        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        let left = seconds(left).saturating_sub(seconds(over));
+        self.counters.expiry_seconds.set(left);
+    }
+}
+
+/// Why there is no start.
+pub(super) fn refusal(port: &str, error: &TlsError) -> AppError {
+    AppError::Tls(format!("the {port} port: {error}"))
+}

@@ -1,0 +1,268 @@
+//! An xDS server of the test's own: it speaks ADS, state of the world, plain or over mTLS, and does whatever a test wants.
+//!
+//! How: what it sends is put by the test; what it hears is kept. Its streams can be cut, and it can stop letting anybody in.
+//!
+//! What it deliberately does not do: be helpful. It sends what it is told to.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use prost::Message as _;
+use prost_types::Any;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate::config::xds::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use tollgate::config::xds::proto::envoy::service::discovery::v3::{
+    DiscoveryRequest, DiscoveryResponse,
+};
+use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::certified::Signed;
+use crate::running::{PATIENCE, wait_for};
+
+pub(crate) const TYPE_URL: &str =
+    "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// A running server.
+pub(crate) struct Ads {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    /// True lets nobody in, and ends who is.
+    closed: watch::Sender<bool>,
+    /// Each change ends all streams there are.
+    cuts: watch::Sender<u32>,
+}
+
+/// What was heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    /// Which stream, counted from 1.
+    pub(crate) stream: u32,
+    pub(crate) request: DiscoveryRequest,
+}
+
+struct Shared {
+    heard: Mutex<Vec<Heard>>,
+    headers: Mutex<Vec<tonic::metadata::MetadataMap>>,
+    sends: watch::Sender<Option<DiscoveryResponse>>,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Shared>);
+
+// === impl Ads ===
+
+impl Ads {
+    /// Plain, or over TLS as this one, letting in whom that authority signed.
+    pub(crate) async fn start(tls: Option<(&Signed, &str)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            heard: Mutex::default(),
+            headers: Mutex::default(),
+            sends: watch::Sender::new(None),
+        });
+        let (closed, cuts) = (watch::Sender::new(false), watch::Sender::new(0));
+        let acceptor = tls.map(|(signed, authority)| acceptor(signed, authority));
+        let routes = Routes::new(AggregatedDiscoveryServiceServer::new(Service(Arc::clone(
+            &shared,
+        ))));
+        let (is_closed, cut) = (closed.subscribe(), cuts.subscribe());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                if *is_closed.borrow() {
+                    continue;
+                }
+                let (acceptor, routes, cut) = (acceptor.clone(), routes.clone(), cut.clone());
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => serve(stream, routes, cut).await,
+                        Some(acceptor) => {
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                serve(stream, routes, cut).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            shared,
+            closed,
+            cuts,
+        }
+    }
+
+    /// Sends these rules to everybody who asks, now and later.
+    pub(crate) fn send(&self, version: &str, configs: &[RateLimitConfig]) {
+        let resources = configs.iter().map(|config| Any {
+            type_url: TYPE_URL.to_owned(),
+            value: config.encode_to_vec(),
+        });
+        self.send_any(version, TYPE_URL, resources.collect());
+    }
+
+    /// Sends whatever this is.
+    pub(crate) fn send_any(&self, version: &str, type_url: &str, resources: Vec<Any>) {
+        self.shared.sends.send_replace(Some(DiscoveryResponse {
+            version_info: version.to_owned(),
+            resources,
+            type_url: type_url.to_owned(),
+            nonce: format!("nonce of {version}"),
+        }));
+    }
+
+    /// Ends every stream there is.
+    pub(crate) fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Ends every stream there is, and lets nobody in until told otherwise.
+    pub(crate) fn close(&self, closed: bool) {
+        self.closed.send_replace(closed);
+        self.cut();
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.shared.heard.lock().unwrap().clone()
+    }
+
+    /// The value of a header of the newest stream.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let headers = self.shared.headers.lock().unwrap();
+        let value = headers.last()?.get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    }
+
+    /// Waits for what is said of an answer; the version that is in use after it, and why it was refused.
+    pub(crate) fn answer_to(&self, version: &str) -> (String, Option<String>) {
+        let nonce = format!("nonce of {version}");
+        let found = wait_for(PATIENCE, || {
+            let heard = self.heard().into_iter();
+            heard
+                .map(|heard| heard.request)
+                .find(|request| request.response_nonce == nonce)
+        });
+        let request = found.unwrap_or_else(|| panic!("{version}: {:?}", self.heard()));
+        let why = request.error_detail.map(|error| error.message);
+        (request.version_info, why)
+    }
+
+    /// Waits for so many streams.
+    pub(crate) fn wait_for_streams(&self, count: u32) {
+        let there = || {
+            self.heard()
+                .iter()
+                .any(|heard| heard.stream >= count)
+                .then_some(())
+        };
+        assert!(wait_for(PATIENCE, there).is_some(), "{:?}", self.heard());
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    routes: Routes,
+    mut cut: watch::Receiver<u32>,
+) {
+    cut.mark_unchanged();
+    let serving = http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    tokio::select! {
+        _ = serving => {}
+        _ = cut.changed() => {}
+    }
+}
+
+fn acceptor(signed: &Signed, authority: &str) -> TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap())
+        .unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let chain = CertificateDer::pem_slice_iter(signed.certificate.as_bytes());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(
+            chain.collect::<Result<_, _>>().unwrap(),
+            PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+// === impl Service ===
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream =
+        Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let shared = Arc::clone(&self.0);
+        let stream = {
+            let mut headers = shared.headers.lock().unwrap();
+            headers.push(request.metadata().clone());
+            u32::try_from(headers.len()).unwrap()
+        };
+        let mut requests = request.into_inner();
+        let (responses, outgoing) = mpsc::channel(1);
+        let mut sends = shared.sends.subscribe();
+        sends.mark_changed();
+        tokio::spawn(async move {
+            // Nothing is sent before somebody has said who asks.
+            let mut asked = false;
+            loop {
+                tokio::select! {
+                    request = requests.message() => match request {
+                        Ok(Some(request)) => {
+                            asked = true;
+                            shared.heard.lock().unwrap().push(Heard { stream, request });
+                        }
+                        _ => return,
+                    },
+                    changed = sends.changed(), if asked => {
+                        changed.unwrap();
+                        let send = sends.borrow_and_update().clone();
+                        if let Some(send) = send
+                            && responses.send(Ok(send)).await.is_err()
+                        {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
+    }
+}
+
+/// How long it takes a client that was cut off to be back, with the settings of these tests.
+pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(10);

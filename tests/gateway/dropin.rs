@@ -1,0 +1,327 @@
+//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI Gateway's quota service.
+//!
+//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the machine's root, a folder of the
+//! test's is put in front. Besides those stand only addresses and ports, and a deadline of Redis that a crowded test machine
+//! keeps.
+
+use std::collections::BTreeMap;
+
+use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
+};
+
+use crate::DOORS;
+use crate::ads::Ads;
+use crate::asking::{Code, Descriptor, Service, descriptor, request};
+use crate::certified::{Authority, Secret};
+use crate::crowd::{statuses, wait_for_decisions, while_asked};
+use crate::proxy::Envoy;
+use crate::redis_server::RedisServer;
+use crate::replica::Replica;
+use crate::running::{PATIENCE, http, wait_for};
+use crate::xds::{domain, limited};
+
+/// What Envoy Gateway's Deployment sets (envoyproxy/gateway, 2026-08), Redis aside.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("RUNTIME_ROOT", "/data"),
+    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ("RUNTIME_IGNOREDOTFILES", "true"),
+    ("RUNTIME_WATCH_ROOT", "false"),
+    ("LOG_LEVEL", "info"),
+    ("USE_STATSD", "false"),
+    ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+    ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
+    ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+    ("GRPC_SERVER_USE_TLS", "true"),
+    ("GRPC_SERVER_TLS_CERT", "/certs/tls.crt"),
+    ("GRPC_SERVER_TLS_KEY", "/certs/tls.key"),
+    ("GRPC_SERVER_TLS_CA_CERT", "/certs/ca.crt"),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ("REDIS_SOCKET_TYPE", "tcp"),
+    ("USE_PROMETHEUS", "true"),
+    ("PROMETHEUS_ADDR", ":19001"),
+    ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
+];
+
+/// The name of a route, as Envoy Gateway makes it.
+const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";
+
+/// Rules as Envoy Gateway names them: so many for each value of a header, and plenty for all.
+fn rules(each: u32) -> Vec<RateLimitConfig> {
+    let all = RateLimitDescriptor {
+        value: "rule-1-match--1".to_owned(),
+        ..limited("rule-1-match--1", RateLimitUnit::Hour, 1_000_000)
+    };
+    let route = RateLimitDescriptor {
+        key: ROUTE.to_owned(),
+        value: ROUTE.to_owned(),
+        descriptors: vec![limited("rule-0-match-0", RateLimitUnit::Day, each), all],
+        ..RateLimitDescriptor::default()
+    };
+    vec![domain("default/eg/http", vec![route])]
+}
+
+/// The environment with what only a test can know.
+fn environment(secret: &Secret, ads: &Ads, redis: &RedisServer) -> Vec<(&'static str, String)> {
+    let certs = secret.file("");
+    let own = |(name, value): &(&'static str, &str)| {
+        let value = match *name {
+            "CONFIG_GRPC_XDS_SERVER_URL" => format!("localhost:{}", ads.address.port()),
+            "PROMETHEUS_ADDR" => "127.0.0.1:@PROMETHEUS@".to_owned(),
+            _ => value.replace("/certs/", &certs),
+        };
+        (*name, value)
+    };
+    let mut variables: Vec<_> = ENVIRONMENT.iter().map(own).collect();
+    variables.push(("REDIS_URL", format!("127.0.0.1:{}", redis.port())));
+    variables.push(("TOLLGATE_STORE_DEADLINE_MS", "5000".to_owned()));
+    variables
+}
+
+fn start(variables: &[(&'static str, String)], more: &[(&str, &str)]) -> Replica {
+    let variables = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()));
+    Replica::start(&variables.chain(more.iter().copied()).collect::<Vec<_>>())
+}
+
+fn envoy(replica: &Replica, directory: &tempfile::TempDir, secret: &Secret) -> Envoy {
+    let backend = directory.path().join("backend.sock");
+    let bootstrap = include_str!("envoy.yaml")
+        .replace("@BACKEND@", backend.to_str().unwrap())
+        .replace("@CERTIFICATE@", &secret.file("tls.crt"))
+        .replace("@KEY@", &secret.file("tls.key"))
+        .replace("@AUTHORITY@", &secret.file("ca.crt"))
+        .replace("@PORT@", &replica.grpc.port().to_string());
+    Envoy::start(&bootstrap)
+}
+
+/// Requests that are decided between one change and the next.
+const DECISIONS: u64 = 150;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_request_notices() {
+    let authority = Authority::new("envoy-gateway");
+    let redis = RedisServer::start(&[]);
+    for door in DOORS {
+        let gateway = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system", "localhost"]);
+        let ads = Ads::start(Some((&gateway, &authority.pem))).await;
+        let mut secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
+        let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
+        let variables = environment(&secret, &ads, &redis);
+        // Connections come anew all the time, so that the certificates of now are those that are shown.
+        let aging = [
+            ("GRPC_MAX_CONNECTION_AGE", "500ms"),
+            ("TOLLGATE_DOOR", door),
+        ];
+        let prefix = [("CACHE_KEY_PREFIX", door)];
+        let replica = start(&variables, &[&aging[..], &prefix].concat());
+        // Before there are rules its probes are content: it was told to start so.
+        replica.wait_until_ready();
+        assert_eq!(replica.rules(), "");
+        let json = http(replica.http, "GET", "/json", "");
+        assert_eq!(
+            json.0, 400,
+            "its clients show certificates, and nobody looks at them: {json:?}"
+        );
+        ads.send("1", &rules(30));
+        assert_eq!(ads.answer_to("1").1, None);
+        let node = ads.heard()[0].request.node.clone().unwrap();
+        assert_eq!(node.id, "envoy-ratelimit");
+        let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
+        assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
+
+        let directory = tempfile::tempdir().unwrap();
+        let envoy = envoy(&replica, &directory, &envoy_secret);
+        let loads = "tollgate_tls_certificate_loads_total{port=\"grpc\",result=\"success\"}";
+        let answers = while_asked(&envoy, "/", || {
+            wait_for_decisions(&envoy, DECISIONS);
+            for round in 1..=3 {
+                let signed = authority.signs_rsa(&["*.system"]);
+                secret.exchange(&signed.certificate, &signed.key, &authority.pem);
+                let taken = || (replica.metric(loads) == round).then_some(());
+                assert!(wait_for(PATIENCE, taken).is_some(), "{}", replica.said());
+                let version = format!("after {round}");
+                ads.send(&version, &rules(30 + u32::try_from(round).unwrap()));
+                assert_eq!(ads.answer_to(&version).1, None);
+                wait_for_decisions(&envoy, DECISIONS);
+            }
+            // Bad rules, a server that is gone, and certificates that are half there.
+            ads.send("bad", &[domain("", vec![])]);
+            assert!(ads.answer_to("bad").1.is_some());
+            ads.close(true);
+            let signed = authority.signs_rsa(&["*.system"]);
+            secret.exchange(&signed.certificate[..100], &signed.key, &authority.pem);
+            let refused = loads.replace("success", "error");
+            let refused = || (replica.metric(&refused) == 1).then_some(());
+            assert!(wait_for(PATIENCE, refused).is_some(), "{}", replica.said());
+            wait_for_decisions(&envoy, DECISIONS);
+        });
+        let counts = envoy.counts();
+        assert_eq!(
+            (counts.error, counts.failure_mode_allowed),
+            (0, 0),
+            "{door}"
+        );
+        assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
+        let limits: Vec<_> = answers
+            .keys()
+            .filter_map(|(_, limit)| limit.clone())
+            .collect();
+        assert!(
+            limits
+                .iter()
+                .any(|limit| limit.starts_with("30, 30;w=86400")),
+            "{limits:?}"
+        );
+        assert!(
+            limits
+                .iter()
+                .any(|limit| limit.starts_with("33, 33;w=86400")),
+            "{limits:?}"
+        );
+        assert!(replica.metric("tollgate_tls_handshakes_total{port=\"grpc\"}") > 4);
+        // They came, and went to Redis.
+        let keys: Vec<String> = redis.say(&["KEYS", &format!("{door}tg:{{*")]);
+        assert!(!keys.is_empty());
+
+        metrics_are_where_the_dashboards_look(&replica);
+        let said = replica.said();
+        assert_eq!(said.matches("PROMETHEUS_MAPPER_YAML").count(), 1, "{said}");
+    }
+}
+
+/// The names and labels of Envoy Gateway's dashboards, at its own port.
+fn metrics_are_where_the_dashboards_look(replica: &Replica) {
+    let (status, text) = http(replica.prometheus, "GET", "/metrics", "");
+    assert_eq!(status, 200);
+    assert_eq!(http(replica.prometheus, "GET", "/healthcheck", "").0, 404);
+    let key1 = format!("{ROUTE}_{ROUTE}");
+    let of_rule = |name: &str, key2: &str| {
+        format!(
+            "ratelimit_service_rate_limit_{name}{{domain=\"default/eg/http\",key1=\"{key1}\",key2=\"{key2}\"}} "
+        )
+    };
+    let mut series = vec![
+        of_rule("total_hits", "rule-1-match--1_rule-1-match--1"),
+        "ratelimit_service_config_load_success ".to_owned(),
+        "ratelimit_service_config_load_error ".to_owned(),
+        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} ".to_owned(),
+        "ratelimit_service_response_time_seconds_bucket{grpc_method=\"ShouldRateLimit\",le="
+            .to_owned(),
+        "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"} ".to_owned(),
+        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} ".to_owned(),
+    ];
+    let names = [
+        "total_hits",
+        "over_limit",
+        "near_limit",
+        "within_limit",
+        "shadow_mode",
+    ];
+    series.extend(names.map(|name| of_rule(name, "rule-0-match-0")));
+    for series in series {
+        assert!(
+            text.lines().any(|line| line.starts_with(&series)),
+            "{series}: {text}"
+        );
+    }
+}
+
+fn look(descriptor: Descriptor, hits: u64) -> Descriptor {
+    Descriptor {
+        hits_addend: Some(hits),
+        ..descriptor
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_envoy_ai_gateway_it_is_the_quota_service() {
+    let ads = Ads::start(None).await;
+    let quota = |model: &str, unit, requests| RateLimitDescriptor {
+        quota_mode: true,
+        value: model.to_owned(),
+        ..limited("model", unit, requests)
+    };
+    let watched = RateLimitDescriptor {
+        shadow_mode: true,
+        ..quota("watched", RateLimitUnit::Hour, 1)
+    };
+    let budget = limited("budget", RateLimitUnit::Day, 1_000);
+    let descriptors = vec![
+        quota("small", RateLimitUnit::Day, 100),
+        quota("large", RateLimitUnit::Day, 10),
+        watched,
+        budget,
+    ];
+    ads.send("1", &[domain("ai-gateway-quota", descriptors)]);
+    let url = format!("localhost:{}", ads.address.port());
+    let replica = Replica::start(&[
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", &url),
+        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ai-gateway-ratelimit"),
+        ("RESPONSE_DYNAMIC_METADATA", "true"),
+        ("USE_PROMETHEUS", "true"),
+        ("PROMETHEUS_ADDR", "127.0.0.1:@PROMETHEUS@"),
+        ("PROMETHEUS_PATH", "/stats/prometheus"),
+    ]);
+    assert_eq!(
+        http(replica.prometheus, "GET", "/stats/prometheus", "").0,
+        200
+    );
+    assert_eq!(http(replica.prometheus, "GET", "/metrics", "").0, 404);
+    assert_eq!(ads.answer_to("1").1, None);
+    replica.wait_until_ready();
+    assert_eq!(
+        ads.heard()[0].request.node.as_ref().unwrap().id,
+        "envoy-ai-gateway-ratelimit"
+    );
+    let mut client = Service::connect(replica.grpc).await;
+    let model = |name: &str| descriptor(&[("model", name)]);
+    let mut ask = async |descriptors: Vec<Descriptor>| {
+        let answer = client
+            .should_rate_limit(request("ai-gateway-quota", descriptors))
+            .await;
+        let answer = answer.unwrap().into_inner();
+        assert!(answer.dynamic_metadata.is_some());
+        answer.overall_code()
+    };
+    let both = |hits| vec![look(model("small"), hits), look(model("large"), hits)];
+    // A request looks, and is charged its tokens when they are known.
+    assert_eq!(ask(both(0)).await, Code::Ok);
+    ask(vec![look(model("large"), 25)]).await;
+    // One quota is used up; the other lets it pass. When both are, nothing does.
+    assert_eq!(ask(vec![look(model("large"), 0)]).await, Code::OverLimit);
+    assert_eq!(ask(both(0)).await, Code::Ok);
+    ask(vec![look(model("small"), 101)]).await;
+    assert_eq!(ask(both(0)).await, Code::OverLimit);
+    // What is no quota refuses by itself, whatever quotas are left.
+    assert_eq!(
+        ask(vec![descriptor(&[("budget", "team")]), model("watched")]).await,
+        Code::Ok
+    );
+    ask(vec![look(descriptor(&[("budget", "team")]), 1_000)]).await;
+    let spent = vec![
+        look(descriptor(&[("budget", "team")]), 0),
+        look(model("watched"), 5),
+    ];
+    assert_eq!(ask(spent).await, Code::OverLimit);
+    assert_eq!(
+        ask(vec![look(model("watched"), 5)]).await,
+        Code::Ok,
+        "only watched"
+    );
+    let by_code: BTreeMap<_, _> = ["ok", "over_limit"]
+        .map(|code| {
+            (
+                code,
+                replica.metric(&format!("tollgate_decisions_total{{code=\"{code}\"}}")),
+            )
+        })
+        .into();
+    assert!(by_code.values().all(|count| *count > 2), "{by_code:?}");
+}

@@ -1,0 +1,57 @@
+//! What Envoy Gateway needs of a rate limit service, and what every guarded port needs: TLS, sockets, xDS, and the exact
+//! environment that it starts the reference service with.
+//!
+//! How: certificates are made by the test, laid out as Kubernetes lays out a secret and exchanged as Kubernetes exchanges one;
+//! the xDS server is the test's own, so that its streams can be cut and its answers be anything; Envoy is real.
+//!
+//! What it deliberately does not do: start a cluster.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+#[path = "../asking/mod.rs"]
+mod asking;
+#[path = "../running/mod.rs"]
+mod running;
+
+#[path = "../envoy/caller.rs"]
+#[allow(dead_code)] // they were made for another binary
+mod caller;
+#[path = "../envoy/crowd.rs"]
+#[allow(dead_code)]
+mod crowd;
+#[path = "../envoy/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
+#[path = "../redis_server/mod.rs"]
+mod redis_server;
+
+mod admin;
+mod ads;
+mod certified;
+mod dropin;
+mod replica;
+mod sockets;
+mod tls;
+mod xds;
+
+use std::time::Duration;
+
+/// A limit of a thousand an hour for each key, in one domain.
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: hour, requests_per_unit: 1000 }
+";
+
+/// How long a change of files may take to count.
+const RECOVERY: Duration = Duration::from_secs(10);
+
+/// Each way in.
+const DOORS: [&str; 2] = ["h2", "tonic"];

@@ -1,0 +1,104 @@
+//! A unix socket in place of the gRPC port.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::Endpoint;
+
+use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
+use crate::replica::{Ended, ended};
+use crate::running::{PATIENCE, TOLLGATE, wait_for};
+use crate::{DOORS, RULES};
+
+fn serve(directory: &Path, door: &str) -> Command {
+    let rules = directory.join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let mut command = Command::new(TOLLGATE);
+    command
+        .arg("serve")
+        .arg(rules)
+        .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
+        .args(["--drain-delay", "0", "--door", door])
+        .env_clear()
+        .env("GRPC_UDS", directory.join("grpc.sock"))
+        .stderr(Stdio::piped());
+    command
+}
+
+async fn ask(socket: &Path) -> Option<Code> {
+    let mut stream = Some(TokioIo::new(UnixStream::connect(socket).await.ok()?));
+    let connector = tower::service_fn(move |_| {
+        let stream = stream.take();
+        async move { stream.ok_or_else(|| std::io::Error::other("one connection only")) }
+    });
+    let endpoint = Endpoint::from_static("http://localhost");
+    let channel = endpoint.connect_with_connector(connector).await.ok()?;
+    let mut client = RateLimitServiceClient::new(channel);
+    let asked = request("d", vec![descriptor(&[("k", "a")])]);
+    let answer = client.should_rate_limit(asked).await.ok()?.into_inner();
+    Some(answer.overall_code())
+}
+
+fn mode(socket: &Path) -> u32 {
+    std::fs::metadata(socket).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
+    for (door, modes, is) in [
+        (DOORS[0], &[][..], 0o660),
+        (DOORS[1], &["--grpc-uds-mode", "0600"], 0o600),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("grpc.sock");
+        // Of somebody who has gone: dropped without a word, it leaves its file.
+        drop(UnixListener::bind(&socket).unwrap());
+        assert!(socket.exists());
+        let mut serving = Ended(serve(directory.path(), door).args(modes).spawn().unwrap());
+        let mut answered = None;
+        for _ in 0..500 {
+            answered = ask(&socket).await;
+            if answered.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(answered, Some(Code::Ok), "{door}");
+        assert_eq!(mode(&socket), is);
+        // Another finds it alive, says so, and leaves it.
+        let (code, said) = ended(&mut serve(directory.path(), door));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("grpc.sock: somebody answers there already"),
+            "{said}"
+        );
+        assert_eq!(ask(&socket).await, Some(Code::Ok));
+        let id = serving.0.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", "TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let ended = wait_for(PATIENCE, || serving.0.try_wait().unwrap());
+        assert_eq!(ended.and_then(|status| status.code()), Some(0));
+        assert!(!socket.exists(), "{door}");
+    }
+}
+
+#[test]
+fn what_is_no_socket_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("grpc.sock");
+    std::fs::write(&file, "precious").unwrap();
+    let (code, said) = ended(&mut serve(directory.path(), "h2"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no socket"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+}

@@ -1,0 +1,413 @@
+//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that are exchanged.
+//!
+//! Each by both doors, which must not notice.
+
+use std::io::Write as _;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
+use crate::certified::{Authority, Good, Secret, Signed, TlsClient};
+use crate::replica::ended;
+use crate::running::{PATIENCE, TOLLGATE, Tollgate, http, wait_for};
+use crate::{DOORS, RECOVERY, RULES};
+
+/// Clients that know one version only.
+const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =
+    [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
+
+/// How many clients come at once.
+const MANY: u64 = 200;
+
+/// Arguments for TLS with the certificates in a secret.
+fn arguments(secret: &Secret, door: &str) -> Vec<String> {
+    let named = [
+        ("--grpc-server-use-tls", "true".to_owned()),
+        ("--grpc-server-tls-cert", secret.file("tls.crt")),
+        ("--grpc-server-tls-key", secret.file("tls.key")),
+        ("--door", door.to_owned()),
+        ("--log-level", "info".to_owned()),
+    ];
+    let pairs = named.into_iter();
+    pairs
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+}
+
+fn start(arguments: &[String], more: &[&str]) -> Tollgate {
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    Tollgate::start(RULES, &[&arguments[..], more].concat())
+}
+
+/// Asks once on a channel.
+async fn ask(channel: Channel) -> Result<Code, String> {
+    let mut client = RateLimitServiceClient::new(channel);
+    let asked = request("d", vec![descriptor(&[("k", "a")])]);
+    match client.should_rate_limit(asked).await {
+        Ok(answer) => Ok(Code::try_from(answer.into_inner().overall_code).unwrap()),
+        Err(status) => Err(format!("{status:?}")),
+    }
+}
+
+/// Connects and asks once.
+async fn try_to_ask(client: &TlsClient, tollgate: &Tollgate) -> Result<Code, String> {
+    ask(client.channel(tollgate.grpc).await?).await
+}
+
+/// How many handshakes failed for this reason.
+fn failures(tollgate: &Tollgate, reason: &str) -> u64 {
+    tollgate.metric(&format!(
+        "tollgate_tls_handshake_failures_total{{port=\"grpc\",reason=\"{reason}\"}}"
+    ))
+}
+
+fn wait_for_failures(tollgate: &Tollgate, reason: &str, count: u64) {
+    let counted = || (failures(tollgate, reason) >= count).then_some(());
+    let page = || tollgate.get("/metrics");
+    assert!(
+        wait_for(RECOVERY, counted).is_some(),
+        "{reason}: {}",
+        page()
+    );
+    assert_eq!(failures(tollgate, reason), count, "{reason}");
+}
+
+/// Refused, and counted once under this reason.
+async fn refused(client: &TlsClient, tollgate: &Tollgate, reason: &str) {
+    let before = failures(tollgate, reason);
+    let asked = try_to_ask(client, tollgate).await;
+    assert!(asked.is_err(), "{reason}: {asked:?}");
+    wait_for_failures(tollgate, reason, before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_versions_and_http2_only() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+        let tollgate = start(
+            &arguments(&secret, door),
+            &["--tls-handshake-timeout", "1s"],
+        );
+        let client = TlsClient::new(&authority, None);
+        for versions in ONE_VERSION {
+            let client = TlsClient {
+                versions,
+                ..client.clone()
+            };
+            assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok), "{door}");
+        }
+        let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
+        assert_eq!(done, 2);
+        let other = TlsClient {
+            protocol: "http/1.1",
+            ..client.clone()
+        };
+        refused(&other, &tollgate, "protocol").await;
+        // Who does not believe us says so.
+        let disbelieving = TlsClient::new(&Authority::new("another"), None);
+        refused(&disbelieving, &tollgate, "refused_by_client").await;
+        // Who does not speak TLS is told by the end.
+        let mut plain = std::net::TcpStream::connect(tollgate.grpc).unwrap();
+        plain
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .unwrap();
+        wait_for_failures(&tollgate, "not_tls", 1);
+        drop(std::net::TcpStream::connect(tollgate.grpc).unwrap());
+        wait_for_failures(&tollgate, "closed", 1);
+        // And who says nothing has a time.
+        let mut silent = TcpStream::connect(tollgate.grpc).await.unwrap();
+        let read = timeout(PATIENCE, async { silent.read(&mut [0; 8]).await });
+        assert_eq!(read.await.expect("it is closed").unwrap_or(0), 0);
+        wait_for_failures(&tollgate, "too_slow", 1);
+        let days =
+            tollgate.metric("tollgate_tls_certificate_expiry_seconds{port=\"grpc\"}") / 86_400;
+        assert!(days > 365, "{days}");
+        // The HTTP port stays plain, and /json answers, since gRPC asks nobody who they are.
+        assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
+        assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_show_a_certificate_with_a_name_that_may_come() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+        let ca = secret.file("ca.crt");
+        let names = [
+            "--grpc-client-tls-cacert",
+            &ca,
+            "--grpc-client-tls-san",
+            "envoy.edge.svc,10.1.2.3,second.edge.svc",
+        ];
+        let tollgate = start(&arguments(&secret, door), &names);
+        let client = |signed: &Signed| TlsClient::new(&authority, Some(signed));
+        for name in [
+            "envoy.edge.svc",
+            "*.edge.svc",
+            "10.1.2.3",
+            "second.edge.svc",
+        ] {
+            let good = client(&authority.signs(&["other.example", name]));
+            assert_eq!(try_to_ask(&good, &tollgate).await, Ok(Code::Ok), "{name}");
+        }
+        let rsa = client(&authority.signs_rsa(&["envoy.edge.svc"]));
+        assert_eq!(try_to_ask(&rsa, &tollgate).await, Ok(Code::Ok));
+        let nobody = TlsClient::new(&authority, None);
+        refused(&nobody, &tollgate, "no_certificate").await;
+        for (name, count) in [
+            ("envoy.edge.svc.example", 1),
+            ("edge.svc", 2),
+            ("10.1.2.4", 3),
+        ] {
+            let other = client(&authority.signs(&[name]));
+            refused(&other, &tollgate, "certificate_name").await;
+            assert_eq!(failures(&tollgate, "certificate_name"), count);
+        }
+        let signed = Authority::new("an authority").signs(&["envoy.edge.svc"]);
+        refused(&client(&signed), &tollgate, "certificate_issuer").await;
+        for good in [Good::NoMore, Good::NotYet] {
+            let signed = authority.signs_for(&["envoy.edge.svc"], good);
+            refused(&client(&signed), &tollgate, "certificate_time").await;
+        }
+        // Of the HTTP port, which asks nobody who they are, decisions cannot be had.
+        assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
+        assert_eq!(http(tollgate.http, "GET", "/json", "").0, 404);
+    }
+}
+
+#[test]
+fn json_beside_client_certificates_is_there_for_who_asks() {
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+    let ca = secret.file("ca.crt");
+    let more = ["--grpc-client-tls-cacert", &ca, "--json", "true"];
+    let tollgate = start(&arguments(&secret, "h2"), &more);
+    assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
+}
+
+/// Which certificate is shown to somebody who connects now.
+async fn shown(client: &TlsClient, tollgate: &Tollgate) -> Vec<u8> {
+    let stream = client.connect(tollgate.grpc).await.unwrap();
+    let (_, session) = stream.get_ref();
+    session.peer_certificates().unwrap()[0].to_vec()
+}
+
+fn der(signed: &Signed) -> Vec<u8> {
+    let der = CertificateDer::from_pem_slice(signed.certificate.as_bytes());
+    der.unwrap().to_vec()
+}
+
+fn loads(tollgate: &Tollgate, result: &str) -> u64 {
+    tollgate.metric(&format!(
+        "tollgate_tls_certificate_loads_total{{port=\"grpc\",result=\"{result}\"}}"
+    ))
+}
+
+/// Waits until so many changes were taken, or were not.
+fn wait_for_loads(tollgate: &Tollgate, result: &str, count: u64) {
+    let loaded = || (loads(tollgate, result) >= count).then_some(());
+    assert!(
+        wait_for(RECOVERY, loaded).is_some(),
+        "{result}: {}",
+        tollgate.said()
+    );
+    assert_eq!(
+        loads(tollgate, result),
+        count,
+        "{result}: {}",
+        tollgate.said()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let first = authority.signs(&["localhost"]);
+        let mut secret = Secret::new(&first, &authority.pem);
+        let mut clients = Secret::new(&first, &authority.pem);
+        let ca = clients.file("ca.crt");
+        let more = ["--grpc-client-tls-cacert", &ca];
+        let tollgate = start(&arguments(&secret, door), &more);
+        let client = TlsClient::new(&authority, Some(&authority.signs(&["envoy"])));
+        let early = client.channel(tollgate.grpc).await.unwrap();
+        assert_eq!(shown(&client, &tollgate).await, der(&first));
+        let second = authority.signs(&["localhost"]);
+        let half = &second.certificate[..second.certificate.len() / 2];
+        let expired = authority.signs_for(&["localhost"], Good::NoMore);
+        let future = authority.signs_for(&["localhost"], Good::NotYet);
+        let bad = [
+            (half, second.key.as_str(), "not whole (its end is missing)"),
+            ("", &second.key, "no certificate in it"),
+            (&second.certificate, &second.key[..60], "no whole key in it"),
+            (&second.certificate, &first.key, "do not belong together"),
+            (&expired.certificate, &expired.key, "have it renewed"),
+            (
+                &future.certificate,
+                &future.key,
+                "look at this machine's clock",
+            ),
+        ];
+        let still = async |words: &str, count| {
+            wait_for_loads(&tollgate, "error", count);
+            assert_eq!(shown(&client, &tollgate).await, der(&first), "{words}");
+            let said = tollgate.said();
+            let line = said.lines().last().unwrap_or_default();
+            assert!(
+                line.contains(words) && line.contains("the old ones stay"),
+                "{line}"
+            );
+        };
+        for (count, (certificate, key, words)) in (1..).zip(bad) {
+            secret.exchange(certificate, key, &authority.pem);
+            still(words, count).await;
+        }
+        assert_eq!(loads(&tollgate, "success"), 0);
+        secret.exchange(&first.certificate, &first.key, &authority.pem);
+        wait_for_loads(&tollgate, "success", 1);
+        clients.exchange("", "", "-----BEGIN CERT");
+        still("its first line is cut off", 7).await;
+        clients.exchange("", "", &authority.pem);
+        wait_for_loads(&tollgate, "success", 2);
+        // A good one is shown to those who come, and those who are there stay.
+        secret.exchange(&second.certificate, &second.key, &authority.pem);
+        wait_for_loads(&tollgate, "success", 3);
+        assert_eq!(shown(&client, &tollgate).await, der(&second));
+        assert_eq!(ask(early.clone()).await, Ok(Code::Ok));
+        // Another authority for clients counts as well.
+        let other = Authority::new("another authority");
+        clients.exchange("", "", &other.pem);
+        wait_for_loads(&tollgate, "success", 4);
+        refused(&client, &tollgate, "certificate_issuer").await;
+        let theirs = TlsClient::new(&authority, Some(&other.signs(&["envoy"])));
+        assert_eq!(try_to_ask(&theirs, &tollgate).await, Ok(Code::Ok));
+        assert_eq!(ask(early).await, Ok(Code::Ok));
+        assert_eq!(loads(&tollgate, "error"), 7, "each was said once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_under_way_have_a_bound() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+        let tollgate = start(&arguments(&secret, door), &["--tls-handshakes-max", "2"]);
+        let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
+        let silent = [(); 2].map(|()| std::net::TcpStream::connect(tollgate.grpc).unwrap());
+        let full = || (tollgate.metric(under_way) == 2).then_some(());
+        assert!(wait_for(RECOVERY, full).is_some());
+        let client = TlsClient::new(&authority, None);
+        refused(&client, &tollgate, "too_many").await;
+        drop(silent);
+        let free = || (tollgate.metric(under_way) == 0).then_some(());
+        assert!(wait_for(RECOVERY, free).is_some());
+        assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_at_once_all_have_their_turn() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
+        let tollgate = start(
+            &arguments(&secret, door),
+            &["--tls-handshake-timeout", "30s"],
+        );
+        let client = TlsClient::new(&authority, None);
+        let to = tollgate.grpc;
+        // Some say hello and nothing more; they must not keep anybody's turn.
+        let stalled: Vec<_> = (0..8)
+            .map(|_| {
+                let name = ServerName::try_from("localhost").unwrap();
+                let mut session = rustls::ClientConnection::new(client.config(), name).unwrap();
+                let mut stream = std::net::TcpStream::connect(to).unwrap();
+                session.write_tls(&mut stream).unwrap();
+                stream
+            })
+            .collect();
+        let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
+        let there = || (tollgate.metric(under_way) == 8).then_some(());
+        assert!(wait_for(RECOVERY, there).is_some());
+        let asking: Vec<_> = (0..MANY)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { ask(client.channel(to).await?).await })
+            })
+            .collect();
+        for asked in asking {
+            let asked = timeout(RECOVERY, asked).await.expect("a turn").unwrap();
+            assert_eq!(asked, Ok(Code::Ok), "{door}");
+        }
+        let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
+        assert_eq!(done, MANY);
+        assert_eq!(tollgate.metric(under_way), 8);
+        drop(stalled);
+    }
+}
+
+#[test]
+fn a_start_that_cannot_be_is_refused_with_what_to_do() {
+    let authority = Authority::new("an authority");
+    let signed = authority.signs(&["localhost"]);
+    let secret = Secret::new(&signed, &authority.pem);
+    let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
+    let ca = secret.file("ca.crt");
+    let tls = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", certificate.as_str()),
+    ];
+    for (variables, words) in [
+        (vec![tls[0]], "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
+        (
+            vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", &ca)],
+            "no whole key in it",
+        ),
+        (
+            vec![tls[0], tls[1], ("GRPC_SERVER_TLS_KEY", "/nowhere/key")],
+            "/nowhere/key",
+        ),
+        (
+            vec![("GRPC_CLIENT_TLS_CACERT", &ca)],
+            "set GRPC_SERVER_USE_TLS=true",
+        ),
+        (
+            vec![
+                tls[0],
+                tls[1],
+                ("GRPC_SERVER_TLS_KEY", &key),
+                ("GRPC_CLIENT_TLS_SAN", "envoy"),
+            ],
+            "set GRPC_CLIENT_TLS_CACERT",
+        ),
+        (
+            vec![
+                tls[0],
+                tls[1],
+                ("GRPC_SERVER_TLS_KEY", &key),
+                ("GRPC_CLIENT_TLS_CACERT", &ca),
+                ("GRPC_CLIENT_TLS_SAN", "spiffe://edge/envoy"),
+            ],
+            "neither a DNS name nor an address",
+        ),
+    ] {
+        let (code, said) = ended(
+            std::process::Command::new(TOLLGATE)
+                .args(["serve", "examples/edge.yaml"])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
+                .args(["--grpc-host", "127.0.0.1", "--host", "127.0.0.1"])
+                .env_clear()
+                .envs(variables.iter().copied()),
+        );
+        assert_eq!(code, Some(1), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}

@@ -1,0 +1,549 @@
+//! Rules from an xDS server: taken, refused with reasons, kept when the server is lost, the same as from files.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Any, ListValue, Struct, Value};
+use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
+};
+
+use crate::ads::{Ads, BACK_WITHIN, TYPE_URL};
+use crate::certified::{Authority, Secret};
+use crate::replica::{Replica, ended};
+use crate::running::{PATIENCE, Tollgate, wait_for};
+
+/// So many in a minute, of a key.
+pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        key: key.to_owned(),
+        rate_limit: Some(policy(unit, requests)),
+        ..RateLimitDescriptor::default()
+    }
+}
+
+fn policy(unit: RateLimitUnit, requests: u32) -> RateLimitPolicy {
+    RateLimitPolicy {
+        unit: unit.into(),
+        requests_per_unit: requests,
+        ..RateLimitPolicy::default()
+    }
+}
+
+pub(crate) fn domain(name: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitConfig {
+    RateLimitConfig {
+        name: format!("{name}.resource"),
+        domain: name.to_owned(),
+        descriptors,
+    }
+}
+
+fn url(ads: &Ads) -> String {
+    format!("localhost:{}", ads.address.port())
+}
+
+/// What gets these tests through without long waits.
+const QUICK: [(&str, &str); 4] = [
+    ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "50ms"),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "50ms"),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "200ms"),
+];
+
+fn start(ads: &Ads, more: &[(&str, &str)]) -> Replica {
+    let url = url(ads);
+    let server = [("CONFIG_GRPC_XDS_SERVER_URL", url.as_str())];
+    Replica::start(&[&QUICK[..], &server, more].concat())
+}
+
+/// Rules with everything that a resource can say.
+fn everything() -> Vec<RateLimitConfig> {
+    let text = |text: &str| Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let list = Value {
+        kind: Some(Kind::ListValue(ListValue {
+            values: vec![Value::from(1.5), Value::from(true), Value { kind: None }],
+        })),
+    };
+    let metadata = Struct {
+        fields: BTreeMap::from([
+            ("yes".to_owned(), text("no")),
+            ("list".to_owned(), list),
+            ("big".to_owned(), Value::from(1e20)),
+        ]),
+    };
+    let named = |name: &str, policy: RateLimitPolicy| RateLimitPolicy {
+        name: name.to_owned(),
+        ..policy
+    };
+    let first = domain(
+        "first",
+        vec![
+            RateLimitDescriptor {
+                value: "yes".to_owned(),
+                shadow_mode: true,
+                quota_mode: true,
+                detailed_metric: true,
+                metadata: Some(metadata),
+                descriptors: vec![limited("below", RateLimitUnit::Week, 0)],
+                ..limited("0x10", RateLimitUnit::Day, u32::MAX)
+            },
+            RateLimitDescriptor {
+                key: "free".to_owned(),
+                value: "a/*".to_owned(),
+                rate_limit: Some(RateLimitPolicy {
+                    unlimited: true,
+                    replaces: vec![RateLimitReplace {
+                        name: "slow".to_owned(),
+                    }],
+                    ..RateLimitPolicy::default()
+                }),
+                ..RateLimitDescriptor::default()
+            },
+            RateLimitDescriptor {
+                key: "slow".to_owned(),
+                rate_limit: Some(named("slow", policy(RateLimitUnit::Year, 7))),
+                ..RateLimitDescriptor::default()
+            },
+        ],
+    );
+    let units = [
+        (RateLimitUnit::Second, 1),
+        (RateLimitUnit::Minute, 2),
+        (RateLimitUnit::Hour, 3),
+        (RateLimitUnit::Month, 4),
+    ];
+    let units = units.map(|(unit, number)| limited(unit.as_str_name(), unit, number));
+    vec![first, domain("second", units.to_vec())]
+}
+
+/// The same as a person would write it.
+const EVERYTHING: [&str; 2] = [
+    r#"
+domain: first
+descriptors:
+- key: "0x10"
+  value: "yes"
+  shadow_mode: true
+  quota_mode: true
+  detailed_metric: true
+  rate_limit: { unit: day, requests_per_unit: 4294967295 }
+  metadata: { "yes": "no", list: [1.5, true, null], big: 100000000000000000000 }
+  descriptors:
+  - key: below
+    rate_limit: { unit: week, requests_per_unit: 0 }
+- key: free
+  value: a/*
+  rate_limit: { unlimited: true, replaces: [{ name: slow }] }
+- key: slow
+  rate_limit: { unit: year, requests_per_unit: 7, name: slow }
+"#,
+    r"
+domain: second
+descriptors:
+- { key: SECOND, rate_limit: { unit: second, requests_per_unit: 1 } }
+- { key: MINUTE, rate_limit: { unit: minute, requests_per_unit: 2 } }
+- { key: HOUR, rate_limit: { unit: hour, requests_per_unit: 3 } }
+- { key: MONTH, rate_limit: { unit: month, requests_per_unit: 4 } }
+",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_are_those_of_files_in_whatever_order_they_come() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in ["a.yaml", "b.yaml"].into_iter().zip(EVERYTHING) {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let from_files = Tollgate::start_at(directory.path(), &[]);
+    let shown = |admin| crate::running::http(admin, "GET", "/rlconfig", "").1;
+    let expected = shown(from_files.admin);
+    assert_eq!(expected.lines().count(), 8, "{expected}");
+
+    let ads = Ads::start(None).await;
+    let configs = everything();
+    ads.send("1", &configs);
+    let replica = start(&ads, &[]);
+    assert_eq!(ads.answer_to("1"), ("1".to_owned(), None));
+    replica.wait_until_ready();
+    assert_eq!(replica.rules(), expected);
+    let hash = replica.rules_hash();
+    let turned: Vec<_> = configs.iter().rev().cloned().collect();
+    ads.send("2", &turned);
+    assert_eq!(ads.answer_to("2"), ("2".to_owned(), None));
+    assert_eq!((replica.rules(), replica.rules_hash()), (expected, hash));
+    // What is not sent any more is gone.
+    ads.send("3", &configs[1..]);
+    assert_eq!(ads.answer_to("3"), ("3".to_owned(), None));
+    assert_eq!(replica.rules().lines().count(), 4);
+    assert_ne!(replica.rules_hash(), hash);
+    ads.send("4", &[]);
+    assert_eq!(ads.answer_to("4"), ("4".to_owned(), None));
+    assert_eq!(replica.rules(), "");
+    assert_eq!(
+        replica.metric("tollgate_xds_responses_total{result=\"ack\"}"),
+        4
+    );
+    assert_eq!(replica.metric("ratelimit_service_config_load_success"), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_says_who_asks() {
+    let ads = Ads::start(None).await;
+    let said = [
+        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a,role=edge"),
+        (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "X-Tenant:one, authorization:Bearer hunter2",
+        ),
+        ("LOG_LEVEL", "debug"),
+    ];
+    let replica = start(&ads, &said);
+    ads.wait_for_streams(1);
+    assert_eq!(replica.health(), 500);
+    ads.send("1", &everything());
+    ads.answer_to("1");
+    assert_eq!(ads.header("x-tenant").as_deref(), Some("one"));
+    assert_eq!(
+        ads.header("authorization").as_deref(),
+        Some("Bearer hunter2")
+    );
+    assert!(!replica.said().contains("hunter2"), "{}", replica.said());
+    let heard = ads.heard();
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    for heard in &heard {
+        let node = heard.request.node.as_ref().unwrap();
+        assert_eq!(node.id, "envoy-ratelimit");
+        let metadata = &node.metadata.as_ref().unwrap().fields;
+        assert_eq!(metadata["zone"], Value::from("a"));
+        assert_eq!(metadata["role"], Value::from("edge"));
+        assert_eq!(heard.request.type_url, TYPE_URL);
+        assert!(heard.request.resource_names.is_empty());
+    }
+    assert_eq!(heard[0].request.version_info, "");
+    assert_eq!(heard[0].request.response_nonce, "");
+}
+
+/// Rules with a fault, and how the refusal begins.
+fn bad() -> Vec<(Vec<RateLimitConfig>, &'static str)> {
+    let unit = |number| RateLimitDescriptor {
+        rate_limit: Some(RateLimitPolicy {
+            unit: number,
+            ..RateLimitPolicy::default()
+        }),
+        ..limited("k", RateLimitUnit::Second, 1)
+    };
+    let second = |descriptor: RateLimitDescriptor| vec![domain("d", vec![descriptor])];
+    let mut deep = limited("k", RateLimitUnit::Second, 1);
+    for _ in 0..30 {
+        deep = RateLimitDescriptor {
+            key: "k".to_owned(),
+            descriptors: vec![deep],
+            ..RateLimitDescriptor::default()
+        };
+    }
+    let both = RateLimitDescriptor {
+        rate_limit: Some(RateLimitPolicy {
+            unlimited: true,
+            ..policy(RateLimitUnit::Day, 1)
+        }),
+        ..limited("k", RateLimitUnit::Second, 1)
+    };
+    let itself = RateLimitDescriptor {
+        rate_limit: Some(RateLimitPolicy {
+            name: "me".to_owned(),
+            replaces: vec![RateLimitReplace {
+                name: "me".to_owned(),
+            }],
+            ..policy(RateLimitUnit::Day, 1)
+        }),
+        ..limited("k", RateLimitUnit::Second, 1)
+    };
+    let twice = vec![
+        limited("k", RateLimitUnit::Day, 1),
+        limited("k", RateLimitUnit::Day, 2),
+    ];
+    vec![
+        (
+            second(unit(0)),
+            "d.resource: invalid rate limit unit 'UNKNOWN'",
+        ),
+        (second(unit(9)), "d.resource: invalid rate limit unit '9'"),
+        (
+            second(both),
+            "d.resource: should not specify rate limit unit when unlimited",
+        ),
+        (
+            second(itself),
+            "d.resource: replaces should not contain name of same descriptor",
+        ),
+        (
+            second(limited("", RateLimitUnit::Day, 1)),
+            "d.resource: descriptor has empty key",
+        ),
+        (
+            vec![domain("d", twice)],
+            "d.resource: duplicate descriptor composite key 'd.k'",
+        ),
+        (
+            second(deep),
+            "d.resource: descriptors nest deeper than 24 levels",
+        ),
+        (
+            vec![domain("", vec![])],
+            ".resource: config file cannot have empty domain",
+        ),
+        (
+            vec![domain("d", vec![]), domain("d", vec![])],
+            "d.resource: duplicate domain 'd' in config file",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_good_is_refused_with_the_reasons_and_changes_nothing() {
+    let ads = Ads::start(None).await;
+    ads.send("good", &everything());
+    let replica = start(&ads, &[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "65536")]);
+    assert_eq!(ads.answer_to("good").1, None);
+    replica.wait_until_ready();
+    let rules = replica.rules();
+    let bad = bad();
+    let count = bad.len();
+    for (number, (configs, words)) in bad.into_iter().enumerate() {
+        let version = format!("bad {number}");
+        ads.send(&version, &configs);
+        let (in_use, why) = ads.answer_to(&version);
+        let why = why.unwrap_or_else(|| panic!("{words}: it was taken"));
+        assert!(why.starts_with(words), "{words}: {why}");
+        assert!(why.contains("hint: "), "{why}");
+        assert!(!why.contains(":0:0"), "{why}");
+        assert_eq!(in_use, "good");
+        assert_eq!(replica.rules(), rules, "{words}");
+    }
+    // What is no rules at all.
+    let any = |type_url: &str, value: &[u8]| Any {
+        type_url: type_url.to_owned(),
+        value: value.to_owned(),
+    };
+    let whole = everything()[0].encode_to_vec();
+    let other = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let shapeless = [
+        (
+            TYPE_URL,
+            any(TYPE_URL, &[0xff; 9]),
+            "resources[0] cannot be read",
+        ),
+        (
+            TYPE_URL,
+            any(TYPE_URL, &whole[..whole.len() - 1]),
+            "resources[0] cannot be read",
+        ),
+        (
+            TYPE_URL,
+            any(TYPE_URL, b"\x12\x01\xff"),
+            "resources[0] cannot be read",
+        ),
+        (
+            TYPE_URL,
+            any(other, &[]),
+            "resources[0] is `type.googleapis.com/envoy.config.cluster",
+        ),
+        (
+            other,
+            any(other, &[]),
+            "the xDS server sent `type.googleapis.com/envoy.config.cluster",
+        ),
+    ];
+    for (number, (type_url, resource, words)) in shapeless.into_iter().enumerate() {
+        let version = format!("shapeless {number}");
+        ads.send_any(&version, type_url, vec![resource]);
+        let (in_use, why) = ads.answer_to(&version);
+        assert!(
+            why.as_ref().is_some_and(|why| why.starts_with(words)),
+            "{words}: {why:?}"
+        );
+        assert_eq!(in_use, "good");
+        assert_eq!(replica.rules(), rules, "{words}");
+    }
+    let nacks = replica.metric("tollgate_xds_responses_total{result=\"nack\"}");
+    assert_eq!(nacks, count as u64 + 5);
+    assert_eq!(replica.metric("ratelimit_service_config_load_error"), nacks);
+    assert_eq!(replica.health(), 200);
+    // One stream took it all. A message beyond the bound ends it, and the next good one is taken.
+    assert!(ads.heard().iter().all(|heard| heard.stream == 1));
+    let large = limited(&"k".repeat(65_536), RateLimitUnit::Day, 1);
+    ads.send("large", &[domain("d", vec![large])]);
+    ads.wait_for_streams(2);
+    assert_eq!(replica.rules(), rules);
+    ads.send("good again", &everything()[1..]);
+    assert_eq!(ads.answer_to("good again"), ("good again".to_owned(), None));
+    assert_eq!(replica.rules().lines().count(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_one_domain_go_together_where_that_is_said() {
+    let ads = Ads::start(None).await;
+    let half = |name: &str, key| RateLimitConfig {
+        name: name.to_owned(),
+        ..domain("d", vec![limited(key, RateLimitUnit::Day, 1)])
+    };
+    ads.send("1", &[half("b", "second"), half("a", "first")]);
+    let replica = start(&ads, &[("MERGE_DOMAIN_CONFIG", "true")]);
+    assert_eq!(ads.answer_to("1").1, None);
+    let rules = replica.rules();
+    let keys: Vec<_> = rules
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .collect();
+    assert_eq!(keys, ["d.first", "d.second"], "{rules}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_lost_is_found_again_and_the_rules_stay() {
+    let ads = Ads::start(None).await;
+    ads.send("1", &everything());
+    let replica = start(&ads, &[]);
+    assert_eq!(ads.answer_to("1").1, None);
+    replica.wait_until_ready();
+    let rules = replica.rules();
+    for round in 0..3 {
+        let streams = ads.heard().iter().map(|heard| heard.stream).max().unwrap();
+        ads.cut();
+        ads.wait_for_streams(streams + 1);
+        assert_eq!(replica.rules(), rules, "{round}");
+        let first = ads
+            .heard()
+            .into_iter()
+            .find(|heard| heard.stream == streams + 1)
+            .unwrap();
+        let request = first.request;
+        assert_eq!(
+            (request.version_info, request.response_nonce),
+            (String::new(), String::new())
+        );
+    }
+    // Away for longer, it is missed, and requests are answered by the rules that it sent.
+    ads.close(true);
+    let lost = || (replica.metric("tollgate_xds_lost_total") >= 6).then_some(());
+    assert!(wait_for(PATIENCE, lost).is_some());
+    assert_eq!(replica.metric("tollgate_xds_up"), 0);
+    assert_eq!((replica.rules(), replica.health()), (rules, 200));
+    let said = replica.said();
+    let warned = said
+        .lines()
+        .filter(|line| line.contains("the rules in use stay"));
+    assert!(
+        (1..=9).contains(&warned.count()),
+        "it is said, and not each time: {said}"
+    );
+    // Anew, it may count its versions anew.
+    ads.send("1", &everything()[1..]);
+    ads.close(false);
+    let fewer = || (replica.rules().lines().count() == 4).then_some(());
+    assert!(wait_for(BACK_WITHIN, fewer).is_some(), "{}", replica.said());
+    assert_eq!(replica.metric("tollgate_xds_up"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
+    let authority = Authority::new("an authority");
+    let theirs = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system.svc"]);
+    let ads = Ads::start(Some((&theirs, &authority.pem))).await;
+    ads.send("1", &everything());
+    // What we show at first is not of their authority.
+    let stranger = Authority::new("another").signs_rsa(&["*.system"]);
+    let mut secret = Secret::new(&stranger, &authority.pem);
+    let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(|name| secret.file(name));
+    let tls = [
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", certificate.as_str()),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", key.as_str()),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ca.as_str()),
+    ];
+    let named = ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway.system.svc");
+    let each = ("LOG_LEVEL", "debug"); // each loss is told
+    let replica = start(&ads, &[&tls[..], &[named, each]].concat());
+    let said = |replica: &Replica, words: &str| {
+        let said = || replica.said().contains(words).then_some(());
+        assert!(
+            wait_for(PATIENCE, said).is_some(),
+            "{words}: {}",
+            replica.said()
+        );
+    };
+    said(&replica, "received fatal alert: UnknownCA");
+    assert_eq!((replica.health(), ads.heard().len()), (500, 0));
+    // Exchanged, what we show is used at the next try.
+    let ours = authority.signs_rsa(&["*.system"]);
+    secret.exchange(&ours.certificate, &ours.key, &authority.pem);
+    replica.wait_until_ready();
+    assert_eq!(ads.answer_to("1").1, None);
+    // A server of another name, or of another authority, is not believed.
+    let misnamed = start(&ads, &tls);
+    said(&misnamed, "not valid for name");
+    assert_eq!(misnamed.health(), 500);
+    let elsewhere = Secret::new(&ours, &Authority::new("another").pem);
+    let other = elsewhere.file("ca.crt");
+    let mut distrusting = tls;
+    distrusting[3].1 = &other;
+    let distrusting = start(&ads, &[&distrusting[..], &[named]].concat());
+    said(&distrusting, "UnknownIssuer");
+    // A certificate that cannot be read is told by its path.
+    let gone = [
+        tls[0],
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/nowhere/ca.crt"),
+    ];
+    said(&start(&ads, &gone), "/nowhere/ca.crt");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_rules_it_is_ready_only_when_told_to_start_so() {
+    let ads = Ads::start(None).await;
+    let waiting = start(&ads, &[]);
+    let forced = start(&ads, &[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")]);
+    let demanding = start(&ads, &[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]);
+    ads.wait_for_streams(3);
+    let healths = || [&waiting, &forced, &demanding].map(Replica::health);
+    assert_eq!(healths(), [500, 200, 500]);
+    ads.send("1", &[]);
+    let empty = || (healths() == [200, 200, 500]).then_some(());
+    assert!(wait_for(PATIENCE, empty).is_some(), "{:?}", healths());
+    ads.send("2", &everything());
+    let full = || (healths() == [200; 3]).then_some(());
+    assert!(wait_for(PATIENCE, full).is_some(), "{:?}", healths());
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
+    let rules = ("TOLLGATE_RULES", "examples/edge.yaml");
+    for (variable, words) in [
+        (
+            ("CONFIG_GRPC_XDS_SERVER_URL", "somewhere"),
+            "is no HOST:PORT",
+        ),
+        (
+            ("CONFIG_GRPC_XDS_NODE_METADATA", "zone"),
+            "write NAME=VALUE",
+        ),
+        (
+            ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x:y,hunter2"),
+            "number 2 cannot be read",
+        ),
+        (rules, "say one of them"),
+    ] {
+        let (code, said) = ended(
+            std::process::Command::new(crate::running::TOLLGATE)
+                .arg("serve")
+                .env_clear()
+                .envs([("CONFIG_TYPE", "GRPC_XDS_SOTW"), variable])
+                .envs([("GRPC_HOST", "127.0.0.1"), ("HOST", "127.0.0.1")])
+                .envs([("GRPC_PORT", "0"), ("PORT", "0"), ("DEBUG_PORT", "0")]),
+        );
+        assert_eq!(code, Some(1), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
