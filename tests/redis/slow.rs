@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::asking::Code;
+use super::asking::{Code, descriptor, request};
 use super::redis_server::RedisServer;
 use super::{RECOVERY, RULES, ask, client, decides, left, replica};
 
@@ -125,5 +125,36 @@ async fn a_slow_redis_delays_no_answer_and_is_asked_again_when_it_is_quick() {
         assert_eq!(left(&mut known, "a").await, 999);
         assert!(tollgate.metric("tollgate_store_unknown_outcomes_total") > 0);
         assert!(tollgate.running());
+    }
+}
+
+/// A log of ten thousand takes Redis up to a millisecond, and nobody else is served meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_many_marks_ride_alone() {
+    let rules = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: hour, requests_per_unit: 1000 }
+- key: long
+  rate_limit: { unit: hour, requests_per_unit: 10000, algorithm: sliding_log }
+";
+    let redis = RedisServer::start(&[]);
+    let tollgate = replica(
+        rules,
+        &["--store", &redis.url(), "--store-deadline-ms", "5000"],
+    );
+    let mut client = client(&tollgate).await;
+    let calls =
+        |le: &str| tollgate.metric(&format!("tollgate_store_call_checks_bucket{{le=\"{le}\"}}"));
+    for (key, alone) in [("k", 0), ("long", 64)] {
+        let before = (calls("1"), calls("+Inf"));
+        let descriptors = (0..64).map(|number| descriptor(&[(key, &format!("{key}{number}"))]));
+        let asked = request("d", descriptors.collect());
+        client.should_rate_limit(asked).await.unwrap();
+        assert_eq!(calls("1") - before.0, alone, "{key}");
+        if key == "k" {
+            assert!(calls("+Inf") - before.1 < 64, "the others share");
+        }
     }
 }

@@ -85,8 +85,8 @@ fn a_bucket_of_many_marks_takes_more_of_a_call() {
         assert_eq!(weigh(algorithm.name(), 10), 1, "{algorithm:?}");
     }
     assert_eq!(weigh("token_bucket", u32::MAX), 1);
-    assert_eq!(weigh("sliding_log", 640), 11);
-    assert_eq!(weigh("concurrency", 10_000), 157);
+    assert_eq!(weigh("sliding_log", 640), 21);
+    assert_eq!(weigh("concurrency", 5_000), 157);
     // Alone it may always ride.
     assert_eq!(weigh("sliding_log", u32::MAX), CHECKS_MAX);
 }

@@ -74,7 +74,8 @@ impl LeasedStore {
             .unzip();
         let bounds = mailbox::Bounds {
             waiting_max: mailbox_checks_max,
-            batch_checks_max: usize::MAX,
+            batch_weight_max: usize::MAX,
+            weigh: |_| 1,
             full: StoreError::Overloaded {
                 waiting_max: mailbox_checks_max,
             },

@@ -56,6 +56,8 @@ pub(in crate::store) struct MailboxAsking {
 #[derive(Default)]
 struct Outgoing {
     batch: Option<Box<Batch>>,
+    /// What the batch weighs.
+    weight: usize,
     /// For how many checks there is room reserved that none has used.
     room_checks: usize,
 }
@@ -150,7 +152,9 @@ impl Asking for MailboxAsking {
             let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
             };
-            if let Some(full) = outgoing.take_full(self.mailboxes.bounds.batch_checks_max) {
+            let bounds = &self.mailboxes.bounds;
+            let weight = (bounds.weigh)(check);
+            if let Some(full) = outgoing.take_full(weight, bounds.batch_weight_max) {
                 let (mailboxes, reply) = (&self.mailboxes, &self.reply);
                 self.unsent.extend(mailboxes.post(*number, full, reply));
             }
@@ -177,6 +181,7 @@ impl Asking for MailboxAsking {
                 }
             }
             batch.push(position, check.clone());
+            outgoing.weight = outgoing.weight.saturating_add(weight);
         }
         Ok(shares)
     }
@@ -192,7 +197,7 @@ impl Asking for MailboxAsking {
                 let unused = std::mem::take(&mut outgoing.room_checks);
                 mailbox.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
-            if let Some(batch) = outgoing.batch.take() {
+            if let Some(batch) = outgoing.take() {
                 let unsent = self.mailboxes.post(number, batch, &self.reply);
                 self.unsent.extend(unsent);
             }
@@ -253,10 +258,18 @@ impl Mailboxes {
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// The batch, when no more may be put to it.
-    fn take_full(&mut self, batch_checks_max: usize) -> Option<Box<Batch>> {
-        let full = self.batch.as_ref()?.checks.len() >= batch_checks_max;
-        if full { self.batch.take() } else { None }
+    /// The batch, when so much more may not be put to it.
+    fn take_full(&mut self, more: usize, weight_max: usize) -> Option<Box<Batch>> {
+        if self.weight.saturating_add(more) <= weight_max {
+            return None;
+        }
+        self.take()
+    }
+
+    /// The batch, whatever it weighs.
+    fn take(&mut self) -> Option<Box<Batch>> {
+        self.weight = 0;
+        self.batch.take()
     }
 
     fn reserve_one(&mut self, mailbox: &Mailbox, waiting_max: usize) -> bool {

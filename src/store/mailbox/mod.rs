@@ -60,8 +60,10 @@ pub(super) trait Choose: fmt::Debug + Send + Sync {
 pub(super) struct Bounds {
     /// How many checks may wait in each.
     pub(super) waiting_max: usize,
-    /// How many checks may go in one message, but for those that come in one request.
-    pub(super) batch_checks_max: usize,
+    /// How much the checks in one message may weigh together; one that weighs more goes alone.
+    pub(super) batch_weight_max: usize,
+    /// What a check weighs.
+    pub(super) weigh: fn(&Check) -> usize,
     /// What whoever finds it full is told.
     pub(super) full: StoreError,
     /// Counts checks that were.

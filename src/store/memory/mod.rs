@@ -107,7 +107,8 @@ impl MemoryStore {
             .unzip();
         let bounds = mailbox::Bounds {
             waiting_max: bounds.mailbox_checks_max,
-            batch_checks_max: usize::MAX,
+            batch_weight_max: usize::MAX,
+            weigh: |_| 1,
             full: StoreError::Overloaded {
                 waiting_max: bounds.mailbox_checks_max,
             },

@@ -89,8 +89,8 @@ const CHECK_BYTES: usize = size_of::<Check>() + size_of::<Answer>() + size_of::<
 /// The same for a name of the reference's, which is sent as it is kept.
 const REFERENCE_KEY_BYTES: usize = 2 * REFERENCE_KEY_BYTES_MAX;
 
-/// How many checks may go in one message to a worker: two of them make a call.
-const BATCH_CHECKS_MAX: usize = script::CHECKS_MAX / 2;
+/// How much checks in one message to a worker may weigh: two messages make a call.
+const BATCH_WEIGHT_MAX: usize = script::CHECKS_MAX / 2;
 
 /// The store's handle.
 pub struct RedisStore {
@@ -227,7 +227,8 @@ impl RedisStore {
         };
         let bounds = mailbox::Bounds {
             waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
-            batch_checks_max: BATCH_CHECKS_MAX,
+            batch_weight_max: BATCH_WEIGHT_MAX,
+            weigh: script::weight,
             full: StoreError::Unavailable(Trouble::QueueFull),
             shed: metrics.store.queue_full.clone(),
         };

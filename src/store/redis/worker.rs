@@ -108,6 +108,12 @@ struct Looked {
     result: Result<Connected, Failed>,
 }
 
+/// What checks take of a call together.
+fn weigh(checks: &[Check]) -> usize {
+    let weights = checks.iter().map(script::weight);
+    weights.fold(0, usize::saturating_add)
+}
+
 // === impl LaneWorker ===
 
 impl LaneWorker {
@@ -324,18 +330,18 @@ impl LaneWorker {
             let connection = connected.opened.connection.clone();
             let now_us = self.now_us();
             let mut parts = VecDeque::new();
-            let mut checks = 0_usize;
+            let mut weight = 0_usize;
             // What goes back makes room, so it goes first.
-            while checks < script::CHECKS_MAX
+            while weight < script::CHECKS_MAX
                 && let Some((undoing, until_us)) = self.giving_back.pop_front()
             {
                 let count = undoing.len();
                 self.giving_back_checks = self.giving_back_checks.saturating_sub(count);
-                checks = checks.saturating_add(count);
+                weight = weight.saturating_add(weigh(&undoing));
                 parts.push_back(self.undoing(undoing, now_us, until_us));
             }
             while let Some(part) = self.waiting.front() {
-                let more = checks.saturating_add(part.batch.checks.len());
+                let more = weight.saturating_add(weigh(&part.batch.checks));
                 if more > script::CHECKS_MAX && !parts.is_empty() {
                     break;
                 }
@@ -348,7 +354,7 @@ impl LaneWorker {
                     self.lane.send_back(part);
                     continue;
                 }
-                checks = more;
+                weight = more;
                 parts.push_back(part);
             }
             if parts.is_empty() {

@@ -41,8 +41,9 @@ pub use outcome::{Answer, Garbled, outcomes};
 /// microseconds a check, for less than a millisecond.
 pub const CHECKS_MAX: usize = 256;
 
-/// How many marks take as long as a check without any. A bucket's marks are one string, which is copied in and out.
-const MARKS_A_CHECK: u64 = 64;
+/// How many marks take as long as a check without any, at least. A bucket's marks are one string, which is copied in and
+/// out: a log of 10,000 takes Redis 0.3 to 1.3 ms.
+const MARKS_A_CHECK: u64 = 32;
 
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many marks.
 pub fn weight(check: &Check) -> usize {
