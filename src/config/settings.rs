@@ -185,8 +185,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     pub streams_max: u32,
 
-    /// How long a call's message may take to come once its headers have; then the call is reset. 0 is for ever. By the
-    /// door h2 only
+    /// How long a call's message may take to come once its headers have, and its answer to go where the caller makes no
+    /// room for it; then the call is reset. 0 is for ever. By the door h2 only
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 

@@ -157,6 +157,10 @@ pub struct Metrics {
     pub connections_aged: IntCounter,
     /// Calls reset because their message did not come.
     pub calls_late: IntCounter,
+    /// Calls reset because nobody made room for their answer.
+    pub answers_unread: IntCounter,
+    /// gRPC connections closed because nobody answered a keepalive.
+    pub connections_silent: IntCounter,
 
     connections_broken: IntCounterVec,
     tls: TlsVecs,
@@ -412,6 +416,16 @@ impl Metrics {
                 r,
                 "tollgate_calls_late_total",
                 "Calls reset because their message did not come in time",
+            )?,
+            answers_unread: counter(
+                r,
+                "tollgate_answers_unread_total",
+                "Calls reset because their caller made no room for the answer in time",
+            )?,
+            connections_silent: counter(
+                r,
+                "tollgate_connections_silent_total",
+                "gRPC connections closed because nobody said in time that it is still there",
             )?,
             connections_broken: counters(
                 r,

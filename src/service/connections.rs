@@ -50,9 +50,19 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let aged = metrics.connections_aged.clone();
+    let silent = metrics.connections_silent.clone();
     let serve_one = |connection, stopping| {
-        let (routes, aged) = (routes.clone(), aged.clone());
-        serve_one(routes, bounds, connection, stopping, move || aged.inc())
+        let (routes, aged, silent) = (routes.clone(), aged.clone(), silent.clone());
+        async move {
+            let aged = move || aged.inc();
+            if let Err(error) = serve_one(routes, bounds, connection, stopping, aged).await {
+                // Only its keepalive has a time.
+                if error.is_timeout() {
+                    silent.inc();
+                }
+                tracing::debug!(%error, "a gRPC connection ended");
+            }
+        }
     };
     serve_each(connections, shutdown, serve_one).await;
 }
@@ -63,7 +73,7 @@ async fn serve_one(
     connection: Connection,
     mut stopping: Stopping,
     aged: impl FnOnce(),
-) {
+) -> hyper::Result<()> {
     let mut serving = std::pin::pin!(
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -74,7 +84,7 @@ async fn serve_one(
             .keep_alive_timeout(bounds.keepalive_timeout)
             .serve_connection(TokioIo::new(connection), TowerToHyperService::new(routes))
     );
-    let served = tokio::select! {
+    tokio::select! {
         served = &mut serving => served,
         () = stopping.wait() => {
             serving.as_mut().graceful_shutdown();
@@ -89,9 +99,6 @@ async fn serve_one(
                 () = over(bounds.age_grace) => Ok(()),
             }
         }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "a gRPC connection ended");
     }
 }
 

@@ -16,6 +16,11 @@ use super::ratelimit::{RateLimit, Unanswered};
 /// Answers questions in JSON.
 pub struct JsonRateLimit {
     service: std::sync::Arc<RateLimit>,
+    language: Language,
+}
+
+/// Questions and answers as JSON.
+struct Language {
     request: MessageDescriptor,
     response: MessageDescriptor,
 }
@@ -47,6 +52,35 @@ impl JsonRateLimit {
     ///
     /// When the published descriptors do not hold the service: a mistake in the build.
     pub fn new(service: std::sync::Arc<RateLimit>) -> Result<Self, String> {
+        Ok(Self {
+            service,
+            language: Language::new()?,
+        })
+    }
+
+    /// Answers one question.
+    pub async fn ask(&self, body: &[u8]) -> JsonAnswer {
+        let request = match self.language.read(body) {
+            Ok(request) => request,
+            Err(why) => return JsonAnswer::NotUnderstood(why),
+        };
+        match self.service.should_rate_limit(&request, None).await {
+            Err(unanswered) => JsonAnswer::Unanswered(unanswered),
+            Ok(answer) => match Language::write(&self.language.response, &answer) {
+                Ok(body) => JsonAnswer::Decided {
+                    allowed: answer.overall_code() == response::Code::Ok,
+                    body,
+                },
+                Err(why) => JsonAnswer::Unwritable(why),
+            },
+        }
+    }
+}
+
+// === impl Language ===
+
+impl Language {
+    fn new() -> Result<Self, String> {
         let pool = DescriptorPool::decode(PUBLISHED_DESCRIPTORS).map_err(|e| e.to_string())?;
         let message = |name: &str| {
             let name = format!("envoy.service.ratelimit.v3.{name}");
@@ -56,26 +90,7 @@ impl JsonRateLimit {
         Ok(Self {
             request: message("RateLimitRequest")?,
             response: message("RateLimitResponse")?,
-            service,
         })
-    }
-
-    /// Answers one question.
-    pub async fn ask(&self, body: &[u8]) -> JsonAnswer {
-        let request = match self.read(body) {
-            Ok(request) => request,
-            Err(why) => return JsonAnswer::NotUnderstood(why),
-        };
-        match self.service.should_rate_limit(&request, None).await {
-            Err(unanswered) => JsonAnswer::Unanswered(unanswered),
-            Ok(answer) => match self.write(&answer) {
-                Ok(body) => JsonAnswer::Decided {
-                    allowed: answer.overall_code() == response::Code::Ok,
-                    body,
-                },
-                Err(why) => JsonAnswer::Unwritable(why),
-            },
-        }
     }
 
     fn read<M: prost::Message + Default>(&self, body: &[u8]) -> Result<M, String> {
@@ -88,10 +103,38 @@ impl JsonRateLimit {
         M::decode(message.encode_to_vec().as_slice()).map_err(|error| error.to_string())
     }
 
-    fn write(&self, message: &impl prost::Message) -> Result<String, String> {
+    fn write(kind: &MessageDescriptor, message: &impl prost::Message) -> Result<String, String> {
         let bytes = message.encode_to_vec();
-        let message = DynamicMessage::decode(self.response.clone(), bytes.as_slice())
+        let message = DynamicMessage::decode(kind.clone(), bytes.as_slice())
             .map_err(|error| error.to_string())?;
         serde_json::to_string(&message).map_err(|error| error.to_string())
     }
+}
+
+/// Reads any bytes as a question, for the fuzz target `json`: one that is understood is understood alike when we write it.
+/// Says whether it was.
+///
+/// # Errors
+///
+/// The words in which it was not.
+#[cfg(fuzzing)]
+pub fn understand(body: &[u8]) -> Result<bool, String> {
+    use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+    thread_local! {
+        static LANGUAGE: Result<Language, String> = Language::new();
+    }
+    LANGUAGE.with(|language| {
+        let language = language.as_ref().map_err(Clone::clone)?;
+        let Ok(question) = language.read::<RateLimitRequest>(body) else {
+            return Ok(false);
+        };
+        let written = Language::write(&language.request, &question)?;
+        let again: RateLimitRequest = language.read(written.as_bytes())?;
+        if again == question {
+            Ok(true)
+        } else {
+            Err(format!("{question:?} is written as {written}"))
+        }
+    })
 }

@@ -41,6 +41,8 @@ pub use self::door::{agreement, withstand};
 use self::excess::Excess;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
+#[cfg(fuzzing)]
+pub use self::json::understand;
 pub use self::json::{JsonAnswer, JsonRateLimit};
 use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,

@@ -36,11 +36,14 @@ pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serv
     tokio::select! {
         () = minding => {}
         () = reset_late_calls(bounds.body_wait, &http2, &serving) => {}
-        () = keep_alive(bounds, &http2) => give(Order::Close),
+        () = keep_alive(bounds, &http2) => {
+            metrics.connections_silent.inc();
+            give(Order::Close);
+        }
     }
 }
 
-/// Resets calls whose bodies do not come, for ever.
+/// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
 async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, serving: &Serving) {
     let Some(wait) = wait else {
         return std::future::pending().await;
@@ -49,9 +52,11 @@ async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, servin
     loop {
         // Late by half as much at most.
         sleep(wait / 2).await;
-        let before_us = serving.service.uptime_us().saturating_sub(wait_us);
-        let late = http2.borrow_mut().reset_late(before_us);
-        serving.metrics.calls_late.inc_by(late as u64);
+        let now_us = serving.service.uptime_us();
+        let late = http2.borrow_mut().reset_late(now_us, wait_us);
+        serving.metrics.calls_late.inc_by(late.calls as u64);
+        let answers = late.answers as u64;
+        serving.metrics.answers_unread.inc_by(answers);
     }
 }
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::raw::{PATH, Raw, question};
@@ -25,6 +25,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
@@ -59,7 +60,10 @@ struct Hostile(TcpStream);
 
 impl Hostile {
     async fn connect(service: &Service) -> Self {
-        let mut stream = TcpStream::connect(service.grpc).await.unwrap();
+        Self::greet(TcpStream::connect(service.grpc).await.unwrap()).await
+    }
+
+    async fn greet(mut stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         let hello = [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -191,5 +195,77 @@ async fn a_client_that_is_silent_for_too_long_is_gone() {
         let mut there = Raw::connect(service.grpc).await;
         silent.closed().await;
         assert_eq!(there.ask(&one("x", 0)).await.left(), 1_000_000, "{door}");
+        let closed = service.metric("tollgate_connections_silent_total");
+        assert!(closed >= 1, "{door}");
     }
+}
+
+/// While so much waits for it nothing of it is read, what it says blindly to be thought there neither.
+#[tokio::test]
+async fn a_client_that_never_reads_is_gone_whatever_it_says() {
+    let bounds = [
+        "--keepalive-interval",
+        "50ms",
+        "--keepalive-timeout",
+        "200ms",
+    ];
+    let [(_, service), _] = doors(&bounds).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let stream = socket.connect(service.grpc).await.unwrap();
+    let mut deaf = Hostile::greet(stream).await;
+    // All the room there is, so that answers are not held up in their streams.
+    let room = 0x4000_0000_u32.to_be_bytes();
+    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
+    let (mut first, mut taken) = (1, 0);
+    let ended = timeout(PATIENCE, async {
+        loop {
+            let calls = (first..first + 200).step_by(2);
+            let calls =
+                calls.flat_map(|stream| [head(stream), frame(DATA, 1, stream, &body)].concat());
+            let bytes: Vec<u8> = there.iter().copied().chain(calls).collect();
+            first += 200;
+            match deaf.0.write_all(&bytes).await {
+                Ok(()) => taken += bytes.len(),
+                Err(_) => return,
+            }
+        }
+    });
+    ended.await.expect("it is closed");
+    assert!(taken > 256 * 1_024, "{taken}");
+    assert!(service.metric("tollgate_connections_silent_total") >= 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_makes_room_for_is_given_up() {
+    let [(_, service), _] = doors(&["--body-wait", "100ms"]).await;
+    let mut slow = Hostile::connect(&service).await;
+    // Streams begin without room.
+    slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
+        .await;
+    let body = question(&one("slow", 1));
+    slow.write(&[head(1), frame(DATA, 1, 1, &body)].concat())
+        .await;
+    // In two parts, so that tonic answers.
+    let (front, rest) = body.split_at(7);
+    let parts = [head(3), frame(DATA, 0, 3, front), frame(DATA, 1, 3, rest)];
+    slow.write(&parts.concat()).await;
+    let heads = [slow.number_in(HEADERS).await, slow.number_in(HEADERS).await];
+    assert!(heads.iter().all(Option::is_some));
+    // It is looked at every 50 ms; between two looks the clock goes on.
+    let advancing = async {
+        loop {
+            service.clock.advance_us(60_000);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let resets = async {
+        for _ in 0..2 {
+            assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
+        }
+    };
+    tokio::select! { () = advancing => {} () = resets => {} }
+    assert_eq!(service.metric("tollgate_answers_unread_total"), 2);
+    assert_eq!(service.metric("tollgate_calls_late_total"), 0);
 }

@@ -15,8 +15,8 @@ use super::frame::{self, Head};
 use super::head::{Asked, Trailers};
 use super::receive::{Came, Event, broken};
 use super::{
-    Block, Broken, FRAME_BYTES_MAX, Forwarded, Goodbye, Handed, Http2, Part, Reason, Stage, Stream,
-    UNFINISHED_BYTES_MAX, Unfinished, WINDOW_BYTES, WINDOW_OWED_BYTES_MAX,
+    Block, Broken, FRAME_BYTES_MAX, Forwarded, Goodbye, Handed, Http2, Late, Part, Reason, Stage,
+    Stream, UNFINISHED_BYTES_MAX, Unfinished, WINDOW_BYTES, WINDOW_OWED_BYTES_MAX,
 };
 
 // === impl Http2 ===
@@ -161,6 +161,7 @@ impl Http2 {
             received,
             body_left,
             unfinished,
+            unread_since_us: None,
         };
         self.streams.push(id, stream);
     }
@@ -361,22 +362,27 @@ impl Http2 {
         self.wake();
     }
 
-    /// Resets calls that began before this and are not whole. Says how many there were.
-    pub(in super::super) fn reset_late(&mut self, before_us: u64) -> usize {
-        let is_late = |stream: &Stream| {
+    /// Resets calls that began longer ago than this and are not whole, and those whose answers were seen to wait for room
+    /// as long ago. Says how many there were.
+    pub(in super::super) fn reset_late(&mut self, now_us: u64, wait_us: u64) -> Late {
+        let is_over = |since_us: u64| now_us.saturating_sub(since_us) > wait_us;
+        let (mut late, mut ids) = (Late::default(), Vec::new());
+        for (id, stream) in self.streams.each_mut() {
             let unfinished = stream.unfinished.as_ref();
-            unfinished.is_some_and(|unfinished| unfinished.since_us < before_us)
-        };
-        let late: Vec<u32> = self
-            .streams
-            .each_mut()
-            .filter(|(_, stream)| is_late(stream))
-            .map(|(id, _)| id)
-            .collect();
-        for id in &late {
-            self.reset(*id, Reason::Cancel);
+            if unfinished.is_some_and(|unfinished| is_over(unfinished.since_us)) {
+                late.calls = late.calls.saturating_add(1);
+                ids.push(id);
+            } else if !stream.waits_for_room() {
+                stream.unread_since_us = None;
+            } else if is_over(*stream.unread_since_us.get_or_insert(now_us)) {
+                late.answers = late.answers.saturating_add(1);
+                ids.push(id);
+            }
         }
-        late.len()
+        for id in ids {
+            self.reset(id, Reason::Cancel);
+        }
+        late
     }
 
     fn tell_stream_room(&mut self, id: u32) {
@@ -410,6 +416,15 @@ impl Http2 {
 // === impl Stream ===
 
 impl Stream {
+    /// Whether what it has to say waits for the client to widen a window.
+    fn waits_for_room(&self) -> bool {
+        match &self.stage {
+            Stage::Answered(_) => true,
+            Stage::Forwarded(forwarded) => forwarded.starved,
+            Stage::Call { .. } | Stage::Asked(_) => false,
+        }
+    }
+
     /// Takes note of data. False when it is not as long as the client said.
     fn take_data(&mut self, bytes: usize, end_stream: bool) -> bool {
         self.received = end_stream;
@@ -435,6 +450,7 @@ impl Forwarded {
             receive_room: WINDOW_BYTES,
             receive_owed: 0,
             uneaten: 0,
+            starved: false,
             task: None,
         }
     }

@@ -123,6 +123,8 @@ pub(super) struct Http2 {
     sent: usize,
     buffers: Rc<Buffers>,
     send_room: i64,
+    /// That room when the client last widened it.
+    send_room_told: i64,
     /// What a new stream begins with.
     stream_send_room: i64,
     frame_bytes_max: usize,
@@ -165,6 +167,17 @@ struct Stream {
     body_left: Option<u64>,
     /// Of a call that is not whole: since when, and what has come of it.
     unfinished: Option<Unfinished>,
+    /// Since when it is known that its answer waits for room that the client does not give.
+    unread_since_us: Option<u64>,
+}
+
+/// What was reset because its client took too long.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Late {
+    /// Calls that did not come whole.
+    pub(super) calls: usize,
+    /// Answers for which there was no room.
+    pub(super) answers: usize,
 }
 
 /// A call whose client takes its time.
@@ -197,6 +210,8 @@ struct Forwarded {
     receive_owed: u32,
     /// What was handed on and not yet taken.
     uneaten: u32,
+    /// What is to be sent has no room.
+    starved: bool,
     /// Who waits for room, or for the stream's end.
     task: Option<Waker>,
 }
@@ -247,6 +262,7 @@ impl Http2 {
             sent: 0,
             buffers,
             send_room: i64::from(USUAL_WINDOW_BYTES),
+            send_room_told: i64::from(USUAL_WINDOW_BYTES),
             stream_send_room: i64::from(USUAL_WINDOW_BYTES),
             frame_bytes_max: FRAME_BYTES_MAX,
             order: Order::Serve,

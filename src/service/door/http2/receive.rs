@@ -135,10 +135,15 @@ impl Http2 {
                 return broken(Reason::Protocol, "a window is widened by nothing");
             }
             let before = self.send_room;
+            // One for each answer is fair, and many a client does so.
+            if before >= self.send_room_told {
+                self.floods.control_frame(now_us)?;
+            }
             self.send_room = before.saturating_add(bytes);
             if self.send_room > i64::from(frame::MAX_31_BITS) {
                 return broken(Reason::FlowControl, "a window wider than any may be");
             }
+            self.send_room_told = self.send_room;
             if before <= 0 {
                 self.send_waiting();
             }

@@ -132,6 +132,9 @@ impl Http2 {
             return Poll::Ready(None);
         };
         let room = connection_room.min(stream.send_room);
+        if let Stage::Forwarded(forwarded) = &mut stream.stage {
+            forwarded.starved = room <= 0;
+        }
         match usize::try_from(room) {
             Ok(room) if room > 0 && !full => Poll::Ready(Some(room.min(self.frame_bytes_max))),
             _ => {

@@ -801,13 +801,13 @@ fn calls_that_do_not_end_are_reset_when_they_are_late() {
         Ok(Some(Event::Request(_)))
     ));
     assert_eq!(client.http2.unfinished_bytes, 12);
-    let began_us = client.now_us - 10;
-    assert_eq!(client.http2.reset_late(began_us), 0);
-    assert_eq!(client.http2.reset_late(began_us + 6), 2);
+    let late = |calls| Late { calls, answers: 0 };
+    assert_eq!(client.http2.reset_late(client.now_us, 10), late(0));
+    assert_eq!(client.http2.reset_late(client.now_us, 4), late(2));
     let reset = |stream| Seen::Reset(stream, Reason::Cancel as u32);
     assert_eq!(client.seen(), [reset(1), reset(3)]);
     // A call that goes to tonic is late like any other; one that is whole waits for its answer as long as it takes.
-    assert_eq!(client.http2.reset_late(u64::MAX), 1);
+    assert_eq!(client.http2.reset_late(u64::MAX, 1), late(1));
     assert_eq!(client.seen(), [reset(7)]);
     assert_eq!(client.http2.unfinished_bytes, 0);
     client.answer(5, 1);
@@ -841,10 +841,51 @@ fn whoever_finishes_nothing_gets_no_more_room() {
             .len(),
         1
     );
-    client.http2.reset_late(u64::MAX);
+    client.http2.reset_late(u64::MAX, 1);
     let told = client
         .seen()
         .iter()
         .any(|seen| matches!(seen, Seen::Window(0, _)));
     assert!(told);
+}
+
+#[test]
+fn an_answer_that_nobody_makes_room_for_is_reset() {
+    let mut client = Client::new();
+    client.good(&setting(frame::INITIAL_WINDOW_SIZE, 0));
+    for stream in [1, 3] {
+        client.good(&[head_of(stream), body(stream, b"ask")].concat());
+    }
+    let late = |answers| Late { calls: 0, answers };
+    // A call that is not answered yet is nobody's fault but ours.
+    assert_eq!(client.http2.reset_late(1_000, 100), late(0));
+    assert_eq!(client.http2.reset_late(2_000, 100), late(0));
+    client.answer(1, 40);
+    client.answer(3, 40);
+    client.seen();
+    // From when it was first seen to wait.
+    assert_eq!(client.http2.reset_late(3_000, 100), late(0));
+    client.good(&window(1, 100));
+    client.seen();
+    assert_eq!(client.http2.reset_late(3_100, 100), late(0));
+    assert_eq!(client.http2.reset_late(3_101, 100), late(1));
+    assert_eq!(client.seen(), [Seen::Reset(3, Reason::Cancel as u32)]);
+    assert_eq!(client.http2.reset_late(u64::MAX, 1), late(0));
+}
+
+#[test]
+fn a_window_widened_for_nothing_is_counted() {
+    let mut client = Client::new();
+    // As often as something was sent.
+    for stream in (1..=401).step_by(2) {
+        client.good(&[head_of(stream), body(stream, b"ask")].concat());
+        client.answer(stream, 10);
+        client.good(&window(0, 10));
+    }
+    for _ in 0..LIMITS.control_frames_per_second_max - 1 {
+        client.good(&window(0, 1));
+    }
+    let mut more = &[window(0, 1), window(0, 1)].concat()[..];
+    let broken = client.http2.next(&mut more, client.now_us).err();
+    assert_eq!(broken.unwrap().reason, Reason::EnhanceYourCalm);
 }

@@ -1,0 +1,125 @@
+//! The client that others make trouble for: it asks by the clock, whatever becomes of its answers.
+//!
+//! How: one connection; a thread writes a call whenever one is due, another reads. What counts is from when a call was due
+//! until its last frame was read, so that a service that stands still is late for all that were due meanwhile. Threads and
+//! blocking sockets, because a runtime's timers are no finer than what is measured.
+//!
+//! What it deliberately does not do: decode headers. An answer's own bytes must say OK.
+
+use std::collections::HashSet;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::frames::{
+    ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame, hello,
+};
+use crate::running::PATIENCE;
+
+/// Questions a second.
+pub(crate) const PER_SECOND: u32 = 1_000;
+
+/// A connection that asks.
+pub(crate) struct AskingOn {
+    reading: Mutex<TcpStream>,
+    writing: Mutex<TcpStream>,
+    next: AtomicU32,
+    /// Streams whose message has come, and whose end has not.
+    decided: Mutex<HashSet<u32>>,
+}
+
+/// How long each answer took.
+pub(crate) struct Asked {
+    taken: Vec<Duration>,
+    /// Answers that were errors.
+    pub(crate) undecided: usize,
+}
+
+// === impl AskingOn ===
+
+impl AskingOn {
+    pub(crate) fn connect(service: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(service).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let room = frame(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes());
+        stream.write_all(&[hello(&[]), room].concat()).unwrap();
+        Self {
+            reading: Mutex::new(stream.try_clone().unwrap()),
+            writing: Mutex::new(stream),
+            next: AtomicU32::new(1),
+            decided: Mutex::default(),
+        }
+    }
+
+    /// Asks for so long, and waits for each answer.
+    pub(crate) fn during(&self, time: Duration) -> Asked {
+        let pause = Duration::from_secs(1) / PER_SECOND;
+        let count = (time.as_secs_f64() * f64::from(PER_SECOND)) as u32;
+        let first = self.next.fetch_add(count * 2, Ordering::Relaxed);
+        let began = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..count {
+                    let due = pause * number;
+                    thread::sleep(due.saturating_sub(began.elapsed()));
+                    self.write(&call(first + number * 2));
+                }
+            });
+            let mut reading = self.reading.lock().unwrap();
+            let (mut taken, mut undecided) = (Vec::with_capacity(count as usize), 0);
+            while taken.len() < count as usize {
+                let (stream, decided) = self.answered(&mut *reading);
+                let number = (stream - first) / 2;
+                undecided += usize::from(!decided);
+                taken.push(began.elapsed().saturating_sub(pause * number));
+            }
+            taken.sort_unstable();
+            Asked { taken, undecided }
+        })
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        self.writing.lock().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// The stream of the next call that is answered to its end, and whether it was decided.
+    fn answered(&self, reading: &mut impl Read) -> (u32, bool) {
+        loop {
+            let mut head = [0; 9];
+            reading.read_exact(&mut head).expect("an answer in time");
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let (kind, flags) = (head[3], head[4]);
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let mut payload = vec![0; length as usize];
+            reading.read_exact(&mut payload).unwrap();
+            match kind {
+                SETTINGS if flags & ACK == 0 => self.write(&frame(SETTINGS, ACK, 0, &[])),
+                PING if flags & ACK == 0 => self.write(&frame(PING, ACK, 0, &payload)),
+                // The overall code, which comes first, is OK.
+                DATA if length > 0 => {
+                    assert_eq!(payload[5..7], [8, 1]);
+                    self.decided.lock().unwrap().insert(stream);
+                }
+                HEADERS if flags & END_STREAM != 0 => {
+                    return (stream, self.decided.lock().unwrap().remove(&stream));
+                }
+                RST_STREAM => panic!("stream {stream} was reset: {payload:?}"),
+                7 => panic!("it says goodbye: {payload:?}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub(crate) fn quantile_us(&self, share: f64) -> f64 {
+        let at = (self.taken.len() as f64 * share) as usize;
+        self.taken[at.min(self.taken.len() - 1)].as_secs_f64() * 1e6
+    }
+}

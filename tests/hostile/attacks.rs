@@ -1,0 +1,274 @@
+//! The kinds of trouble, each at a rate of its own.
+//!
+//! How: one thread and a few connections; every few milliseconds it does what is due by its rate, and what the service did
+//! not take is not made up for. The rates are such that whoever makes the trouble takes a small part of a core, since the
+//! service has to share with him.
+//!
+//! What it deliberately does not do: think. A connection that was closed is opened anew, and that is counted.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime;
+
+use crate::cpu_seconds;
+use crate::frames::{
+    CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
+    frame, head, hello,
+};
+use crate::socket::Socket;
+
+/// How often something is done.
+const TICK: Duration = Duration::from_millis(5);
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+const BROKEN: &str = "tollgate_connections_broken_total{reason=\"enhance_your_calm\"}";
+
+/// One kind of trouble.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// What the service is told; `WAIT` stands for a fifth of a round's half.
+    pub(crate) arguments: &'static [&'static str],
+    /// What tells, at the quick door.
+    pub(crate) counters: &'static [&'static str],
+    pub(crate) make: fn(&Field) -> Tally,
+}
+
+/// Where it takes place.
+pub(crate) struct Field {
+    pub(crate) service: SocketAddr,
+    pub(crate) connections: usize,
+    /// Of each rate.
+    pub(crate) share: f64,
+    /// It has begun.
+    pub(crate) ready: AtomicBool,
+    pub(crate) stop: AtomicBool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// How often the trouble was made, each as its kind counts.
+    pub(crate) done: u64,
+    /// Connections that the service closed.
+    pub(crate) closed: u64,
+    /// Of a core, for the maker himself.
+    pub(crate) cpu: f64,
+}
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "none",
+        arguments: &[],
+        counters: &[],
+        make: |field| many(field, 0, Kind::SILENT, |_| Vec::new()),
+    },
+    Attack {
+        name: "streams reset",
+        arguments: &[],
+        counters: &[],
+        make: |field| many(field, 8, Kind::at(40_000), reset),
+    },
+    Attack {
+        name: "streams reset beyond the bound",
+        arguments: &["--resets-per-second-max", "200"],
+        counters: &[BROKEN],
+        make: |field| many(field, 8, Kind::at(40_000), reset),
+    },
+    Attack {
+        name: "slow senders",
+        arguments: &["--body-wait", "WAIT"],
+        counters: &["tollgate_calls_late_total"],
+        make: |field| many(field, 16, Kind::at(20_000), a_byte_more),
+    },
+    Attack {
+        name: "slow readers",
+        arguments: &["--keepalive-interval", "WAIT", "--keepalive-timeout", "1s"],
+        counters: &["tollgate_connections_silent_total"],
+        make: |field| {
+            let kind = Kind {
+                reads: false,
+                ..Kind::at(20_000)
+            };
+            many(field, 32, kind, |number| call(number * 2 + 1))
+        },
+    },
+    Attack {
+        name: "no room for answers",
+        arguments: &["--body-wait", "WAIT"],
+        counters: &["tollgate_answers_unread_total"],
+        make: |field| {
+            let kind = Kind {
+                settings: &[(INITIAL_WINDOW_SIZE, 0)],
+                ..Kind::at(20_000)
+            };
+            many(field, 16, kind, |number| call(number * 2 + 1))
+        },
+    },
+    Attack {
+        name: "silent connections",
+        arguments: &[],
+        counters: &[],
+        make: |field| many(field, field.connections, Kind::SILENT, |_| Vec::new()),
+    },
+    Attack {
+        name: "headers without end",
+        arguments: &[],
+        counters: &[BROKEN],
+        make: |field| many(field, 8, Kind::at(5_000), endless),
+    },
+    Attack {
+        name: "pings and settings",
+        arguments: &[],
+        counters: &[],
+        make: |field| many(field, 8, Kind::at(40_000), control),
+    },
+    Attack {
+        name: "pings and settings beyond the bound",
+        arguments: &["--control-frames-per-second-max", "200"],
+        counters: &[BROKEN],
+        make: |field| many(field, 8, Kind::at(40_000), control),
+    },
+    Attack {
+        name: "connections that come and go",
+        arguments: &[],
+        counters: &["tollgate_connections_accepted_total{port=\"grpc\"}"],
+        make: |field| {
+            let kind = Kind {
+                leaves: true,
+                ..Kind::at(500)
+            };
+            many(field, 2, kind, |number| call(number * 2 + 1))
+        },
+    },
+];
+
+/// How it is made.
+#[derive(Clone, Copy)]
+struct Kind {
+    per_second: u32,
+    settings: &'static [(u16, u32)],
+    /// Answers are read.
+    reads: bool,
+    /// Each connection is left after one.
+    leaves: bool,
+}
+
+impl Kind {
+    const SILENT: Self = Self::at(0);
+
+    const fn at(per_second: u32) -> Self {
+        Self {
+            per_second,
+            settings: &[],
+            reads: true,
+            leaves: false,
+        }
+    }
+}
+
+/// A stream opened and reset.
+fn reset(number: u32) -> Vec<u8> {
+    let stream = number * 2 + 1;
+    let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+    [head(stream), reset].concat()
+}
+
+/// How many calls of a connection are half sent at a time.
+const HALF_SENT: u32 = 256;
+
+/// One byte, of one call after the other; after all bytes but the last new calls take their place.
+fn a_byte_more(number: u32) -> Vec<u8> {
+    let (turn, place) = (number / HALF_SENT, number % HALF_SENT);
+    let bytes = QUESTION.len() as u32 - 1;
+    let (generation, at) = (turn / bytes, turn % bytes);
+    let stream = (generation * HALF_SENT + place) * 2 + 1;
+    let byte = frame(DATA, 0, stream, &[QUESTION[at as usize]]);
+    if at > 0 {
+        return byte;
+    }
+    // Whoever was there in the generation before is given up.
+    let gone = (generation > 0).then(|| stream - HALF_SENT * 2);
+    let reset = gone.map(|gone| frame(RST_STREAM, 0, gone, &8_u32.to_be_bytes()));
+    [reset.unwrap_or_default(), head(stream), byte].concat()
+}
+
+/// Headers that go on and on.
+fn endless(number: u32) -> Vec<u8> {
+    if number == 0 {
+        return frame(HEADERS, 0, 1, &block());
+    }
+    // Never the same name, so that nothing is saved by knowing it.
+    let mut more = vec![0, 8];
+    more.extend(format!("x{number:07}").bytes());
+    more.push(120);
+    more.extend([b'v'; 120]);
+    frame(CONTINUATION, 0, 1, &more.repeat(8))
+}
+
+fn control(number: u32) -> Vec<u8> {
+    match number % 3 {
+        0 => frame(PING, 0, 0, &[7; 8]),
+        1 => frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]),
+        _ => frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+    }
+}
+
+/// So many connections that do what is due.
+fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Tally {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let hello = hello(kind.settings);
+        let room = (!kind.reads).then_some(4_096);
+        let connect = |number| Socket::connect(field.service, number, &hello, room);
+        // Each with what it has done so far.
+        let mut sockets = Vec::with_capacity(count);
+        for number in 0..count {
+            sockets.push((connect(number).await, 0_u32));
+        }
+        let mut tally = Tally::default();
+        let (began, cpu) = (Instant::now(), cpu_seconds("/proc/thread-self/stat"));
+        let (mut looked, mut due) = (began, 0.0);
+        field.ready.store(true, Ordering::Release);
+        while !field.stop.load(Ordering::Acquire) {
+            std::thread::sleep(TICK);
+            due += f64::from(kind.per_second) * field.share * looked.elapsed().as_secs_f64();
+            looked = Instant::now();
+            if kind.per_second == 0 || due < count as f64 {
+                continue;
+            }
+            let each = (due / count as f64) as u32;
+            due -= f64::from(each) * count as f64;
+            for (number, (socket, done)) in sockets.iter_mut().enumerate() {
+                if socket.closed || (kind.leaves && *done > 0) {
+                    tally.closed += u64::from(!kind.leaves);
+                    *socket = connect(number).await;
+                    *done = 0;
+                }
+                let mut bytes = Vec::new();
+                let before = *done;
+                for _ in 0..each {
+                    bytes.extend(make(*done));
+                    *done += 1;
+                }
+                if socket.write(&bytes) {
+                    tally.done += u64::from(*done - before);
+                } else {
+                    *done = before;
+                }
+                if kind.reads {
+                    socket.read();
+                }
+            }
+        }
+        let elapsed = began.elapsed().as_secs_f64();
+        tally.cpu = (cpu_seconds("/proc/thread-self/stat") - cpu) / elapsed;
+        tally
+    })
+}

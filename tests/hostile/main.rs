@@ -1,0 +1,276 @@
+//! Whoever can reach the port: how much later others are served meanwhile, what it costs of memory, which counters tell.
+//!
+//! How: the real binary, one process for each kind of trouble (`attacks`). A client of its own asks at a fixed rate, by the
+//! clock and not by the answers (`asking_on`): first alone, then while somebody makes trouble; by turns, the median of the
+//! rounds. `cargo test` takes a short look at the same, in which no time is held against anything: each question is
+//! answered well, memory stays within its bound, the counters tell, and all is given back. `make test-hostile` looks long
+//! at an optimised build, and what it prints is in `docs/threat-model.md`.
+//!
+//! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
+//! - `HOSTILE_ROUNDS=5` how many there are;
+//! - `HOSTILE_CONNECTIONS=15000` how many silent connections there are;
+//! - `HOSTILE_SHARE=1` at which share of its rate trouble is made (an unoptimised service has enough with little);
+//! - `HOSTILE_ONLY=name` looks at one kind only.
+//!
+//! What it deliberately does not do: find out how much trouble a machine can bear. Who makes trouble here has a rate, since
+//! he shares two cores with the service and with the client that is measured.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::disallowed_methods // what is measured is the real time
+)]
+
+mod asking_on;
+mod attacks;
+mod frames;
+#[path = "../running/mod.rs"]
+mod running;
+mod socket;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use asking_on::{Asked, AskingOn};
+use attacks::{ATTACKS, Attack, Field, Tally};
+use running::{PATIENCE, Tollgate, wait_for};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: k
+    rate_limit: { unit: hour, requests_per_unit: 1000000000 }
+";
+
+/// How much a process may grow by in any kind of trouble.
+const GROWTH_BYTES_MAX: u64 = 400 * 1024 * 1024;
+
+/// How often its memory is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+const OPEN: &str = "tollgate_connections{port=\"grpc\"}";
+
+/// How long a look is taken.
+struct Extent {
+    seconds: f64,
+    rounds: usize,
+    connections: usize,
+    share: f64,
+}
+
+/// Ends the trouble, also when a test fails.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// One round: alone, and in trouble.
+struct Round {
+    quiet: Asked,
+    hostile: Asked,
+    tally: Tally,
+    /// Of a core.
+    service_cpu: f64,
+}
+
+impl Extent {
+    fn read() -> Self {
+        let number = |name: &str, otherwise: f64| {
+            std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
+        };
+        Self {
+            seconds: number("HOSTILE_SECONDS", 0.25),
+            rounds: number("HOSTILE_ROUNDS", 1.0) as usize,
+            connections: number("HOSTILE_CONNECTIONS", 300.0) as usize,
+            share: number("HOSTILE_SHARE", 0.1),
+        }
+    }
+}
+
+impl Tollgate {
+    fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let text = line.unwrap().trim().trim_end_matches(" kB");
+        text.parse::<u64>().unwrap() * 1024
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(&format!("/proc/{}/stat", self.id()))
+    }
+}
+
+/// What a process or a thread has used of the processors, by the system's own ticks of a hundredth.
+fn cpu_seconds(file: &str) -> f64 {
+    let stat = std::fs::read_to_string(file).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<_> = rest.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+    (ticks(11) + ticks(12)) as f64 / 100.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn trouble_at_the_quick_door_is_its_own_makers() {
+    through("h2");
+}
+
+#[test]
+fn trouble_at_tonics_door_is_its_own_makers() {
+    through("tonic");
+}
+
+fn through(door: &str) {
+    // Both ends of each connection have a descriptor in a process of their own.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
+    let extent = Extent::read();
+    let only = std::env::var("HOSTILE_ONLY").ok();
+    println!(
+        "door {door}, {} rounds of {} s alone and {} s in trouble, {} questions a second",
+        extent.rounds,
+        extent.seconds,
+        extent.seconds,
+        asking_on::PER_SECOND
+    );
+    println!(
+        "| trouble | alone p50, p99 µs | in trouble p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, maker | counters |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for attack in ATTACKS {
+        if only.as_ref().is_none_or(|only| only == attack.name) {
+            look(door, attack, &extent);
+        }
+    }
+}
+
+fn look(door: &str, attack: &Attack, extent: &Extent) {
+    let wait = format!("{}ms", (extent.seconds * 200.0) as u64);
+    let tells = if door == "h2" { attack.counters } else { &[] };
+    let mut arguments = vec!["--door", door, "--cores", "2"];
+    for argument in attack.arguments {
+        arguments.push(if *argument == "WAIT" { &wait } else { argument });
+    }
+    let service = Tollgate::start(RULES, &arguments);
+    let asking = AskingOn::connect(service.grpc);
+    asking.during(Duration::from_millis(200));
+    let before = service.resident_bytes();
+    let mut at_most = before;
+    let rounds: Vec<Round> = (0..extent.rounds)
+        .map(|_| round(&service, attack, tells, extent, &asking, &mut at_most))
+        .collect();
+    let after = service.resident_bytes();
+    let told: Vec<_> = attack
+        .counters
+        .iter()
+        .map(|counter| (*counter, service.metric(counter)))
+        .collect();
+
+    let of = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
+    let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+    let mut words: Vec<_> = told
+        .iter()
+        .map(|(name, count)| format!("`{name}` {count}"))
+        .collect();
+    let done: u64 = rounds.iter().map(|round| round.tally.done).sum();
+    let closed: u64 = rounds.iter().map(|round| round.tally.closed).sum();
+    let undecided: usize = rounds.iter().map(|round| round.hostile.undecided).sum();
+    if undecided > 0 {
+        words.push(format!("{undecided} of the other's questions not decided"));
+    }
+    words.push(format!("maker: {done} done, {closed} times closed"));
+    println!(
+        "| {} | {:.0}, {:.0} | {:.0}, {:.0} | {:.2} | {:.1}, {:.1}, {:.1} | {:.0} %, {:.0} % | {} |",
+        attack.name,
+        of(&|round| round.quiet.quantile_us(0.5)),
+        of(&|round| round.quiet.quantile_us(0.99)),
+        of(&|round| round.hostile.quantile_us(0.5)),
+        of(&|round| round.hostile.quantile_us(0.99)),
+        of(&|round| round.hostile.quantile_us(0.99) / round.quiet.quantile_us(0.99)),
+        mib(before),
+        mib(at_most),
+        mib(after),
+        of(&|round| round.service_cpu * 100.0),
+        of(&|round| round.tally.cpu * 100.0),
+        words.join(", ")
+    );
+
+    // Behind tonic trouble may be more than a machine can answer.
+    assert!(
+        door == "tonic" || undecided == 0,
+        "{}: {undecided}",
+        attack.name
+    );
+    let growth = at_most.saturating_sub(before);
+    assert!(
+        growth < GROWTH_BYTES_MAX,
+        "{}: {growth} bytes more",
+        attack.name
+    );
+}
+
+fn round(
+    service: &Tollgate,
+    attack: &Attack,
+    tells: &[&str],
+    extent: &Extent,
+    asking: &AskingOn,
+    at_most: &mut u64,
+) -> Round {
+    let seconds = Duration::from_secs_f64(extent.seconds);
+    let quiet = asking.during(seconds);
+    let field = Field {
+        service: service.grpc,
+        connections: extent.connections,
+        ready: AtomicBool::new(false),
+        share: extent.share,
+        stop: AtomicBool::new(false),
+    };
+    let round = thread::scope(|scope| {
+        let stopping = Stopping(&field.stop);
+        let maker = scope.spawn(|| (attack.make)(&field));
+        while !field.ready.load(Ordering::Acquire) {
+            assert!(!maker.is_finished(), "{}: it never began", attack.name);
+            thread::sleep(LOOK);
+        }
+        let (began, cpu) = (Instant::now(), service.cpu_seconds());
+        let asked = scope.spawn(|| asking.during(seconds));
+        while !asked.is_finished() {
+            *at_most = service.resident_bytes().max(*at_most);
+            thread::sleep(LOOK);
+        }
+        let hostile = asked.join().unwrap();
+        let service_cpu = (service.cpu_seconds() - cpu) / began.elapsed().as_secs_f64();
+        // What tells may take its time; the other client goes on meanwhile.
+        let told = wait_for(PATIENCE, || {
+            asking.during(LOOK);
+            let all = tells.iter().all(|counter| service.metric(counter) > 0);
+            all.then_some(())
+        });
+        assert!(told.is_some(), "{}: {tells:?} say nothing", attack.name);
+        drop(stopping);
+        Round {
+            quiet,
+            hostile,
+            tally: maker.join().unwrap(),
+            service_cpu,
+        }
+    });
+    // All of its connections are gone, and only those.
+    let gone = wait_for(PATIENCE, || (service.metric(OPEN) == 1).then_some(()));
+    assert!(gone.is_some(), "{}: connections are left", attack.name);
+    round
+}

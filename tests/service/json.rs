@@ -1,0 +1,182 @@
+//! Whatever comes to `/json`: a status and a body that fit each other, from a service that goes on.
+//!
+//! How: the corpus of the fuzz target `json`, mutated by a generator with a fixed seed, body after body on one connection.
+//!
+//! What it deliberately does not do: judge what is decided (`http`).
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use crate::asking::Service;
+use crate::running::PATIENCE;
+
+const MUTATIONS: usize = 4_000;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: one
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: two
+    rate_limit: { unit: hour, requests_per_unit: 1000000 }
+  - key: k
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+
+/// What JSON and protobuf's JSON are made of.
+const PIECES: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+    "null",
+    "true",
+    "-1",
+    "1e400",
+    "0.5",
+    "NaN",
+    "\"1\"",
+    "18446744073709551616",
+    "\"domain\":\"d\"",
+    "\"descriptors\":[]",
+    "\"entries\":[{}]",
+    "\"key\":\"two\"",
+    "\u{0}",
+    "\u{feff}",
+    "/**/",
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+    "{\"a\":{\"a\":{\"a\":{\"a\":",
+    "\"hitsAddend\":",
+    "\"isNegativeHits\":true",
+    "\"limit\":{\"unit\":\"SECOND\"}",
+    "\"@type\":\"x\"",
+];
+
+/// Marsaglia's xorshift: the same numbers on every machine.
+struct Random(u64);
+
+/// A connection that is kept.
+struct Asking(BufReader<TcpStream>);
+
+// === impl Random ===
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound.max(1) as u64).unwrap()
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, body: &[u8]) -> (u16, String) {
+        let length = body.len();
+        let head = format!("POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
+        let whole = [head.as_bytes(), body].concat();
+        self.0.get_mut().write_all(&whole).unwrap();
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).unwrap();
+            if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
+                status = rest[..3].parse().unwrap();
+            } else if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().unwrap();
+            } else if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        (status, String::from_utf8(body).unwrap())
+    }
+}
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/json");
+    let files = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| fs::read(path).unwrap())
+        .collect()
+}
+
+fn mutated(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut body = files[random.below(files.len())].clone();
+    for _ in 0..random.below(3) {
+        let at = random.below(body.len() + 1);
+        match random.below(5) {
+            0 if at < body.len() => body[at] ^= 1 << random.below(8),
+            1 => body.truncate(at),
+            2 => drop(body.drain(at..(at + random.below(9)).min(body.len()))),
+            3 => {
+                let other = &files[random.below(files.len())];
+                let from = random.below(other.len() + 1);
+                body.splice(at..at, other[from..].iter().copied());
+            }
+            _ => {
+                let piece = PIECES[random.below(PIECES.len())];
+                body.splice(at..at, piece.bytes());
+            }
+        }
+    }
+    body
+}
+
+/// What is wrong with an answer.
+fn misfit(status: u16, body: &str) -> Option<&'static str> {
+    let code = serde_json::from_str::<serde_json::Value>(body)
+        .ok()
+        .and_then(|answer| Some(answer.get("overallCode")?.as_str()?.to_owned()));
+    match (status, code.as_deref()) {
+        (200, Some("OK")) | (429, Some("OVER_LIMIT")) => None,
+        (400, None) if body == "Bad Request\n" => None,
+        (200 | 429 | 400, _) => Some("status and body do not fit"),
+        _ => Some("a status that no body deserves"),
+    }
+}
+
+#[tokio::test]
+async fn whatever_comes_is_answered_and_the_next_as_well() {
+    let service = Service::start(RULES, &[]).await;
+    let address = service.http;
+    let asking = tokio::task::spawn_blocking(move || {
+        let (files, mut random) = (corpus(), Random(0x7011_6a7e_0003));
+        let (mut asking, mut seen) = (Asking::connect(address), [0_usize; 3]);
+        for _ in 0..MUTATIONS {
+            let body = mutated(&files, &mut random);
+            let (status, answer) = asking.ask(&body);
+            let misfit = misfit(status, &answer);
+            let asked = String::from_utf8_lossy(&body);
+            assert_eq!(misfit, None, "{asked}: {status} {answer}");
+            seen[[200, 429, 400]
+                .iter()
+                .position(|known| *known == status)
+                .unwrap()] += 1;
+        }
+        seen
+    });
+    let seen = asking.await.unwrap();
+    // Else nothing would have been asked.
+    assert!(seen.iter().all(|seen| *seen > MUTATIONS / 50), "{seen:?}");
+}

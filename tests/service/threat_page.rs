@@ -1,0 +1,94 @@
+//! `docs/threat-model.md`, held to the code: each setting, counter and test that it names is there.
+//!
+//! What it deliberately does not do: run the tests it finds named, or judge what the page leaves out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::pages::{Page, quoted};
+
+/// What the table of attacks has.
+const COLUMNS: usize = 5;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The words of a kind that stand in the rows of attacks.
+fn named(column: usize) -> Vec<(String, String)> {
+    let page = Page::read("docs/threat-model.md");
+    let rows = page.rows();
+    let attacks = rows.iter().filter(|row| row.len() == COLUMNS);
+    let named = attacks.flat_map(|row| {
+        let words = quoted(row[column]).into_iter();
+        words.map(|word| (row[0].to_owned(), word.to_owned()))
+    });
+    named.collect()
+}
+
+#[test]
+fn every_setting_on_the_page_is_one() {
+    let readme = Page::read("README.md");
+    let rows = readme.rows();
+    let settings: BTreeSet<_> = rows
+        .iter()
+        .flat_map(|row| row.iter().take(2).flat_map(|cell| quoted(cell)))
+        .collect();
+    let named = named(2);
+    assert!(named.len() >= 20, "{}", named.len());
+    for (attack, setting) in named {
+        assert!(settings.contains(setting.as_str()), "{attack}: {setting}");
+    }
+}
+
+#[test]
+fn every_counter_on_the_page_is_one() {
+    let metrics = read("src/metrics/mod.rs") + &read("src/metrics/store.rs");
+    let named = named(3);
+    assert!(named.len() >= 12, "{}", named.len());
+    for (attack, counter) in named {
+        let name = counter.split('{').next().unwrap();
+        assert!(
+            metrics.contains(&format!("\"{name}\"")),
+            "{attack}: {counter}"
+        );
+        // A label's value is a word of ours as well.
+        if let Some((_, value)) = counter.split_once('"') {
+            let value = value.trim_end_matches("\"}");
+            let known = ["src/metrics/mod.rs", "src/service/door/http2/frame.rs"]
+                .iter()
+                .any(|path| read(path).contains(&format!("\"{value}\"")));
+            assert!(known, "{attack}: {counter}");
+        }
+    }
+}
+
+#[test]
+fn every_test_on_the_page_is_one_and_no_attack_is_without() {
+    let page = Page::read("docs/threat-model.md");
+    for row in page.rows().iter().filter(|row| row.len() == COLUMNS) {
+        assert!(!quoted(row[4]).is_empty(), "{}: no test", row[0]);
+    }
+    for (attack, test) in named(4) {
+        let (path, name) = test.rsplit_once("::").expect("a file and a test");
+        let files = [format!("{path}.rs"), format!("{path}/mod.rs")];
+        let file: Option<PathBuf> = files
+            .iter()
+            .map(|file| root().join(file))
+            .find(|file| file.exists());
+        let file = file.unwrap_or_else(|| panic!("{attack}: no file {path}"));
+        let text = fs::read_to_string(file).unwrap();
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        let is_there = lines.windows(2).any(|pair| {
+            pair[0].starts_with("#[")
+                && pair[0].contains("test")
+                && pair[1].contains(&format!("fn {name}("))
+        });
+        assert!(is_there, "{attack}: no test {test}");
+    }
+}
