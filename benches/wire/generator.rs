@@ -126,9 +126,12 @@ pub(crate) async fn ask(
         let data = data.map_err(problem)?;
         length += data.len();
         let _ = body.flow_control().release_capacity(data.len());
-        if begin.is_empty() {
-            begin = data;
-        }
+        // Nearly always all there is; in pieces where the client has little room left.
+        begin = match begin.len() {
+            0 => data,
+            1..7 => [begin, data].concat().into(),
+            _ => begin,
+        };
     }
     let code = match expected {
         Expected::File if status == 200 && length == FLOOR_BYTES => return Ok(()),

@@ -54,6 +54,9 @@ use crate::config::settings::{Door, Settings};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, Worker};
 
+/// How long a question about health or reflection may be: a name, and many may wait for their end.
+const OTHER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
 /// The service names that health answers for.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
 
@@ -108,11 +111,20 @@ impl FrontDoor {
             .max_decoding_message_size(settings.message_size_max);
         let excess = metrics.excess_message_size.clone();
         let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
-            .add_service(HealthServer::new(HealthService::from_health_reporter(
-                health.0,
-            )))
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
+            .add_service(
+                HealthServer::new(HealthService::from_health_reporter(health.0))
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            )
+            .add_service(
+                reflection()
+                    .build_v1()?
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            )
+            .add_service(
+                reflection()
+                    .build_v1alpha()?
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            )
             .prepare();
         let bounds = connections::Bounds::new(settings);
         let cores = match settings.door {

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: think. A connection that was closed is opened anew, and that is counted.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,9 @@ use crate::frames::{
     frame, head, hello,
 };
 use crate::socket::Socket;
+
+/// From how many connections trouble comes, unless there is a reason for another number.
+const CONNECTIONS: usize = 8;
 
 /// How often something is done.
 const TICK: Duration = Duration::from_millis(5);
@@ -67,16 +70,22 @@ pub(crate) const ATTACKS: &[Attack] = &[
         make: |field| many(field, 0, Kind::SILENT, |_| Vec::new()),
     },
     Attack {
+        name: "streams reset, at somebody else",
+        arguments: &[],
+        counters: &[],
+        make: at_somebody_else,
+    },
+    Attack {
         name: "streams reset",
         arguments: &[],
         counters: &[],
-        make: |field| many(field, 8, Kind::at(40_000), reset),
+        make: |field| many(field, CONNECTIONS, Kind::at(40_000), reset),
     },
     Attack {
         name: "streams reset beyond the bound",
         arguments: &["--resets-per-second-max", "200"],
         counters: &[BROKEN],
-        make: |field| many(field, 8, Kind::at(40_000), reset),
+        make: |field| many(field, CONNECTIONS, Kind::at(40_000), reset),
     },
     Attack {
         name: "slow senders",
@@ -118,19 +127,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "headers without end",
         arguments: &[],
         counters: &[BROKEN],
-        make: |field| many(field, 8, Kind::at(5_000), endless),
+        make: |field| many(field, CONNECTIONS, Kind::at(5_000), endless),
     },
     Attack {
         name: "pings and settings",
         arguments: &[],
         counters: &[],
-        make: |field| many(field, 8, Kind::at(40_000), control),
+        make: |field| many(field, CONNECTIONS, Kind::at(40_000), control),
     },
     Attack {
         name: "pings and settings beyond the bound",
         arguments: &["--control-frames-per-second-max", "200"],
         counters: &[BROKEN],
-        make: |field| many(field, 8, Kind::at(40_000), control),
+        make: |field| many(field, CONNECTIONS, Kind::at(40_000), control),
     },
     Attack {
         name: "connections that come and go",
@@ -175,6 +184,37 @@ fn reset(number: u32) -> Vec<u8> {
     let stream = number * 2 + 1;
     let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
     [head(stream), reset].concat()
+}
+
+/// The same at a socket that only reads: what whoever makes trouble costs others by being there at all.
+fn at_somebody_else(field: &Field) -> Tally {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = Field {
+        service: listener.local_addr().unwrap(),
+        ready: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        ..*field
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..CONNECTIONS {
+                let (mut stream, _) = listener.accept().unwrap();
+                scope.spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
+            }
+        });
+        // It is told as we are.
+        scope.spawn(|| {
+            while !elsewhere.ready.load(Ordering::Acquire) {
+                std::thread::sleep(TICK);
+            }
+            field.ready.store(true, Ordering::Release);
+            while !field.stop.load(Ordering::Acquire) {
+                std::thread::sleep(TICK);
+            }
+            elsewhere.stop.store(true, Ordering::Release);
+        });
+        many(&elsewhere, CONNECTIONS, Kind::at(40_000), reset)
+    })
 }
 
 /// How many calls of a connection are half sent at a time.

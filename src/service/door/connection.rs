@@ -1,10 +1,10 @@
 //! One connection: reads what has arrived, leaves the deciding to its core, sends what is answered.
 //!
-//! How: a turn reads once what the socket holds, hands every call in it to the core, and sends at the end all that was
+//! How: a turn reads what the socket holds, hands every call in it to the core, and sends at the end all that was
 //! written meanwhile. What the core answers later wakes the connection, once for all of them. Bytes that are no whole frame
 //! yet are kept until the rest has come.
 //!
-//! A turn takes up at most [`CALLS_PER_TURN_MAX`] calls and then lets the others of its core have theirs.
+//! A turn reads [`READS_PER_TURN_MAX`] times and takes up [`CALLS_PER_TURN_MAX`] calls at most, and then lets the others of its core have theirs.
 //!
 //! What it deliberately does not do: know what frames mean (`http2`), look into a message, bound how many connections there
 //! are.
@@ -30,6 +30,15 @@ use crate::accept::{Connection, Stopping};
 
 /// How many calls one turn takes up before other connections have theirs.
 const CALLS_PER_TURN_MAX: usize = 256;
+
+/// How often one turn reads.
+const READS_PER_TURN_MAX: usize = 4;
+
+/// What frames that bring no call on are in calls.
+const CALLS_FOR_NOTHING: usize = 16;
+
+/// How much a connection may have sent of calls that are not whole, however short messages must be.
+const UNFINISHED_BYTES_MIN: u32 = 4 * 1024 * 1024;
 
 /// A connection's state.
 struct Session {
@@ -72,6 +81,9 @@ pub(super) async fn serve(
     let limits = Limits {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
         header_list_bytes_max: usize::try_from(bounds.header_list_bytes_max).unwrap_or(usize::MAX),
+        unfinished_bytes_max: u32::try_from(serving.message_size_max.saturating_mul(4))
+            .unwrap_or(u32::MAX)
+            .max(UNFINISHED_BYTES_MIN),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
     };
@@ -122,9 +134,13 @@ impl Session {
                 Order::Close => return Poll::Ready(Ok(())),
             }
         }
-        // First what waits: whoever does not read its answers is not read either.
-        if self.send(cx)?.is_pending() && self.http2.borrow().is_full() {
-            return Poll::Pending;
+        // First what waits: whoever does not read its answers is not read either, and where our hello cannot go yet a
+        // handshake of TLS has had its turn.
+        if self.send(cx)?.is_pending() {
+            let http2 = self.http2.borrow();
+            if http2.is_full() || !http2.is_greeted() {
+                return Poll::Pending;
+            }
         }
         let read = self.read(cx);
         let sent = self.send(cx)?;
@@ -150,7 +166,7 @@ impl Session {
     /// Reads and deals with what there is. Ready when the client has closed its side.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
         let mut calls_left = CALLS_PER_TURN_MAX;
-        loop {
+        for _ in 0..READS_PER_TURN_MAX {
             self.full = self.http2.borrow().is_full();
             if self.full || self.broken.is_some() {
                 return Ok(Poll::Pending);
@@ -170,6 +186,8 @@ impl Session {
                 Poll::Ready(false) => return Ok(Poll::Ready(())),
             }
         }
+        cx.waker().wake_by_ref();
+        Ok(Poll::Pending)
     }
 
     /// Reads once, or goes on with what was left. False when the client has closed its side.
@@ -218,6 +236,9 @@ impl Session {
                     return input;
                 }
                 Ok(Some(Event::Request(handed))) => self.forward(handed),
+                Ok(Some(Event::Nothing)) => {
+                    *calls_left = calls_left.saturating_sub(CALLS_FOR_NOTHING);
+                }
                 Ok(Some(Event::Call {
                     stream,
                     body,

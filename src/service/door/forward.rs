@@ -29,6 +29,12 @@ struct Incoming {
     over: bool,
 }
 
+/// Resets a stream that was left without an end: by a panic, which is a defect and costs nobody else.
+struct Ends {
+    http2: Rc<RefCell<Http2>>,
+    stream: u32,
+}
+
 /// The client has reset the stream, or its connection has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the client has gone")]
@@ -41,6 +47,10 @@ pub(super) async fn forward(mut routes: Routes, handed: Handed, http2: Rc<RefCel
         request,
         parts,
     } = handed;
+    let _ends = Ends {
+        http2: Rc::clone(&http2),
+        stream,
+    };
     let (sender, mut eaten) = mpsc::unbounded_channel();
     let request = request.map(|()| {
         TonicBody::new(Incoming {
@@ -105,6 +115,18 @@ async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<Http2>) {
     }
 }
 
+// === impl Ends ===
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Ok(mut http2) = self.http2.try_borrow_mut()
+            && !http2.is_gone(self.stream)
+        {
+            http2.reset(self.stream, Reason::Internal);
+        }
+    }
+}
+
 // === impl Incoming ===
 
 impl Body for Incoming {
@@ -127,7 +149,7 @@ impl Body for Incoming {
                     let _ = self.eaten.send(data.len());
                     Some(Ok(Frame::data(data)))
                 }
-                Some(Part::Trailers(trailers)) => Some(Ok(Frame::trailers(trailers))),
+                Some(Part::Trailers(trailers)) => Some(Ok(Frame::trailers(*trailers))),
                 Some(Part::End) => None,
             }
         })

@@ -16,8 +16,14 @@ use super::head::{Asked, Trailers};
 use super::receive::{Came, Event, broken};
 use super::{
     Block, Broken, FRAME_BYTES_MAX, Forwarded, Goodbye, Handed, Http2, Late, Part, Reason, Stage,
-    Stream, UNFINISHED_BYTES_MAX, Unfinished, WINDOW_BYTES, WINDOW_OWED_BYTES_MAX,
+    Stream, Unfinished, WINDOW_BYTES, WINDOW_OWED_BYTES_MAX,
 };
+
+/// Whose requests go on as long as the client likes.
+const REFLECTION: &str = "/grpc.reflection.";
+
+/// A frame of less that is not the last is counted: what it brings weighs less than what keeps it.
+const DATA_BYTES_MIN: usize = 64;
 
 // === impl Http2 ===
 
@@ -75,11 +81,11 @@ impl Http2 {
 
     /// A block of headers is whole.
     fn block<'b>(&mut self, stream: u32, block: &[u8], end_stream: bool, now_us: u64) -> Came<'b> {
-        if stream <= self.newest {
-            return self.trailers(stream, block, end_stream, now_us);
-        }
         if stream.is_multiple_of(2) {
             return broken(Reason::Protocol, "a client's streams have odd numbers");
+        }
+        if stream <= self.newest {
+            return self.trailers(stream, block, end_stream, now_us);
         }
         let Some(asked) = self.heads.read(block) else {
             return broken(Reason::Compression, "headers that nobody can decode");
@@ -98,6 +104,12 @@ impl Http2 {
             Asked::Other(_, body_bytes) => *body_bytes,
             Asked::TooLong | Asked::Malformed => None,
         };
+        // Who asks for reflection may go on asking for ever; all others have one thing to say.
+        let goes_on = matches!(&asked, Asked::Other(request, _) if request.uri().path().starts_with(REFLECTION));
+        let unfinished = (!end_stream && !goes_on).then_some(Unfinished {
+            since_us: now_us,
+            bytes: 0,
+        });
         let says_too_much = end_stream && body_bytes.is_some_and(|bytes| bytes > 0);
         match asked {
             Asked::Malformed => self.refuse_malformed(stream, now_us)?,
@@ -115,10 +127,6 @@ impl Http2 {
                     call,
                     body: Vec::new(),
                 };
-                let unfinished = (!end_stream).then_some(Unfinished {
-                    since_us: now_us,
-                    bytes: 0,
-                });
                 self.open(stream, stage, body_bytes, unfinished, end_stream);
                 if end_stream {
                     return Ok(self.asked(stream, Cow::Borrowed(&[])));
@@ -130,7 +138,7 @@ impl Http2 {
                     let _ = parts.send(Part::End);
                 }
                 let stage = Stage::Forwarded(Box::new(Forwarded::new(parts)));
-                self.open(stream, stage, body_bytes, None, end_stream);
+                self.open(stream, stage, body_bytes, unfinished, end_stream);
                 return Ok(Some(Event::Request(Handed {
                     stream,
                     request: *request,
@@ -168,6 +176,8 @@ impl Http2 {
 
     /// Headers of a stream that is known: what stands behind its body.
     fn trailers<'b>(&mut self, id: u32, block: &[u8], end_stream: bool, now_us: u64) -> Came<'b> {
+        // No client of gRPC has any.
+        self.floods.control_frame(now_us)?;
         let Some(trailers) = self.heads.read_trailers(block) else {
             return broken(Reason::Compression, "headers that nobody can decode");
         };
@@ -175,28 +185,38 @@ impl Http2 {
             return self.of_a_closed_stream(id, now_us);
         };
         if stream.received {
-            self.reset(id, Reason::StreamClosed);
-            return Ok(None);
+            return self.reset_for_fault(id, Reason::StreamClosed, now_us);
         }
         let whole = stream.body_left.is_none_or(|left| left == 0);
         let (Trailers::Good(trailers), true, true) = (trailers, end_stream, whole) else {
-            self.reset(id, Reason::Protocol);
-            return Ok(None);
+            return self.reset_for_fault(id, Reason::Protocol, now_us);
         };
         stream.received = true;
         if let Some(unfinished) = stream.unfinished.take() {
             self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished.bytes);
+            self.make_room(0);
         }
+        let Some(stream) = self.streams.get_mut(id) else {
+            return Ok(None);
+        };
         match &mut stream.stage {
             Stage::Call { body, .. } => {
                 let body = std::mem::take(body);
                 return Ok(self.asked(id, Cow::Owned(body)));
             }
             Stage::Forwarded(forwarded) => {
-                let _ = forwarded.parts.send(Part::Trailers(trailers));
+                let _ = forwarded.parts.send(Part::Trailers(Box::new(trailers)));
             }
             Stage::Asked(_) | Stage::Answered(_) => {}
         }
+        Ok(None)
+    }
+
+    /// Resets a stream because of what its client did. What it had under way may be worked on all the same, so that a
+    /// client could have more under way than it may have streams; so it counts as if the client had reset it.
+    pub(super) fn reset_for_fault<'b>(&mut self, id: u32, reason: Reason, now_us: u64) -> Came<'b> {
+        self.floods.reset(now_us)?;
+        self.reset(id, reason);
         Ok(None)
     }
 
@@ -223,7 +243,7 @@ impl Http2 {
             return broken(Reason::Protocol, "more padding than frame");
         };
         let end_stream = head.has(frame::END_STREAM);
-        if data.is_empty() && !end_stream {
+        if data.len() < DATA_BYTES_MIN && !end_stream {
             self.floods.control_frame(now_us)?;
         }
         let Some(stream) = self.streams.get_mut(head.stream) else {
@@ -232,13 +252,11 @@ impl Http2 {
         };
         if stream.received {
             self.make_room(length);
-            self.reset(head.stream, Reason::StreamClosed);
-            return Ok(None);
+            return self.reset_for_fault(head.stream, Reason::StreamClosed, now_us);
         }
         if !stream.take_data(data.len(), end_stream) {
             self.make_room(length);
-            self.reset(head.stream, Reason::Protocol);
-            return Ok(None);
+            return self.reset_for_fault(head.stream, Reason::Protocol, now_us);
         }
         if let Some(unfinished) = &mut stream.unfinished {
             if end_stream {
@@ -279,8 +297,7 @@ impl Http2 {
             Stage::Forwarded(forwarded) => {
                 let Some(room) = forwarded.receive_room.checked_sub(length) else {
                     self.make_room(length);
-                    self.reset(head.stream, Reason::FlowControl);
-                    return Ok(None);
+                    return self.reset_for_fault(head.stream, Reason::FlowControl, now_us);
                 };
                 forwarded.receive_room = room;
                 let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -404,7 +421,7 @@ impl Http2 {
     pub(super) fn make_room(&mut self, bytes: u32) {
         self.receive_owed = self.receive_owed.saturating_add(bytes);
         if self.receive_owed >= WINDOW_OWED_BYTES_MAX
-            && self.unfinished_bytes <= UNFINISHED_BYTES_MAX
+            && self.unfinished_bytes <= self.limits.unfinished_bytes_max
         {
             let owed = std::mem::take(&mut self.receive_owed);
             self.receive_room = self.receive_room.saturating_add(owed);

@@ -40,14 +40,20 @@ impl Floods {
     /// The client has reset a stream, or made us refuse one.
     pub(super) fn reset(&mut self, now_us: u64) -> Result<(), Broken> {
         self.turn(now_us);
-        self.resets.add("too many streams reset in a second")
+        self.resets.add(1, "too many streams reset in a second")
     }
 
     /// The client has sent a frame that brings no call on.
     pub(super) fn control_frame(&mut self, now_us: u64) -> Result<(), Broken> {
+        self.control_frames(1, now_us)
+    }
+
+    /// The same, of one that is as much work as so many.
+    pub(super) fn control_frames(&mut self, count: usize, now_us: u64) -> Result<(), Broken> {
         self.turn(now_us);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.control_frames
-            .add("too many frames in a second that bring no call on")
+            .add(count, "too many frames in a second that bring no call on")
     }
 
     fn turn(&mut self, now_us: u64) {
@@ -62,8 +68,8 @@ impl Floods {
 // === impl Count ===
 
 impl Count {
-    fn add(&mut self, why: &'static str) -> Result<(), Broken> {
-        self.count = self.count.saturating_add(1);
+    fn add(&mut self, count: u32, why: &'static str) -> Result<(), Broken> {
+        self.count = self.count.saturating_add(count);
         if self.count > self.max {
             return Err(Broken {
                 reason: Reason::EnhanceYourCalm,

@@ -231,7 +231,9 @@ impl<'f> Found<'f> {
                     // Of several the first counts, as where they are looked up.
                     Known::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
                     Known::ContentLength => {
-                        let bytes = std::str::from_utf8(value).ok()?.parse().ok()?;
+                        let digits = value.iter().all(u8::is_ascii_digit);
+                        let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+                        let bytes = text.parse().ok()?;
                         // Nobody may say two things.
                         if self.body_bytes.is_some_and(|said| said != bytes) {
                             return None;
@@ -353,6 +355,7 @@ mod tests {
             ("te", "gzip"),
             ("connection", "close"),
             ("content-length", "-1"),
+            ("content-length", "+1"),
             ("X", "y"),
         ] {
             assert!(matches!(call_and(&[more]), Asked::Malformed), "{more:?}");

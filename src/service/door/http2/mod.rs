@@ -57,10 +57,6 @@ const USUAL_WINDOW_BYTES: u32 = 65_535;
 /// How many bytes may wait for a client that does not read, before we read no more of it.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
-/// How many bytes of calls that are not whole yet a connection may have sent, before it is told of no more room. Each call
-/// may be as long as a message may be, and there may be many.
-const UNFINISHED_BYTES_MAX: u32 = 4 * 1024 * 1024;
-
 /// What a ping says that goes with a goodbye, and one that asks whether anybody is there.
 const GOODBYE_PING: [u8; 8] = *b"goodbye!";
 const KEEPALIVE_PING: [u8; 8] = *b"hello? !";
@@ -73,6 +69,9 @@ pub(super) struct Limits {
     pub(super) streams_max: usize,
     /// How long a list of headers may be.
     pub(super) header_list_bytes_max: usize,
+    /// How many bytes of calls that are not whole yet it may have sent, before it is told of no more room. Each call may be
+    /// as long as a message may be, and there may be many. At least a few such messages, or none could become whole.
+    pub(super) unfinished_bytes_max: u32,
     /// Streams opened and reset in a second.
     pub(super) resets_per_second_max: u32,
     /// Frames a second that bring no call on.
@@ -219,7 +218,7 @@ struct Forwarded {
 /// What comes of a body.
 pub(super) enum Part {
     Data(Bytes),
-    Trailers(HeaderMap),
+    Trailers(Box<HeaderMap>),
     End,
 }
 

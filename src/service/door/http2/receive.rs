@@ -23,7 +23,18 @@ pub(in super::super) enum Event<'b> {
     },
     /// A request for tonic has come.
     Request(Handed),
+    /// Many frames have come that bring no call on, and there may be more: others have waited long enough.
+    Nothing,
 }
+
+/// How many frames are read that bring no call on, before somebody asks again.
+const FRAMES_MAX: usize = 64;
+
+/// So many open streams are as much work to look through as a frame.
+const STREAMS_A_FRAME: usize = 32;
+
+/// Who has no room and makes less than this has more to come.
+const ROOM_BYTES_MIN: i64 = 1_024;
 
 /// What one frame came to.
 pub(super) type Came<'b> = Result<Option<Event<'b>>, Broken>;
@@ -40,7 +51,7 @@ impl Http2 {
         if self.greeted == Greeted::Nothing && !self.read_preface(input)? {
             return Ok(None);
         }
-        loop {
+        for _ in 0..FRAMES_MAX {
             let Some(head) = Head::read(input) else {
                 return Ok(None);
             };
@@ -59,6 +70,7 @@ impl Http2 {
                 return Ok(Some(event));
             }
         }
+        Ok(Some(Event::Nothing))
     }
 
     fn read_preface(&mut self, input: &mut &[u8]) -> Result<bool, Broken> {
@@ -93,8 +105,14 @@ impl Http2 {
             kind => {
                 self.floods.control_frame(now_us)?;
                 match kind {
-                    frame::SETTINGS => self.settings(head, payload)?,
+                    frame::SETTINGS => self.settings(head, payload, now_us)?,
                     frame::PING => self.ping(head, payload)?,
+                    frame::GOAWAY if head.stream != 0 => {
+                        return broken(Reason::Protocol, "a goodbye of a stream");
+                    }
+                    frame::GOAWAY if head.length < 8 => {
+                        return broken(Reason::FrameSize, "a goodbye has eight bytes or more");
+                    }
                     frame::GOAWAY => self.client_leaves = true,
                     frame::PUSH_PROMISE => {
                         return broken(Reason::Protocol, "a client has nothing to push");
@@ -102,7 +120,7 @@ impl Http2 {
                     frame::PRIORITY if head.stream == 0 => {
                         return broken(Reason::Protocol, "a priority of no stream");
                     }
-                    frame::PRIORITY if head.length != 5 => {
+                    frame::PRIORITY if head.length != 5 && head.stream <= self.newest => {
                         self.reset(head.stream, Reason::FrameSize);
                     }
                     // Priorities, and what nobody knows yet.
@@ -139,6 +157,10 @@ impl Http2 {
             if before >= self.send_room_told {
                 self.floods.control_frame(now_us)?;
             }
+            // All that wait are looked through: little by little that is much.
+            if before <= 0 && bytes < ROOM_BYTES_MIN {
+                self.look_through(now_us)?;
+            }
             self.send_room = before.saturating_add(bytes);
             if self.send_room > i64::from(frame::MAX_31_BITS) {
                 return broken(Reason::FlowControl, "a window wider than any may be");
@@ -158,16 +180,22 @@ impl Http2 {
         };
         stream.send_room = stream.send_room.saturating_add(bytes);
         if bytes == 0 {
-            self.reset(head.stream, Reason::Protocol);
+            self.reset_for_fault(head.stream, Reason::Protocol, now_us)?;
         } else if stream.send_room > i64::from(frame::MAX_31_BITS) {
-            self.reset(head.stream, Reason::FlowControl);
+            self.reset_for_fault(head.stream, Reason::FlowControl, now_us)?;
         } else {
             self.send_waiting_of(head.stream);
         }
         Ok(())
     }
 
-    fn settings(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+    /// All streams are looked through, which is counted as the work that it is.
+    fn look_through(&mut self, now_us: u64) -> Result<(), Broken> {
+        let frames = self.streams.open() / STREAMS_A_FRAME;
+        self.floods.control_frames(frames, now_us)
+    }
+
+    fn settings(&mut self, head: Head, payload: &[u8], now_us: u64) -> Result<(), Broken> {
         if head.stream != 0 {
             return broken(Reason::Protocol, "settings of a stream");
         }
@@ -180,6 +208,8 @@ impl Http2 {
         let (settings, []) = payload.as_chunks::<6>() else {
             return broken(Reason::FrameSize, "a setting has six bytes");
         };
+        // Of several the last counts, and streams are looked through once.
+        let mut window_bytes = None;
         for [n0, n1, v0, v1, v2, v3] in settings {
             let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
             match u16::from_be_bytes([*n0, *n1]) {
@@ -187,7 +217,12 @@ impl Http2 {
                 frame::ENABLE_PUSH if value > 1 => {
                     return broken(Reason::Protocol, "push is on or off");
                 }
-                frame::INITIAL_WINDOW_SIZE => self.resize_windows(value)?,
+                frame::INITIAL_WINDOW_SIZE => {
+                    if value > frame::MAX_31_BITS {
+                        return broken(Reason::FlowControl, "a window wider than any may be");
+                    }
+                    window_bytes = Some(value);
+                }
                 frame::MAX_FRAME_SIZE => {
                     if !(16_384..=0xff_ffff).contains(&value) {
                         return broken(Reason::Protocol, "no frame may be so long");
@@ -197,15 +232,18 @@ impl Http2 {
                 _ => {}
             }
         }
+        if let Some(bytes) = window_bytes
+            && i64::from(bytes) != self.stream_send_room
+        {
+            self.look_through(now_us)?;
+            self.resize_windows(bytes)?;
+        }
         self.greeted = Greeted::Settings;
         self.write_frame(frame::SETTINGS, frame::ACK, 0, &[]);
         Ok(())
     }
 
     fn resize_windows(&mut self, bytes: u32) -> Result<(), Broken> {
-        if bytes > frame::MAX_31_BITS {
-            return broken(Reason::FlowControl, "a window wider than any may be");
-        }
         let wider = i64::from(bytes).saturating_sub(self.stream_send_room);
         self.stream_send_room = i64::from(bytes);
         for (_, stream) in self.streams.each_mut() {

@@ -17,7 +17,7 @@ use super::{
     Stage, Stream, USUAL_WINDOW_BYTES, WINDOW_BYTES,
 };
 
-/// How much of what was sent may lie in front of what was not.
+/// How much of what was sent may lie in front of what was not, beside half of all: so what is left is not moved often.
 const SENT_BYTES_MAX: usize = 64 * 1024;
 
 // === impl Http2 ===
@@ -39,7 +39,7 @@ impl Http2 {
             self.out.clear();
             // Connections are many and most of them silent; few have something to say at the same moment.
             self.buffers.give_back(std::mem::take(&mut self.out));
-        } else if self.sent >= SENT_BYTES_MAX {
+        } else if self.sent >= SENT_BYTES_MAX.max(self.out.len() / 2) {
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -159,6 +159,7 @@ impl Http2 {
     pub(in super::super) fn data_out(&mut self, id: u32, data: &[u8]) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_room = stream.send_room.saturating_sub_unsigned(data.len() as u64);
+            stream.unread_since_us = None;
             self.send_room = self.send_room.saturating_sub_unsigned(data.len() as u64);
             self.write_frame(frame::DATA, 0, id, data);
             self.wake();
@@ -200,7 +201,11 @@ impl Http2 {
 
     /// Says why the connection ends.
     pub(in super::super) fn say_broken(&mut self, reason: Reason) {
-        self.write_goaway(self.newest, reason);
+        let last = match self.goodbye {
+            Goodbye::Final(last) => last,
+            Goodbye::None | Goodbye::Said => self.newest,
+        };
+        self.write_goaway(last, reason);
     }
 
     /// Asks whether anybody is there.

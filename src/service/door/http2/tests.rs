@@ -17,6 +17,7 @@ use super::*;
 const LIMITS: Limits = Limits {
     streams_max: 10,
     header_list_bytes_max: 1_000,
+    unfinished_bytes_max: 4 * 1024 * 1024,
     resets_per_second_max: 20,
     control_frames_per_second_max: 50,
 };
@@ -132,6 +133,7 @@ impl Client {
                     return Ok(calls);
                 }
                 Some(Event::Call { stream, body, .. }) => calls.push((stream, body.into_owned())),
+                Some(Event::Nothing) => {}
                 Some(Event::Request(handed)) => {
                     calls.push((handed.stream, b"tonic".to_vec()));
                 }
@@ -832,8 +834,8 @@ fn whoever_finishes_nothing_gets_no_more_room() {
         }
     }
     let held = client.http2.unfinished_bytes;
-    assert!(held > UNFINISHED_BYTES_MAX, "{held}");
-    assert!(held <= UNFINISHED_BYTES_MAX + WINDOW_BYTES, "{held}");
+    assert!(held > LIMITS.unfinished_bytes_max, "{held}");
+    assert!(held <= LIMITS.unfinished_bytes_max + WINDOW_BYTES, "{held}");
     // Those that end make room; so do those that are late.
     assert_eq!(
         client
@@ -888,4 +890,85 @@ fn a_window_widened_for_nothing_is_counted() {
     let mut more = &[window(0, 1), window(0, 1)].concat()[..];
     let broken = client.http2.next(&mut more, client.now_us).err();
     assert_eq!(broken.unwrap().reason, Reason::EnhanceYourCalm);
+}
+
+#[test]
+fn faults_that_have_a_stream_reset_count_as_resets() {
+    let twice = |stream| [head_of(stream), body(stream, b"1"), body(stream, b"2")].concat();
+    let mut client = Client::new();
+    for number in 0..LIMITS.resets_per_second_max {
+        client.good(&twice(number * 2 + 1));
+    }
+    assert_eq!(client.broken(&twice(999)), Reason::EnhanceYourCalm);
+}
+
+#[test]
+fn all_but_reflection_have_one_thing_to_say_and_say_it_in_time() {
+    let mut client = Client::new();
+    let head = |stream, path| {
+        let headers = [(":method", "POST"), (":scheme", "http"), (":path", path)];
+        frame(frame::HEADERS, frame::END_HEADERS, stream, &block(&headers))
+    };
+    client.good(&head(1, "/grpc.health.v1.Health/Check"));
+    let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    client.good(&head(3, reflection));
+    let encoded = call_headers(&[("grpc-encoding", "identity")]);
+    client.good(&frame(frame::HEADERS, frame::END_HEADERS, 5, &encoded));
+    client.now_us += 2;
+    assert_eq!(client.http2.reset_late(client.now_us, 1).calls, 2);
+    assert!(!client.http2.is_gone(3));
+}
+
+#[test]
+fn what_is_looked_through_is_counted_by_how_much_there_is() {
+    let mut client = Client::new();
+    client.http2.limits.streams_max = 2_000;
+    for number in 0..1_500 {
+        client.good(&head_of(number * 2 + 1));
+    }
+    // Of many in one frame the last counts, and what is there already is no change.
+    let many: Vec<u8> = (0..2_000_u32)
+        .flat_map(|number| [0, 4, 0, 0, 0, u8::try_from(number % 2).unwrap()])
+        .collect();
+    let settings = frame(frame::SETTINGS, 0, 0, &many);
+    client.good(&settings);
+    assert_eq!(client.http2.stream_send_room, 1);
+    client.good(&settings);
+    let other = setting(frame::INITIAL_WINDOW_SIZE, 9);
+    assert_eq!(client.broken(&other), Reason::EnhanceYourCalm);
+    // Nor is the connection's room made bit by bit.
+    let mut client = Client::new();
+    client.http2.limits.streams_max = 2_000;
+    for number in 0..1_500 {
+        client.good(&head_of(number * 2 + 1));
+    }
+    client.http2.send_room = 0;
+    client.http2.send_room_told = 1;
+    client.good(&window(0, 1));
+    client.http2.send_room = 0;
+    assert_eq!(client.broken(&window(0, 1)), Reason::EnhanceYourCalm);
+}
+
+#[test]
+fn frames_that_bring_nothing_give_others_their_turn() {
+    let mut client = Client::new();
+    client.http2.floods = Floods::new(10, 1_000);
+    let all = frame(99, 0, 0, &[]).repeat(100);
+    let mut input = &all[..];
+    let first = client.http2.next(&mut input, 0);
+    assert!(matches!(first, Ok(Some(Event::Nothing))));
+    assert!(!input.is_empty());
+    assert!(matches!(client.http2.next(&mut input, 0), Ok(None)));
+}
+
+#[test]
+fn the_last_word_names_no_later_stream_than_the_goodbye() {
+    let mut client = Client::new();
+    client.ask(1);
+    client.http2.say_goodbye();
+    client.good(&frame(frame::PING, frame::ACK, 0, &GOODBYE_PING));
+    client.good(&head_of(5));
+    client.seen();
+    client.http2.say_broken(Reason::Protocol);
+    assert_eq!(client.seen(), [Seen::GoAway(1, Reason::Protocol as u32)]);
 }

@@ -17,6 +17,7 @@ use super::{
 const LIMITS: Limits = Limits {
     streams_max: 8,
     header_list_bytes_max: 512,
+    unfinished_bytes_max: 100_000,
     resets_per_second_max: 50,
     control_frames_per_second_max: 50,
 };
@@ -50,6 +51,7 @@ pub fn withstand(bytes: &[u8]) -> Result<Withstood, String> {
             match http2.next(&mut input, number as u64 * 1_000) {
                 Ok(None) => break,
                 Ok(Some(Event::Request(request))) => handed.push(request),
+                Ok(Some(Event::Nothing)) => {}
                 Ok(Some(Event::Call { stream, body, .. })) => {
                     calls = calls.wrapping_add(1);
                     match body.len() % 4 {

@@ -33,6 +33,9 @@ struct Place {
     value_bytes: usize,
 }
 
+/// How many times as long as it may be a list is decoded to its end.
+const LIST_ABUSE: usize = 4;
+
 /// A text that stands in a block: where it ends there.
 type Rest<'b> = &'b [u8];
 
@@ -53,6 +56,10 @@ impl Decoder {
         // The table's size may change only before the first field.
         let mut at_start = true;
         while let Some(first) = rest.first().copied() {
+            // A little too long is a mistake. Each byte of a block may stand for thousands of a list.
+            if fields.list_bytes / LIST_ABUSE > fields.list_bytes_max {
+                return None;
+            }
             if first & 0x80 != 0 {
                 let (index, after) = number(rest, 7)?;
                 rest = after;
@@ -142,8 +149,10 @@ impl Fields {
 
     fn push_remembered(&mut self, header: Remembered<'_>) {
         let begins = self.texts.len();
-        self.texts.extend_from_slice(header.name);
-        self.texts.extend_from_slice(header.value);
+        if !self.is_too_long() {
+            self.texts.extend_from_slice(header.name);
+            self.texts.extend_from_slice(header.value);
+        }
         self.push(Place {
             known: header.known,
             begins,
@@ -304,6 +313,22 @@ mod tests {
         assert_eq!(seen, ["e=f", "c=d", "a=b"]);
         decoder.decode(&hex("be"), &mut fields).unwrap();
         assert!(!fields.is_too_long());
+    }
+
+    #[test]
+    fn a_list_that_is_far_too_long_is_not_decoded_to_its_end() {
+        let mut decoder = Decoder::default();
+        let mut fields = Fields::new(1_000);
+        // A name of 100 bytes, and then it again and again in one byte each.
+        let name = [&[0x40, 100][..], &[b'a'; 100], &[0]].concat();
+        decoder.decode(&name, &mut fields).unwrap();
+        assert!(decoder.decode(&[0xbe; 30], &mut fields).is_some());
+        assert!(fields.is_too_long());
+        assert!(decoder.decode(&[0xbe; 100], &mut fields).is_none());
+        assert!(fields.texts.len() <= 1_000);
+        // The same where each is remembered anew.
+        let anew = [&name[..], &[0x7e, 0].repeat(100)].concat();
+        assert!(Decoder::default().decode(&anew, &mut fields).is_none());
     }
 
     #[test]
