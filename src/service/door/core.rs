@@ -239,7 +239,8 @@ impl<R: Respond> Core<R> {
             }
             desk.complete = complete;
         }
-        // Before the answers leave: nobody sees one that is not counted.
+        // Before the answers of this turn leave: nobody sees one that is not counted. Those given at once, beyond a bound or
+        // without rules, may be seen a turn before.
         desk.counts.flush(&self.metrics);
         desk.took.flush();
         self.turn_us.set(None);

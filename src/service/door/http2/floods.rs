@@ -8,7 +8,7 @@
 
 use super::{Broken, Reason};
 
-/// What the words of a flood begin with: who closes the connection counts by it.
+/// How long is counted together.
 pub(super) const SECOND_US: u64 = 1_000_000;
 
 /// What a client has done in the present second.
