@@ -11,6 +11,7 @@
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
 pub mod fallback;
+mod going_back;
 pub mod leased;
 mod mailbox;
 pub mod memory;

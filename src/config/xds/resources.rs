@@ -80,10 +80,25 @@ fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
                 "resources[{position}] is `{found}` and not {TYPE_URL}"
             ));
         }
-        RateLimitConfig::decode(resource.value.as_slice())
-            .map_err(|error| format!("resources[{position}] cannot be read: {error}"))
+        RateLimitConfig::decode(resource.value.as_slice()).map_err(|error| {
+            let why = brief(&error.to_string());
+            format!("resources[{position}] cannot be read: {why}")
+        })
     });
     configs.collect()
+}
+
+/// What prost says, short: it names every message on the way down, of which there may be a hundred. Where it began and what is
+/// wrong stay.
+fn brief(words: &str) -> String {
+    let (head, tail) = (80, 120);
+    let count = words.chars().count();
+    if count <= head + tail {
+        return words.to_owned();
+    }
+    let begin: String = words.chars().take(head).collect();
+    let end: String = words.chars().skip(count.saturating_sub(tail)).collect();
+    format!("{begin} … {end}")
 }
 
 #[cfg(test)]
@@ -194,6 +209,28 @@ descriptors:
         );
     }
 
+    /// Found by the fuzz target `xds` (1): a hundred descriptors within one another, the last one cut off, were told with the name
+    /// of each.
+    #[test]
+    fn regression_1_what_breaks_deep_down_is_told_briefly() {
+        let mut bytes = vec![0x12, 5];
+        for _ in 0..90 {
+            let length = u8::try_from(bytes.len().min(100)).unwrap();
+            bytes.splice(0..0, [0x22, length]);
+        }
+        bytes.splice(0..0, [0x1a, 100]);
+        bytes.resize(400, b'"');
+        let words = match load_bytes(&[&bytes], Options::default()) {
+            Err(LoadError::Sent(words)) => words,
+            other => panic!("{other:?}"),
+        };
+        assert!(words.len() < 400, "{words}");
+        assert!(
+            words.starts_with("resources[0] cannot be read: "),
+            "{words}"
+        );
+    }
+
     #[test]
     fn whatever_is_sent_is_taken_or_refused_within_the_bounds() {
         let whole = everything().encode_to_vec();
@@ -224,6 +261,9 @@ descriptors:
                 Ok(_) => taken += 1,
                 Err(error) => {
                     refused += 1;
+                    if let LoadError::Sent(words) = &error {
+                        assert!(words.len() < 2_000, "{words}");
+                    }
                     if let LoadError::Problems(problems) = &error {
                         assert!((1..=PROBLEMS_MAX).contains(&problems.len()));
                         assert!(

@@ -23,6 +23,7 @@ use super::leases::Leases;
 use crate::clock::Clock;
 use crate::limiter::{Check, CountRefused, Key, Lease, Outcome};
 use crate::metrics::{Metrics, PartitionLevels};
+use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message, Question, Reply};
 use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial, Trouble};
 
@@ -45,9 +46,7 @@ const ROUNDS_MAX: u32 = 8;
 /// How many checks go back in one call.
 const GIVE_BACK_CHECKS_MAX: usize = 256;
 
-/// How many are kept that the shared store was in no state to take back, for how long, and how soon they are sent again.
-const KEPT_CHECKS_MAX: usize = 16_384;
-const KEPT_FOR_US: u64 = 60_000_000;
+/// How soon what the shared store was in no state to take back is sent again.
 const AGAIN_US: u64 = 200_000;
 
 /// The leases of a partition and its mailbox, ready to run.
@@ -67,10 +66,10 @@ pub struct LeaseWorker {
     free: Vec<usize>,
     /// Who waits for the take under way, by bucket.
     queues: HashMap<Key, VecDeque<Waiter>>,
-    going_back: Vec<Check>,
-    /// What did not go back, until when that is tried, and when it is tried again.
-    kept: VecDeque<(Vec<Check>, u64, u64)>,
-    kept_checks: usize,
+    /// What leases gave up, to be sent at the end of this turn.
+    returned: Vec<Check>,
+    /// What was sent and did not go back.
+    going_back: GoingBack,
     /// What the metrics were told of held hits.
     told_unspent: u64,
 }
@@ -138,9 +137,8 @@ impl LeaseWorker {
             pending: Vec::new(),
             free: Vec::new(),
             queues: HashMap::new(),
-            going_back: Vec::new(),
-            kept: VecDeque::new(),
-            kept_checks: 0,
+            returned: Vec::new(),
+            going_back: GoingBack::default(),
             told_unspent: 0,
         }
     }
@@ -181,24 +179,23 @@ impl LeaseWorker {
                     Message::GiveBack(checks) => self.take_back(checks, now_us),
                 }
             }
-            self.leases
-                .end_aged(now_us, looks_max, &mut self.going_back);
+            self.leases.end_aged(now_us, looks_max, &mut self.returned);
             self.send_back(now_us);
             self.tell();
         }
         self.finish().await;
         // Nobody will ask again.
-        self.lose(self.kept_checks);
+        self.lose(self.going_back.checks());
     }
 
     /// Gives back all that is held, and waits until the shared store has it.
     async fn finish(&mut self) {
-        self.going_back.extend(self.leases.end_all());
+        self.returned.extend(self.leases.end_all());
         let now_us = self.clock.uptime_us();
         self.send_back(now_us);
         while let Some(ended) = self.under_way.join_next().await {
             self.ended(ended);
-            self.going_back.extend(self.leases.end_all());
+            self.returned.extend(self.leases.end_all());
             self.send_back(now_us);
         }
         self.tell();
@@ -240,7 +237,7 @@ impl LeaseWorker {
             let decided_before = batch.answers.len();
             for check in checks {
                 let outcome = if Leases::is_for(check) && !self.queues.contains_key(&check.key) {
-                    self.leases.spend(check, now_us, &mut self.going_back)
+                    self.leases.spend(check, now_us, &mut self.returned)
                 } else {
                     None
                 };
@@ -424,7 +421,7 @@ impl LeaseWorker {
                 continue;
             };
             waiter.rounds = waiter.rounds.saturating_add(1);
-            if let Some(outcome) = self.leases.spend(&check, now_us, &mut self.going_back) {
+            if let Some(outcome) = self.leases.spend(&check, now_us, &mut self.returned) {
                 self.put_answer(waiter, Ok(outcome));
             } else if waiter.rounds < ROUNDS_MAX {
                 first.get_or_insert(check);
@@ -490,23 +487,21 @@ impl LeaseWorker {
         self.metrics.given_back.inc_by(checks.len() as u64);
         for check in checks {
             if !self.leases.take_back(&check, now_us) {
-                self.going_back.push(check);
+                self.returned.push(check);
             }
         }
     }
 
     /// Sends what goes back, and what did not a while ago.
     fn send_back(&mut self, now_us: u64) {
-        while !self.going_back.is_empty() {
-            let rest = self.going_back.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
-            let checks = self.going_back.split_off(rest);
-            self.give_back(checks, now_us.saturating_add(KEPT_FOR_US));
+        while !self.returned.is_empty() {
+            let rest = self.returned.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
+            let checks = self.returned.split_off(rest);
+            self.give_back(checks, now_us.saturating_add(going_back::WAITS_US));
         }
-        let due = |(_, _, again_us): &(Vec<Check>, u64, u64)| *again_us <= now_us;
-        while self.kept.front().is_some_and(due)
-            && let Some((checks, until_us, _)) = self.kept.pop_front()
-        {
-            self.kept_checks = self.kept_checks.saturating_sub(checks.len());
+        let lost = self.going_back.pass(now_us);
+        self.lose(lost);
+        while let Some((checks, until_us)) = self.going_back.pop() {
             self.give_back(checks, until_us);
         }
     }
@@ -544,14 +539,13 @@ impl LeaseWorker {
 
     /// Keeps what did not go back, as long as there is time and room.
     fn keep(&mut self, checks: Vec<Check>, until_us: u64, now_us: u64) {
-        let more = self.kept_checks.saturating_add(checks.len());
-        if until_us <= now_us || more > KEPT_CHECKS_MAX {
-            self.lose(checks.len());
-        } else if !checks.is_empty() {
-            self.kept_checks = more;
+        let lost = if until_us <= now_us {
+            checks.len()
+        } else {
             let again_us = now_us.saturating_add(AGAIN_US);
-            self.kept.push_back((checks, until_us, again_us));
-        }
+            self.going_back.add_again(checks, until_us, again_us)
+        };
+        self.lose(lost);
     }
 
     fn lose(&self, checks: usize) {

@@ -33,6 +33,7 @@ use super::probe::{self, BEAT_BY_SENTINEL_EVERY_US, BEAT_EVERY_US, Connected, Fa
 use super::script;
 use super::target::Address;
 use crate::limiter::Check;
+use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message, Question};
 use crate::store::{Deadline, StoreError, Trouble};
 
@@ -41,10 +42,6 @@ const CALLS_MAX: usize = 4;
 
 /// How many messages are taken in at a time.
 const MESSAGES_MAX: usize = 256;
-
-/// How many checks may wait to be given back while the server is away, and for how long.
-pub(super) const GIVE_BACK_CHECKS_MAX: usize = 16_384;
-pub(super) const GIVE_BACK_WAITS_US: u64 = 60_000_000;
 
 /// How soon what was not taken back is tried again.
 const GIVE_BACK_AGAIN_US: u64 = 100_000;
@@ -77,11 +74,7 @@ pub(super) struct LaneWorker {
     /// Which connection it is, counted from 1.
     connection: u64,
     waiting: VecDeque<Part>,
-    /// What is to go back, and until when that is tried.
-    giving_back: VecDeque<(Vec<Check>, u64)>,
-    /// The same, once the server was in no state for it, and when it is tried again.
-    giving_back_later: VecDeque<(Vec<Check>, u64, u64)>,
-    giving_back_checks: usize,
+    going_back: GoingBack,
     calls: JoinSet<Ended>,
     /// A probe, or a sign of life: at most one.
     probing: JoinSet<Looked>,
@@ -143,9 +136,7 @@ impl LaneWorker {
             connected: None,
             connection: 0,
             waiting: VecDeque::new(),
-            giving_back: VecDeque::new(),
-            giving_back_later: VecDeque::new(),
-            giving_back_checks: 0,
+            going_back: GoingBack::default(),
             calls: JoinSet::new(),
             probing: JoinSet::new(),
             beat_at_us: 0,
@@ -254,11 +245,7 @@ impl LaneWorker {
         while let Some(part) = self.waiting.pop_front() {
             self.lane.undecided(part, Trouble::ClusterDown);
         }
-        let later = self.giving_back_later.drain(..);
-        let later = later.map(|(checks, until_us, _)| (checks, until_us));
-        self.giving_back.extend(later);
-        self.giving_back_checks = 0;
-        while let Some((checks, _)) = self.giving_back.pop_front() {
+        for checks in self.going_back.take_all() {
             self.give_back_elsewhere(checks);
         }
     }
@@ -268,8 +255,13 @@ impl LaneWorker {
         let count = checks.len();
         let member = self.lane.member.as_ref();
         if !member.is_some_and(|member| member.cluster.give_back(checks)) {
-            self.lane.metrics.give_backs_lost.inc_by(count as u64);
+            self.lost(count);
         }
+    }
+
+    /// So many takes will not go back.
+    fn lost(&self, checks: usize) {
+        self.lane.metrics.give_backs_lost.inc_by(checks as u64);
     }
 
     fn disconnect(&mut self) {
@@ -303,18 +295,10 @@ impl LaneWorker {
                     }
                     if self.is_vacant() {
                         self.give_back_elsewhere(checks);
-                        continue;
-                    }
-                    let more = self.giving_back_checks.saturating_add(checks.len());
-                    if more > GIVE_BACK_CHECKS_MAX {
-                        self.lane
-                            .metrics
-                            .give_backs_lost
-                            .inc_by(checks.len() as u64);
                     } else {
-                        self.giving_back_checks = more;
-                        let until_us = now_us.saturating_add(GIVE_BACK_WAITS_US);
-                        self.giving_back.push_back((checks, until_us));
+                        let until_us = now_us.saturating_add(going_back::WAITS_US);
+                        let lost = self.going_back.add(checks, until_us);
+                        self.lost(lost);
                     }
                 }
             }
@@ -333,10 +317,8 @@ impl LaneWorker {
             let mut weight = 0_usize;
             // What goes back makes room, so it goes first.
             while weight < script::CHECKS_MAX
-                && let Some((undoing, until_us)) = self.giving_back.pop_front()
+                && let Some((undoing, until_us)) = self.going_back.pop()
             {
-                let count = undoing.len();
-                self.giving_back_checks = self.giving_back_checks.saturating_sub(count);
                 weight = weight.saturating_add(weigh(&undoing));
                 parts.push_back(self.undoing(undoing, now_us, until_us));
             }
@@ -405,24 +387,8 @@ impl LaneWorker {
         {
             self.lane.undecided(part, Trouble::Waited);
         }
-        let over = |(_, until_us): &(Vec<Check>, u64)| *until_us <= now_us;
-        while self.giving_back.front().is_some_and(over)
-            && let Some((checks, _)) = self.giving_back.pop_front()
-        {
-            self.giving_back_checks = self.giving_back_checks.saturating_sub(checks.len());
-            self.lane
-                .metrics
-                .give_backs_lost
-                .inc_by(checks.len() as u64);
-        }
-        while self
-            .giving_back_later
-            .front()
-            .is_some_and(|(_, _, again_us)| *again_us <= now_us)
-            && let Some((checks, until_us, _)) = self.giving_back_later.pop_front()
-        {
-            self.giving_back.push_back((checks, until_us));
-        }
+        let lost = self.going_back.pass(now_us);
+        self.lost(lost);
         // Of a cluster's lanes one is always awake, and that is another.
         if self.seat.is_none() && self.sweep_at_us <= now_us {
             self.sweep_at_us = now_us.saturating_add(SWEEP_EVERY_US);
@@ -488,12 +454,7 @@ impl LaneWorker {
         if let Some(seat) = &self.seat {
             next_us = seat.leaves_at_us.unwrap_or(u64::MAX);
         }
-        if let Some((_, _, again_us)) = self.giving_back_later.front() {
-            next_us = next_us.min(*again_us);
-        }
-        if let Some((_, until_us)) = self.giving_back.front() {
-            next_us = next_us.min(*until_us);
-        }
+        next_us = next_us.min(self.going_back.next_us().unwrap_or(u64::MAX));
         if self.probing.is_empty() {
             next_us = next_us.min(probe_at_us.unwrap_or(self.beat_at_us));
         }
@@ -514,15 +475,11 @@ impl LaneWorker {
         };
         let again_us = self.now_us().saturating_add(GIVE_BACK_AGAIN_US);
         for (checks, until_us) in ended.kept {
-            let count = checks.len();
             if self.is_vacant() {
                 self.give_back_elsewhere(checks);
-            } else if self.giving_back_checks.saturating_add(count) > GIVE_BACK_CHECKS_MAX {
-                self.lane.metrics.give_backs_lost.inc_by(count as u64);
             } else {
-                self.giving_back_checks = self.giving_back_checks.saturating_add(count);
-                self.giving_back_later
-                    .push_back((checks, until_us, again_us));
+                let lost = self.going_back.add_again(checks, until_us, again_us);
+                self.lost(lost);
             }
         }
         match ended.trouble {
@@ -634,7 +591,7 @@ impl Drop for LaneWorker {
     /// Whoever ends the worker, nobody is left waiting for it, and nothing is lost unseen.
     fn drop(&mut self) {
         self.mailbox.close();
-        let mut lost = self.giving_back_checks;
+        let mut lost = self.going_back.checks();
         while let Ok(message) = self.mailbox.try_recv() {
             match message {
                 Message::Ask(batch) => self.waiting.push_back(Part {
@@ -645,7 +602,7 @@ impl Drop for LaneWorker {
                 Message::GiveBack(checks) => lost = lost.saturating_add(checks.len()),
             }
         }
-        self.lane.metrics.give_backs_lost.inc_by(lost as u64);
+        self.lost(lost);
         while let Some(mut part) = self.waiting.pop_front() {
             part.batch.answer_all(&StoreError::Stopped);
             self.lane.send_back(part);

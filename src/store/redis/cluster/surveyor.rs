@@ -7,7 +7,6 @@
 //!
 //! What it deliberately does not do: speak of buckets, ask a server twice in a moment, end while anybody may still ask.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +17,14 @@ use tokio::task::{JoinError, JoinSet};
 use super::{Cluster, Link, Topology};
 use crate::limiter::Check;
 use crate::store::Trouble;
+use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message};
 use crate::store::redis::call::Part;
 use crate::store::redis::connect::{CONNECT_WITHIN, Connector};
 use crate::store::redis::lane::Lane;
 use crate::store::redis::said::value;
 use crate::store::redis::target::Address;
-use crate::store::redis::worker::{GIVE_BACK_CHECKS_MAX, GIVE_BACK_WAITS_US, resting};
+use crate::store::redis::worker::resting;
 
 /// How often the topology is read when all is well, in microseconds.
 const READ_EVERY_US: u64 = 10_000_000;
@@ -57,9 +57,8 @@ pub(in crate::store::redis) struct Surveyor {
     turn: usize,
     /// Until when servers that were seated first are waited for; none when nothing is waited for.
     looks_until_us: Option<u64>,
-    /// What is to go back to slots that nobody serves, and until when it is kept.
-    kept: VecDeque<(Vec<Check>, u64)>,
-    kept_checks: usize,
+    /// To slots that nobody serves.
+    going_back: GoingBack,
     told_servers: i64,
     /// What the log was told last.
     told: Option<String>,
@@ -86,8 +85,7 @@ impl Surveyor {
             pause_us: AMISS_US.0,
             turn: 0,
             looks_until_us: None,
-            kept: VecDeque::new(),
-            kept_checks: 0,
+            going_back: GoingBack::default(),
             told_servers: 0,
             told: None,
             swept_at_us: 0,
@@ -122,7 +120,6 @@ impl Surveyor {
                 () = sleeping => {}
             }
         }
-        self.lose(self.kept_checks);
     }
 
     fn until_next(&self, now_us: u64) -> Duration {
@@ -202,7 +199,7 @@ impl Surveyor {
                         self.looks_until_us = Some(now_us.saturating_add(LOOKS_FOR_US));
                     }
                 }
-                self.send_kept();
+                self.send_back();
             }
         }
         let well =
@@ -254,14 +251,9 @@ impl Surveyor {
             match message {
                 Message::Ask(batch) => self.refuse(batch),
                 Message::GiveBack(checks) => {
-                    let more = self.kept_checks.saturating_add(checks.len());
-                    if more > GIVE_BACK_CHECKS_MAX {
-                        self.lose(checks.len());
-                    } else {
-                        self.kept_checks = more;
-                        let until_us = now_us.saturating_add(GIVE_BACK_WAITS_US);
-                        self.kept.push_back((checks, until_us));
-                    }
+                    let until_us = now_us.saturating_add(going_back::WAITS_US);
+                    let lost = self.going_back.add(checks, until_us);
+                    self.lose(lost);
                 }
             }
         }
@@ -278,31 +270,18 @@ impl Surveyor {
     }
 
     /// Sends on what is to go back, where somebody serves it by now.
-    fn send_kept(&mut self) {
+    fn send_back(&mut self) {
         let served = |check: &Check| self.cluster.seat_of(check.key) > 0;
-        let mut lost = 0_usize;
-        for (checks, _) in &mut self.kept {
-            let (going, staying) = std::mem::take(checks).into_iter().partition(served);
-            *checks = staying;
-            let going: Vec<Check> = going;
-            let count = going.len();
-            self.kept_checks = self.kept_checks.saturating_sub(count);
-            if count > 0 && !self.cluster.give_back(going) {
-                lost = lost.saturating_add(count);
-            }
+        let going = self.going_back.take_where(served);
+        let count = going.len();
+        if count > 0 && !self.cluster.give_back(going) {
+            self.lose(count);
         }
-        self.kept.retain(|(checks, _)| !checks.is_empty());
-        self.lose(lost);
     }
 
     fn expire(&mut self, now_us: u64) {
-        let over = |(_, until_us): &(Vec<Check>, u64)| *until_us <= now_us;
-        while self.kept.front().is_some_and(over)
-            && let Some((checks, _)) = self.kept.pop_front()
-        {
-            self.kept_checks = self.kept_checks.saturating_sub(checks.len());
-            self.lose(checks.len());
-        }
+        let lost = self.going_back.pass(now_us);
+        self.lose(lost);
         if self.swept_at_us.saturating_add(1_000_000) <= now_us {
             self.swept_at_us = now_us;
             self.lane.refused.sweep(now_us);
@@ -318,6 +297,7 @@ impl Drop for Surveyor {
     /// Whoever ends the task, nobody is left waiting for it.
     fn drop(&mut self) {
         self.mailbox.close();
+        self.lose(self.going_back.checks());
         while let Ok(message) = self.mailbox.try_recv() {
             match message {
                 Message::Ask(batch) => self.refuse(batch),
