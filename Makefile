@@ -18,6 +18,7 @@ VENV := target/venv
 HELM := target/helm
 SERVERS := target/redis
 TOOLS := target/tools
+PROMTOOL := target/promtool
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 CARGO := cargo
@@ -116,7 +117,7 @@ fuzz: $(VENV)/.cargo-tools
 # folders; where the package starts one as a service, nothing here speaks to it.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN)
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -125,6 +126,16 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(TOOLS)/.gungraun-$(GUNG
 # What counts instructions. Built without optimisation: it only starts callgrind and reads what it wrote.
 $(TOOLS)/.gungraun-$(GUNGRAUN):
 	$(CARGO) install --quiet --locked --debug --force --version =$(GUNGRAUN) --root $(TOOLS) gungraun-runner
+	touch $@
+
+# Prometheus's own checker of rules, out of Debian's package and nothing else of it: no service, no user, no web pages.
+$(PROMTOOL)/promtool:
+	rm -rf $(PROMTOOL) && mkdir -p $(PROMTOOL)
+	cd $(PROMTOOL) && { apt-get download -qq prometheus 2>/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get download -qq prometheus; } || \
+	  { echo "Debian's package prometheus could not be downloaded; put promtool at $@"; exit 1; }; }
+	cd $(PROMTOOL) && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
+	rm $(PROMTOOL)/prometheus_*.deb
 	touch $@
 
 # Envoy itself, a gRPC client in another language, and the schemas of Kubernetes.

@@ -1,0 +1,136 @@
+//! The alerts: what they ask of exists, each fires when it should and not otherwise, each has a section for whoever it wakes.
+//!
+//! How: promtool, Prometheus's own, checks the file and plays `alerts_test.yaml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::guide::{Guide, anchor, read, root, yaml};
+use crate::running::component;
+use crate::shown::{SHOWN, unknown};
+
+const FILE: &str = "helm/tollgate/files/alerts.yaml";
+const CASES: &str = "tests/guides/alerts_test.yaml";
+
+/// Every alert, by its name.
+fn alerts() -> BTreeMap<String, Value> {
+    let file = &yaml(&read(FILE))[0];
+    let groups = file["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts: Vec<_> = rules
+        .map(|rule| (rule["alert"].as_str().unwrap().to_owned(), rule.clone()))
+        .collect();
+    let by_name: BTreeMap<_, _> = alerts.iter().cloned().collect();
+    assert_eq!(by_name.len(), alerts.len(), "each name once");
+    by_name
+}
+
+/// Runs promtool at the repository's root: whether it was content, and what it said.
+pub(crate) fn promtool(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(component("promtool/promtool"))
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("promtool runs");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_alerts() {
+    let (good, said) = promtool(&["check", "rules", "--lint=all", "--lint-fatal", FILE]);
+    assert!(good, "{said}");
+}
+
+#[test]
+fn each_alert_fires_on_what_is_wrong_and_not_on_what_is_well() {
+    let (good, said) = promtool(&["test", "rules", CASES]);
+    assert!(good, "{said}");
+    // Each is expected to fire somewhere, and not to somewhere else.
+    let cases = &yaml(&read(CASES))[0];
+    let tests = cases["tests"].as_array().unwrap().iter();
+    let mut expected: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    for asked in tests.flat_map(|test| test["alert_rule_test"].as_array().unwrap()) {
+        let fires = usize::from(!asked["exp_alerts"].as_array().unwrap().is_empty());
+        let name = asked["alertname"].as_str().unwrap().to_owned();
+        expected.entry(name).or_default()[fires] += 1;
+    }
+    assert_eq!(
+        expected.keys().collect::<Vec<_>>(),
+        alerts().keys().collect::<Vec<_>>()
+    );
+    for (name, counts) in expected {
+        assert!(counts.iter().all(|count| *count > 0), "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn every_metric_and_label_of_an_alert_is_one_that_a_service_shows() {
+    for (name, alert) in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        assert_eq!(unknown(expression), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_section_and_each_section_an_alert() {
+    let guide = Guide::of("alerts.md");
+    let sections: BTreeSet<_> = guide
+        .headings("###")
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let alerts = alerts();
+    assert_eq!(sections, alerts.keys().cloned().collect::<BTreeSet<_>>());
+    for (name, alert) in &alerts {
+        let expected = format!("docs/guides/alerts.md#{}", anchor(name));
+        assert_eq!(alert["annotations"]["runbook_url"], expected, "{name}");
+        assert!(alert["annotations"]["summary"].is_string(), "{name}");
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        assert!(
+            guide.text().contains(&format!("| `{severity}` |")),
+            "{name}"
+        );
+        let (_, section) = guide.text().split_once(&format!("\n### {name}\n")).unwrap();
+        let section = section.split("\n#").next().unwrap();
+        for part in ["**Means**", "**Users feel**"] {
+            assert!(section.contains(part), "{name} does not say: {part}");
+        }
+    }
+}
+
+#[test]
+fn the_page_names_only_metrics_and_reasons_that_exist() {
+    let guide = Guide::of("alerts.md");
+    let quoted: Vec<_> = guide.text().split('`').skip(1).step_by(2).collect();
+    for quoted in quoted.iter().filter(|text| !text.contains(' ')) {
+        if quoted.starts_with("tollgate_") || quoted.starts_with("ratelimit_") {
+            let name = quoted.split('{').next().unwrap();
+            assert!(SHOWN.contains_key(name), "{quoted}");
+        }
+    }
+    // What the tables say of reasons, the code has as words.
+    let sources = [
+        "src/metrics/mod.rs",
+        "src/metrics/tls.rs",
+        "src/store/trouble.rs",
+    ]
+    .map(read)
+    .concat();
+    let tables = guide
+        .text()
+        .split("\n\n")
+        .filter(|part| part.starts_with("| `reason` |") || part.starts_with("| `err_type` |"));
+    let mut words = 0;
+    for table in tables {
+        for row in table.lines().skip(2) {
+            for word in row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2) {
+                words += 1;
+                assert!(sources.contains(&format!("\"{word}\"")), "{word}");
+            }
+        }
+    }
+    assert!(words > 25, "{words}");
+}

@@ -1,0 +1,116 @@
+//! A real Envoy around what a guide shows of one: a listener, a backend that answers `well`, and the parts from the page.
+//!
+//! Names and times of a cluster are the page's; only where tollgate is and how long Envoy waits are the test's.
+//!
+//! What it deliberately does not do: change what a part says otherwise.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::running::component;
+
+const TYPES: &str = "type.googleapis.com/envoy.extensions.filters";
+
+/// What a page shows of an Envoy.
+#[derive(Clone, Default)]
+pub(crate) struct Parts {
+    pub(crate) clusters: Vec<Value>,
+    pub(crate) filters: Vec<Value>,
+    pub(crate) virtual_hosts: Vec<Value>,
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// A bootstrap of them; the backend listens on a socket in that folder.
+    pub(crate) fn bootstrap(&self, folder: &std::path::Path) -> Value {
+        let socket = json!({ "pipe": { "path": folder.join("backend.sock") } });
+        let endpoint = json!({ "endpoint": { "address": socket } });
+        let router = json!({
+            "name": "envoy.filters.http.router",
+            "typed_config": { "@type": format!("{TYPES}.http.router.v3.Router") },
+        });
+        let mut filters = self.filters.clone();
+        filters.push(router.clone());
+        let answer = json!({ "status": 200, "body": { "inline_string": "well" } });
+        let well = json!([{
+            "name": "well", "domains": ["*"],
+            "routes": [{ "match": { "prefix": "/" }, "direct_response": answer }],
+        }]);
+        let listener = |name: &str, address: Value, virtual_hosts: Value, filters: Value| {
+            json!({
+                "name": name,
+                "address": address,
+                "filter_chains": [{ "filters": [{
+                    "name": "envoy.filters.network.http_connection_manager",
+                    "typed_config": {
+                        "@type": format!("{TYPES}.network.http_connection_manager.v3.HttpConnectionManager"),
+                        "stat_prefix": name,
+                        "use_remote_address": true,
+                        "route_config": { "virtual_hosts": virtual_hosts },
+                        "http_filters": filters,
+                    },
+                }] }],
+            })
+        };
+        let free = json!({ "socket_address": { "address": "127.0.0.1", "port_value": 0 } });
+        let mut clusters = vec![json!({
+            "name": "backend",
+            "load_assignment": { "cluster_name": "backend", "endpoints": [{ "lb_endpoints": [endpoint] }] },
+        })];
+        clusters.extend(self.clusters.clone());
+        json!({
+            "admin": { "address": free },
+            "static_resources": {
+                "listeners": [
+                    listener("edge", free.clone(), json!(self.virtual_hosts), json!(filters)),
+                    listener("backend", socket, well, json!([router])),
+                ],
+                "clusters": clusters,
+            },
+        })
+    }
+
+    /// Puts each cluster's endpoints where these services are, and has the filters wait for a crowded test machine.
+    pub(crate) fn at(mut self, services: &[SocketAddr]) -> Self {
+        for cluster in &mut self.clusters {
+            let endpoints = services.iter().map(|service| {
+                // By name, so that DNS is asked.
+                let address = json!({ "address": "localhost", "port_value": service.port() });
+                json!({ "endpoint": { "address": { "socket_address": address } } })
+            });
+            cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = endpoints.collect();
+            cluster["dns_lookup_family"] = json!("V4_ONLY");
+        }
+        for filter in &mut self.filters {
+            let config = &mut filter["typed_config"];
+            assert!(config["timeout"].is_string(), "{config}");
+            config["timeout"] = json!("2s");
+        }
+        self
+    }
+
+    /// Asks Envoy whether it would take them as they stand.
+    pub(crate) fn validate(&self) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("bootstrap.yaml");
+        let bootstrap = self.bootstrap(directory.path());
+        std::fs::write(&file, bootstrap.to_string()).expect("the bootstrap");
+        let output = Command::new(component("venv/bin/envoy"))
+            .args([
+                "--mode",
+                "validate",
+                "--log-level",
+                "warning",
+                "--config-path",
+            ])
+            .arg(&file)
+            .output()
+            .expect("Envoy runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(!said.to_lowercase().contains("deprecated"), "{said}");
+    }
+}

@@ -1,0 +1,96 @@
+//! `docs/guides/envoy.md`: its parts, put together, are an Envoy that limits as the page says.
+
+use serde_json::Value;
+
+use crate::caller::Caller;
+use crate::edge::Parts;
+use crate::guide::{Guide, yaml};
+use crate::proxy::Envoy;
+use crate::running::{Tollgate, free_port};
+
+fn parts(guide: &Guide) -> Parts {
+    let list = |heading: &str| {
+        let text = guide.only(heading, "yaml");
+        yaml(&text)[0].as_array().expect("a list").clone()
+    };
+    Parts {
+        clusters: list("The cluster"),
+        filters: list("The filter"),
+        virtual_hosts: list("What is asked"),
+    }
+}
+
+/// The rules in the chart's values.
+fn rules(guide: &Guide) -> String {
+    let values = &yaml(&guide.only("tollgate", "yaml"))[0];
+    values["rules"]["edge.yaml"].to_string()
+}
+
+#[test]
+fn envoy_takes_the_page_s_parts_as_they_stand() {
+    parts(&Guide::of("envoy.md")).validate();
+}
+
+#[test]
+fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
+    let guide = Guide::of("envoy.md");
+    let tollgate = Tollgate::start(&rules(&guide), &[]);
+    // One more that nobody is at: the health check knows before anyone asks.
+    let nobody = ([127, 0, 0, 1], free_port()).into();
+    let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
+    let directory = tempfile::tempdir().unwrap();
+    let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
+    let mut caller = Caller::of(envoy.edge);
+    let mut login = |user: &str| caller.get_with("/login", &[("x-user", user.as_bytes())]);
+    for left in (0..3).rev() {
+        let answer = login("bob");
+        assert_eq!((answer.status, answer.remaining()), (200, Some(left)));
+    }
+    let refused = login("bob");
+    let shown = guide.only("What a client sees", "text");
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some("HTTP/1.1 429 Too Many Requests"));
+    assert_eq!(refused.status, 429);
+    for line in lines {
+        let (name, value) = line.split_once(": ").unwrap();
+        let said = refused
+            .header(name)
+            .unwrap_or_else(|| panic!("no {name}: {refused:?}"));
+        if value == "57" {
+            assert!((1..=60).contains(&said.parse().unwrap()), "{name}: {said}");
+        } else {
+            // Which of the route's and the virtual host's descriptors comes first is Envoy's to say.
+            let parts = |text: &str| {
+                text.split(", ")
+                    .map(str::to_owned)
+                    .collect::<std::collections::BTreeSet<_>>()
+            };
+            assert_eq!(parts(said), parts(value), "{name}");
+        }
+    }
+    // Somebody else may, and so may bob elsewhere.
+    assert_eq!(login("eve").status, 200);
+    assert_eq!(caller.get_with("/", &[("x-user", b"bob")]).status, 200);
+    // Forty at once for an address, of which some have been asked for.
+    let statuses: Vec<_> = (0..200).map(|_| caller.get_with("/", &[]).status).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!(
+        (envoy.counts().error, envoy.counts().failure_mode_allowed),
+        (0, 0)
+    );
+}
+
+#[test]
+fn without_a_tollgate_requests_pass_or_fail_as_the_page_says() {
+    let guide = Guide::of("envoy.md");
+    let nobody = ([127, 0, 0, 1], free_port()).into();
+    for (deny, status, counted) in [(false, 200, [1, 1]), (true, 500, [1, 0])] {
+        let mut parts = parts(&guide).at(&[nobody]);
+        parts.filters[0]["typed_config"]["failure_mode_deny"] = Value::from(deny);
+        let directory = tempfile::tempdir().unwrap();
+        let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
+        assert_eq!(Caller::of(envoy.edge).get("/", b"").status, status);
+        let counts = envoy.counts();
+        assert_eq!([counts.error, counts.failure_mode_allowed], counted);
+    }
+}

@@ -1,0 +1,186 @@
+//! A guide as these tests read it: its headings, its fenced blocks, its links; and YAML and JSON in it.
+//!
+//! What it deliberately does not do: understand Markdown beyond lines.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::running::component;
+
+/// Every guide, by its name below `docs/guides`.
+pub(crate) fn names() -> Vec<String> {
+    let folder = std::fs::read_dir(root().join("docs/guides")).expect("the guides");
+    let mut names: Vec<_> = folder
+        .map(|entry| {
+            entry
+                .expect("a file")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of the repository.
+pub(crate) fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A page.
+pub(crate) struct Guide {
+    text: String,
+}
+
+/// A fenced block: the heading above it, its language, its text.
+pub(crate) struct Block<'g> {
+    pub(crate) heading: &'g str,
+    pub(crate) language: &'g str,
+    pub(crate) text: String,
+}
+
+// === impl Guide ===
+
+impl Guide {
+    /// The guide of that name.
+    pub(crate) fn of(name: &str) -> Self {
+        Self {
+            text: read(&format!("docs/guides/{name}")),
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its headings of a level, such as `###`, without those in blocks.
+    pub(crate) fn headings(&self, level: &str) -> Vec<&str> {
+        let outside = self.text.split("\n```").step_by(2);
+        let prefix = format!("{level} ");
+        outside
+            .flat_map(str::lines)
+            .filter_map(|line| line.strip_prefix(&prefix))
+            .collect()
+    }
+
+    /// Its fenced blocks, in order.
+    pub(crate) fn blocks(&self) -> Vec<Block<'_>> {
+        let mut blocks: Vec<Block<'_>> = Vec::new();
+        let (mut heading, mut inside) = ("", false);
+        for line in self.text.lines() {
+            if let Some(language) = line.strip_prefix("```") {
+                inside = !inside;
+                if inside {
+                    blocks.push(Block {
+                        heading,
+                        language,
+                        text: String::new(),
+                    });
+                }
+            } else if inside {
+                let block = blocks.last_mut().expect("it has begun");
+                block.text.extend([line, "\n"]);
+            } else if line.starts_with('#') {
+                heading = line.trim_start_matches('#').trim();
+            }
+        }
+        assert!(!inside, "a block has no end");
+        blocks
+    }
+
+    /// The blocks of a language under a heading.
+    pub(crate) fn under(&self, heading: &str, language: &str) -> Vec<String> {
+        let blocks = self.blocks().into_iter();
+        let found: Vec<_> = blocks
+            .filter(|block| block.heading == heading && block.language == language)
+            .map(|block| block.text)
+            .collect();
+        assert!(!found.is_empty(), "no {language} under `{heading}`");
+        found
+    }
+
+    /// The only block of a language under a heading.
+    pub(crate) fn only(&self, heading: &str, language: &str) -> String {
+        let mut found = self.under(heading, language);
+        assert_eq!(found.len(), 1, "{language} under `{heading}`");
+        found.remove(0)
+    }
+}
+
+/// What a heading is called in a link.
+pub(crate) fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+        .collect()
+}
+
+/// The documents of a YAML text, read by PyYAML.
+pub(crate) fn yaml(text: &str) -> Vec<Value> {
+    const READ: &str =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let mut python = Command::new(component("venv/bin/python"))
+        .args(["-c", READ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut stdin = python.stdin.take().expect("its stdin");
+    stdin.write_all(text.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "not YAML:\n{text}");
+    let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    documents.into_iter().filter(|it| !it.is_null()).collect()
+}
+
+#[test]
+fn every_link_of_a_guide_leads_to_a_file_and_a_heading() {
+    for name in names() {
+        let guide = Guide::of(&name);
+        let outside: String = guide.text().split("\n```").step_by(2).collect();
+        for link in outside.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let path = if file.is_empty() { name.as_str() } else { file };
+            let path = root().join("docs/guides").join(path);
+            let text = std::fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{name}: {link}: {error}"));
+            let linked = Guide { text };
+            let found = ["#", "##", "###", "####"]
+                .iter()
+                .flat_map(|level| linked.headings(level))
+                .any(|found| anchor(found) == heading);
+            assert!(
+                heading.is_empty() || found,
+                "{name}: {link}: no such heading"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_block_says_what_it_is_and_yaml_is_yaml() {
+    for name in names() {
+        let guide = Guide::of(&name);
+        for block in guide.blocks() {
+            match block.language {
+                "yaml" => assert!(!yaml(&block.text).is_empty(), "{name}: {}", block.heading),
+                // `sh` is for what a test runs by itself; no test would.
+                "text" | "python" => {}
+                other => panic!("{name}: {}: {other:?}", block.heading),
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! `docs/guides/from-envoy-ratelimit.md`: its steps are taken on a real Redis, and its tables held to the code.
+//!
+//! How: the reference is played by what it sends to Redis, as in `tests/redis/reference.rs`.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use tollgate::clock::{Clock as _, SystemClock};
+use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+
+use crate::guide::Guide;
+use crate::redis_server::RedisServer;
+use crate::replica::Replica;
+use crate::running::{PATIENCE, TOLLGATE, http, wait_for};
+use crate::shown::SHOWN;
+
+const PAGE: &str = "from-envoy-ratelimit.md";
+const DAY_S: u64 = 86_400;
+
+/// What other tests hold: metrics that are sent, and traces.
+const TELEMETRY: [&str; 4] = ["STATSD", "EXTRA_TAGS", "STATS_FLUSH", "TRACING"];
+
+/// The environment that the page shows.
+fn environment(guide: &Guide) -> Vec<(String, String)> {
+    let text = &guide.under("2. The same environment, and one line more", "text")[0];
+    let lines = text.lines().map(|line| line.split_once('=').unwrap());
+    lines
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A folder laid out as the page's environment says, with the page's rules.
+fn rules_folder(guide: &Guide) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ratelimit/config");
+    std::fs::create_dir_all(&folder).unwrap();
+    let rules = guide.only("3. Move the callers", "yaml");
+    std::fs::write(folder.join("shop.yaml"), rules).unwrap();
+    directory
+}
+
+fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &str) -> Replica {
+    let mut variables: Vec<_> = environment(guide)
+        .into_iter()
+        .filter(|(name, _)| name != without)
+        .map(|(name, value)| match name.as_str() {
+            "REDIS_URL" => (name, format!("127.0.0.1:{}", redis.port())),
+            "RUNTIME_ROOT" => (name, root.display().to_string()),
+            _ => (name, value),
+        })
+        .collect();
+    // Of a crowded machine, and so that each refusal is asked for, as by the reference.
+    variables.push(("TOLLGATE_STORE_DEADLINE_MS".to_owned(), "5000".to_owned()));
+    variables.push((
+        "TOLLGATE_STORE_OVER_LIMIT_CACHE_MS".to_owned(),
+        "0".to_owned(),
+    ));
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let replica = Replica::start(&variables);
+    let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
+    assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
+    replica.wait_until_ready();
+    replica
+}
+
+/// Asks so often: how many passed.
+fn through_tollgate(replica: &Replica, times: u64) -> u64 {
+    let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    let statuses = (0..times).map(|_| http(replica.http, "POST", "/json", asked).0);
+    statuses
+        .map(|status| match status {
+            200 => 1,
+            429 => 0,
+            other => panic!("{other}: {}", replica.said()),
+        })
+        .sum()
+}
+
+#[test]
+fn counters_go_on_through_every_step_of_the_move() {
+    let guide = Guide::of(PAGE);
+    let redis = RedisServer::start(&[]);
+    let folder = rules_folder(&guide);
+    let tollgate = start(&guide, folder.path(), &redis, "");
+    // The day must not turn on the way: then it begins again.
+    let counter = loop {
+        let now_s = SystemClock::new().now().as_us() / 1_000_000;
+        if DAY_S - now_s % DAY_S > 60 {
+            break format!("rl:shop_user_bob_{}", now_s - now_s % DAY_S);
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    };
+    let through_reference = |times: u64| -> u64 {
+        let after: Vec<u64> = (0..times)
+            .map(|_| {
+                let after = redis.say(&["INCRBY", &counter, "1"]);
+                let _: i64 = redis.say(&["EXPIRE", &counter, &(DAY_S + 17).to_string()]);
+                after
+            })
+            .collect();
+        after.into_iter().filter(|after| *after <= 10).count() as u64
+    };
+    // Row by row of the page's table.
+    let (_, table) = guide.text().split_once("| who asks | says |").unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut taken = 0;
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let (times, who) = cells[0].split_once(" through ").unwrap();
+        let times = times.parse().unwrap();
+        let passed = match who {
+            "tollgate" => through_tollgate(&tollgate, times),
+            _ => through_reference(times),
+        };
+        let said = if passed == 0 {
+            0
+        } else {
+            cells[1].split(' ').next().unwrap().parse().unwrap()
+        };
+        assert_eq!(passed, said, "{row}");
+        let stands: String = redis.say(&["GET", &counter]);
+        assert_eq!(stands, cells[2], "{row}");
+        taken += 1;
+    }
+    assert_eq!(taken, 5);
+    // The last step: buckets of its own, which begin anew.
+    drop(tollgate);
+    let tollgate = start(&guide, folder.path(), &redis, "TOLLGATE_STORE_KEYS");
+    assert_eq!(through_tollgate(&tollgate, 11), 10);
+}
+
+#[test]
+fn the_start_says_what_the_page_says_and_the_commands_do() {
+    let guide = Guide::of(PAGE);
+    let heading = "2. The same environment, and one line more";
+    let texts = guide.under(heading, "text");
+    let names: Vec<_> = environment(&guide)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let said = remarks(names.iter().map(String::as_str));
+    assert_eq!(texts[1].lines().collect::<Vec<_>>(), said);
+
+    let folder = rules_folder(&guide);
+    let config = folder.path().join("ratelimit/config").display().to_string();
+    let run = |command: &str| {
+        let command = command.trim().strip_prefix("tollgate ").unwrap();
+        let command = command.replace("/data/ratelimit/config", &config);
+        let output = Command::new(TOLLGATE)
+            .args(command.split(' '))
+            .env_clear()
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{command}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let checked = run(&guide.only("1. Are the rules good?", "text"));
+    assert!(checked.contains("good, 1 limit in 1 domain"), "{checked}");
+    let explained = run(&texts[2]);
+    assert!(explained.contains(texts[3].trim()), "{explained}");
+}
+
+#[test]
+fn every_variable_of_the_reference_has_one_row_and_its_true_fate() {
+    let guide = Guide::of(PAGE);
+    let (_, table) = guide.text().split_once("\n## Variables\n").unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let mut fates: BTreeMap<&str, &str> = BTreeMap::new();
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        for name in cells[0]
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| !name.ends_with('_'))
+        {
+            assert_eq!(fates.insert(name, cells[1]), None, "{name} twice");
+        }
+    }
+    for (name, fate) in REFERENCE_VARIABLES {
+        let said = fates
+            .remove(name)
+            .unwrap_or_else(|| panic!("no row for {name}"));
+        if TELEMETRY.iter().any(|telemetry| name.contains(telemetry)) {
+            continue;
+        }
+        let word = match fate {
+            Fate::Understood | Fate::Read => "obeyed",
+            Fate::NotNeeded(_) => "not needed",
+            Fate::Instead(_) => "instead",
+        };
+        assert!(said.starts_with(word), "{name}: {said}, but {fate:?}");
+        // A setting that stands in for it there stands in for it here.
+        if let Fate::Instead(what) = fate {
+            for setting in what.split(|c: char| !c.is_ascii_uppercase() && c != '_' && c != '=') {
+                let ours = setting.starts_with("TOLLGATE_") && setting != "TOLLGATE_STORE";
+                assert!(
+                    !ours || said.contains(setting.trim_end_matches('=')),
+                    "{name}: {setting}"
+                );
+            }
+        }
+    }
+    assert!(fates.is_empty(), "{fates:?}");
+}
+
+#[test]
+fn every_metric_of_the_table_has_the_labels_that_it_says() {
+    let guide = Guide::of(PAGE);
+    let (_, table) = guide
+        .text()
+        .split_once("| there and here | labels |")
+        .unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut metrics = 0;
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').collect();
+        let quoted = |cell: &str| -> Vec<String> {
+            cell.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
+        };
+        for metric in quoted(cells[0]) {
+            let labels = SHOWN.get(&metric).unwrap_or_else(|| panic!("no {metric}"));
+            let labels: Vec<_> = labels
+                .keys()
+                .filter(|label| *label != "le")
+                .cloned()
+                .collect();
+            assert_eq!(labels, quoted(cells[1]), "{metric}");
+            metrics += 1;
+        }
+    }
+    assert!(metrics > 8);
+    assert!(SHOWN.contains_key("tollgate_store_over_limit_cache_answers_total"));
+}

@@ -1,0 +1,143 @@
+//! What running services show at `/metrics`: each series, its labels, and what they said.
+//!
+//! How: two processes, since TLS and a store each change what is there, and a client that behaves so badly at both that counters
+//! which wait for trouble exist.
+//!
+//! What it deliberately does not do: look at values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::LazyLock;
+
+use crate::promql;
+use crate::running::{PATIENCE, Tollgate, free_port, http, wait_for};
+
+/// Of each series its labels, and of each label its values.
+pub(crate) type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// What Prometheus adds to each series when it scrapes.
+const ADDED: [&str; 3] = ["namespace", "job", "instance"];
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+
+/// All of it, gathered once.
+pub(crate) static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let signed =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let [certificate, key] =
+        ["tls.crt", "tls.key"].map(|name| directory.path().join(name).display().to_string());
+    std::fs::write(&certificate, signed.cert.pem()).expect("the certificate");
+    std::fs::write(&key, signed.signing_key.serialize_pem()).expect("its key");
+    let tls = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", &certificate),
+        ("GRPC_SERVER_TLS_KEY", &key),
+    ];
+    let secure = Tollgate::start_with(RULES, &[], &tls);
+    send(secure.grpc, b"GET / HTTP/1.1\r\n\r\n");
+    waited_for(&secure, "tollgate_tls_handshake_failures_total{");
+
+    let store = format!("redis://127.0.0.1:{}", free_port());
+    let arguments = ["--store", &store, "--control-frames-per-second-max", "10"];
+    let away = Tollgate::start(RULES, &arguments);
+    for domain in ["d", "nobody's"] {
+        let asked = format!(
+            r#"{{"domain":"{domain}","descriptors":[{{"entries":[{{"key":"k","value":"v"}}]}}]}}"#
+        );
+        http(away.http, "POST", "/json", &asked);
+    }
+    let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let ping: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let flood = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        settings,
+        &ping.repeat(100),
+    ]
+    .concat();
+    send(away.grpc, &flood);
+    waited_for(&away, "tollgate_connections_broken_total{");
+
+    let mut shown = Shown::new();
+    for service in [secure, away] {
+        let text = service.get("/metrics");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, _) = line.rsplit_once(' ').expect("a value");
+            let name = series.split('{').next().expect("a name");
+            let labels = shown.entry(name.to_owned()).or_default();
+            if let Some((_, inside)) = series.split_once('{') {
+                for label in inside.trim_end_matches('}').split("\",") {
+                    let (label, value) = label.split_once("=\"").expect("a label");
+                    let value = value.trim_end_matches('"').to_owned();
+                    labels.entry(label.to_owned()).or_default().insert(value);
+                }
+            }
+        }
+    }
+    shown
+});
+
+/// Sends it and waits until the other side hangs up.
+fn send(to: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(to).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // It may hang up before it has heard all.
+    let _ = stream.write_all(bytes);
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+fn waited_for(service: &Tollgate, series: &str) {
+    let there = || service.get("/metrics").contains(series).then_some(());
+    assert!(wait_for(PATIENCE, there).is_some(), "no {series}");
+}
+
+/// What an expression names and nobody shows.
+pub(crate) fn unknown(expression: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut known: BTreeSet<&str> = ADDED.into();
+    let named = promql::metrics(expression);
+    for named in &named {
+        let Some(labels) = SHOWN.get(&named.metric) else {
+            wrong.push(format!("no metric {}", named.metric));
+            continue;
+        };
+        known.extend(labels.keys().map(String::as_str));
+        for (label, operator, value) in &named.labels {
+            if ADDED.contains(&label.as_str()) {
+                continue;
+            }
+            let equal = operator == "=" || operator == "!=";
+            match labels.get(label) {
+                None => wrong.push(format!("{} has no label {label}", named.metric)),
+                Some(values) if equal && !values.contains(value) => {
+                    wrong.push(format!("{}: no {label}={value}: {values:?}", named.metric));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let groups = promql::grouped_by(expression);
+    let missing = groups
+        .iter()
+        .filter(|label| !named.is_empty() && !known.contains(label.as_str()));
+    wrong.extend(missing.map(|label| format!("nothing has a label {label}")));
+    wrong
+}
+
+#[test]
+fn what_nobody_shows_is_told() {
+    assert_eq!(
+        unknown("rate(tollgate_shed_total{reason=\"mailbox_full\"}[5m])"),
+        [""; 0]
+    );
+    let wrong = unknown(
+        "sum by (colour) (tollgate_shed_total{reason=\"tired\", why=\"x\"}) + tollgate_sheds_total",
+    );
+    assert_eq!(wrong.len(), 4, "{wrong:?}");
+}
