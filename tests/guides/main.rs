@@ -41,6 +41,7 @@ mod guide;
 mod installing;
 mod istio;
 mod limitador;
+mod played;
 mod promql;
 mod reference;
 mod shown;

@@ -1,0 +1,109 @@
+//! What real services show, played to the real alerts for an hour: one that is well wakes nobody, one that is not wakes for what it
+//! has and nothing else.
+//!
+//! Why beside `alerts_test.yaml`: series by hand say what their writer believes is shown. A service without a store, say, shows that
+//! it has none by the same 0 as one whose store is gone.
+//!
+//! What it deliberately does not do: let counters move. What needs a rate is played by hand.
+
+use std::fmt::Write as _;
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+use crate::alerts::promtool;
+use crate::guide::root;
+use crate::replica::Replica;
+use crate::running::{PATIENCE, free_port, http, wait_for};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+
+/// The alerts that fire after an hour of this.
+fn fired(metrics: &str, expected: &[&str]) {
+    let added = "namespace=\"n\",job=\"j\",instance=\"i\"";
+    let mut test = format!(
+        "rule_files: [{}]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  - {{ series: 'up{{{added}}}', values: '1x61' }}\n",
+        root().join("helm/tollgate/files/alerts.yaml").display()
+    );
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let series = match series.split_once('{') {
+            Some((name, labels)) => format!("{name}{{{added},{labels}"),
+            None => format!("{series}{{{added}}}"),
+        };
+        let _ = writeln!(test, "  - {{ series: '{series}', values: '{value}x61' }}");
+    }
+    test += "  promql_expr_test:\n  - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})'\n    eval_time: 61m\n    exp_samples:\n";
+    for name in expected {
+        let _ = writeln!(
+            test,
+            "    - {{ labels: '{{alertname=\"{name}\"}}', value: 1 }}"
+        );
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), test).unwrap();
+    let (good, said) = promtool(&["test", "rules", file.path().to_str().unwrap()]);
+    assert!(good, "{said}");
+}
+
+fn metrics(replica: &Replica) -> String {
+    http(replica.http, "GET", "/metrics", "").1
+}
+
+#[test]
+fn a_service_that_is_well_wakes_nobody_and_one_that_is_not_wakes_for_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let [good, bad] = [
+        ("good.yaml", RULES),
+        ("bad.yaml", "domain: d\nfortnight: 1\n"),
+    ]
+    .map(|(name, text)| file(name, text));
+    let well = Replica::start(&[("TOLLGATE_RULES", &good)]);
+    well.wait_until_ready();
+    let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+    let statuses = [0; 3].map(|_| http(well.http, "POST", "/json", asked).0);
+    assert_eq!(statuses, [200, 429, 429]);
+    fired(&metrics(&well), &[]);
+
+    let key = KeyPair::generate().unwrap();
+    let mut expired = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    expired.not_before = date_time_ymd(2000, 1, 1);
+    expired.not_after = date_time_ymd(2001, 1, 1);
+    let certificate = file("tls.crt", &expired.self_signed(&key).unwrap().pem());
+    let key = file("tls.key", &key.serialize_pem());
+    let store = format!("redis://127.0.0.1:{}", free_port());
+    let xds = format!("127.0.0.1:{}", free_port());
+    let ill = Replica::start(&[
+        ("TOLLGATE_RULES", &bad),
+        ("TOLLGATE_STORE", &store),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", &certificate),
+        ("GRPC_SERVER_TLS_KEY", &key),
+    ]);
+    let tried = || (ill.metric("tollgate_store_probes_total") > 0).then_some(());
+    assert!(wait_for(PATIENCE, tried).is_some(), "{}", ill.said());
+    let all = [
+        "TollgateCertificateExpiresInADay",
+        "TollgateCertificateExpiresInAWeek",
+        "TollgateNoRules",
+        "TollgateStoreDown",
+    ];
+    fired(&metrics(&ill), &all);
+
+    let lost = Replica::start(&[
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", &xds),
+    ]);
+    let tried = || (lost.metric("tollgate_xds_lost_total") > 0).then_some(());
+    assert!(wait_for(PATIENCE, tried).is_some(), "{}", lost.said());
+    fired(&metrics(&lost), &["TollgateNoRules", "TollgateXdsDown"]);
+}
