@@ -139,6 +139,8 @@ pub struct Metrics {
     pub rules_generation: IntGauge,
     /// The hash of the files that it came from.
     pub rules_hash: IntGauge,
+    /// 1 while newer ones were refused, 0 otherwise.
+    pub rules_refused: IntGauge,
     /// Requests that `SHADOW_MODE` let pass.
     pub global_shadow_mode: IntCounter,
 
@@ -395,6 +397,11 @@ impl Metrics {
                 r,
                 "tollgate_rules_hash",
                 "The hash of the rules in use: the same on replicas that have the same files",
+            )?,
+            rules_refused: gauge(
+                r,
+                "tollgate_rules_refused",
+                "1 while the newest rules are not those in use, because they were refused",
             )?,
             global_shadow_mode: counter(
                 r,

@@ -82,6 +82,7 @@ impl Generations {
             hash,
         })));
         self.refused.store(None);
+        self.metrics.rules_refused.set(0);
         self.metrics.rules_generation.set(number);
         self.metrics
             .rules_hash
@@ -123,6 +124,7 @@ impl Generations {
     /// Counts rules that were not taken and keeps the reason for those who ask. The present ones stay.
     fn refuse(&self, why: String) {
         self.refused.store(Some(Arc::new(why)));
+        self.metrics.rules_refused.set(1);
         self.metrics.config_load_error.inc();
     }
 

@@ -74,6 +74,21 @@ fn a_service_that_is_well_wakes_nobody_and_one_that_is_not_wakes_for_that() {
     assert_eq!(statuses, [200, 429, 429]);
     fired(&metrics(&well), &[]);
 
+    // New rules are refused, and the old ones are put back.
+    for (text, refused, expected) in [
+        ("rules: none", 1, &["TollgateRulesRefused"][..]),
+        (RULES, 0, &[]),
+    ] {
+        file("good.yaml", text);
+        let seen = || (well.metric("tollgate_rules_refused") == refused).then_some(());
+        assert!(
+            wait_for(PATIENCE, seen).is_some(),
+            "{text}: {}",
+            well.said()
+        );
+        fired(&metrics(&well), expected);
+    }
+
     let key = KeyPair::generate().unwrap();
     let mut expired = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     expired.not_before = date_time_ymd(2000, 1, 1);
@@ -95,6 +110,7 @@ fn a_service_that_is_well_wakes_nobody_and_one_that_is_not_wakes_for_that() {
         "TollgateCertificateExpiresInADay",
         "TollgateCertificateExpiresInAWeek",
         "TollgateNoRules",
+        "TollgateRulesRefused",
         "TollgateStoreDown",
     ];
     fired(&metrics(&ill), &all);
