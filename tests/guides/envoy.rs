@@ -72,8 +72,8 @@ fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
     assert_eq!(login("eve").status, 200);
     assert_eq!(caller.get_with("/", &[("x-user", b"bob")]).status, 200);
     // Forty at once for an address, of which some have been asked for.
-    let statuses: Vec<_> = (0..200).map(|_| caller.get_with("/", &[]).status).collect();
-    assert!(statuses.contains(&429), "{statuses:?}");
+    let refused = (0..1000).any(|_| caller.get_with("/", &[]).status == 429);
+    assert!(refused, "an address is limited as well");
     assert_eq!(
         (envoy.counts().error, envoy.counts().failure_mode_allowed),
         (0, 0)
