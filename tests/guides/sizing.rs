@@ -211,6 +211,6 @@ fn the_scaler_asks_for_a_metric_that_exists() {
     assert!(
         guide
             .text()
-            .contains("\n30,000 a second a core is a quarter of a core at 8 µs")
+            .contains("\n30,000 a second are a quarter of a core at 8 µs")
     );
 }
