@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{AppError, RULES_LOOK_INTERVAL};
+use super::{AppError, LOOK_INTERVAL};
 use crate::accept::Secured;
 use crate::clock::Clock;
 use crate::config::settings::GrpcTlsSettings;
@@ -67,7 +67,7 @@ impl Guarded {
     /// Looks for changes for ever.
     pub(super) async fn look_after(mut self, clock: Arc<dyn Clock>) {
         loop {
-            sleep(RULES_LOOK_INTERVAL).await;
+            sleep(LOOK_INTERVAL).await;
             let now = clock.now();
             // A file system may hang.
             let looked = tokio::task::spawn_blocking(move || {
