@@ -60,7 +60,7 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What port 8080 answers.
 pub fn public(shown: Shown) -> Router {
-    let shed = shown.metrics.http_shed.clone();
+    let shed = shown.metrics.connections.http_shed.clone();
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |_: BoxError| {
             shed.inc();

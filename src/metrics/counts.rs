@@ -8,8 +8,11 @@
 
 use std::sync::Arc;
 
-use super::{HITS_COUNTED_MAX, LimitCounters, Metrics};
+use super::{LimitCounters, Metrics};
 use crate::limiter::{Code, Tally};
+
+/// How many hits of one request a counter takes in.
+const HITS_COUNTED_MAX: u64 = 1 << 32;
 
 /// How many limits are added up apart; those beyond are said at once.
 const LIMITS_MAX: usize = 64;
@@ -56,9 +59,9 @@ impl Counts {
     /// Says it all to the counters.
     pub fn flush(&mut self, metrics: &Metrics) {
         for (counter, count) in [
-            (&metrics.requests, &mut self.requests),
-            (&metrics.decisions_ok, &mut self.ok),
-            (&metrics.decisions_over_limit, &mut self.over_limit),
+            (&metrics.requests.calls, &mut self.requests),
+            (&metrics.requests.decisions_ok, &mut self.ok),
+            (&metrics.requests.decisions_over_limit, &mut self.over_limit),
         ] {
             if *count > 0 {
                 counter.inc_by(std::mem::take(count));

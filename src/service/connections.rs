@@ -49,8 +49,8 @@ pub(super) async fn serve(
     connections: mpsc::Receiver<Connection>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let aged = metrics.connections_aged.clone();
-    let silent = metrics.connections_silent.clone();
+    let aged = metrics.connections.aged.clone();
+    let silent = metrics.connections.silent.clone();
     let serve_one = |connection, stopping| {
         let (routes, aged, silent) = (routes.clone(), aged.clone(), silent.clone());
         async move {

@@ -74,7 +74,7 @@ impl Generations {
     fn publish(&self, rules: RuleSet, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
         // Publishing is rare and done by one task; two at once would only count the same number twice.
-        let number = self.metrics.rules_generation.get().saturating_add(1);
+        let number = self.metrics.rules.generation.get().saturating_add(1);
         self.present.store(Some(Arc::new(Generation {
             rules,
             counters,
@@ -82,12 +82,13 @@ impl Generations {
             hash,
         })));
         self.refused.store(None);
-        self.metrics.rules_refused.set(0);
-        self.metrics.rules_generation.set(number);
+        self.metrics.rules.newest_refused.set(0);
+        self.metrics.rules.generation.set(number);
         self.metrics
-            .rules_hash
+            .rules
+            .hash
             .set(i64::try_from(hash).unwrap_or_default());
-        self.metrics.config_load_success.inc();
+        self.metrics.rules.taken.inc();
         self.changed.notify_one();
     }
 
@@ -124,8 +125,8 @@ impl Generations {
     /// Counts rules that were not taken and keeps the reason for those who ask. The present ones stay.
     fn refuse(&self, why: String) {
         self.refused.store(Some(Arc::new(why)));
-        self.metrics.rules_refused.set(1);
-        self.metrics.config_load_error.inc();
+        self.metrics.rules.newest_refused.set(1);
+        self.metrics.rules.refused.inc();
     }
 
     /// Why the newest rules were not taken.

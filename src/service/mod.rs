@@ -109,7 +109,7 @@ impl FrontDoor {
         };
         let rate_limit = RateLimitServiceServer::new(Tonic(Arc::clone(service)))
             .max_decoding_message_size(settings.message_size_max);
-        let excess = metrics.excess_message_size.clone();
+        let excess = metrics.requests.excess_message_size.clone();
         let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
             .add_service(
                 HealthServer::new(HealthService::from_health_reporter(health.0))

@@ -137,22 +137,25 @@ impl RateLimit {
         timeout_us: Option<u64>,
     ) -> Result<RateLimitResponse, Unanswered> {
         let began_us = self.clock.uptime_us();
-        self.metrics.requests.inc();
+        self.metrics.requests.calls.inc();
         let answer = self.answer(message, timeout_us).await;
         if let Err(unanswered) = &answer {
             self.count_unanswered(unanswered);
         }
         let took_us = self.clock.uptime_us().saturating_sub(began_us);
         #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
-        self.metrics.response_time.observe(took_us as f64 / 1e6);
+        self.metrics
+            .requests
+            .response_time
+            .observe(took_us as f64 / 1e6);
         answer
     }
 
     /// Counts a request that has no answer.
     pub(super) fn count_unanswered(&self, unanswered: &Unanswered) {
         match unanswered {
-            Unanswered::Store(_) => self.metrics.store_errors.inc(),
-            _ => self.metrics.service_errors.inc(),
+            Unanswered::Store(_) => self.metrics.requests.store_errors.inc(),
+            _ => self.metrics.requests.service_errors.inc(),
         }
     }
 
@@ -300,7 +303,7 @@ impl RateLimit {
         self.count_outcomes(generation, request, plan, outcomes, &decision, counts);
         counts.decided(decision.code);
         if decision.shadowed {
-            self.metrics.global_shadow_mode.inc();
+            self.metrics.requests.global_shadow_mode.inc();
         }
         Ok(decision)
     }
@@ -337,14 +340,14 @@ impl RateLimit {
             ..
         } = self.answering;
         if request.len() > descriptors_max {
-            self.metrics.excess_descriptors.inc();
+            self.metrics.requests.excess_descriptors.inc();
             return Some(Unanswered::TooManyDescriptors {
                 max: descriptors_max,
             });
         }
         let mut descriptors = request.descriptors();
         if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
-            self.metrics.excess_entries.inc();
+            self.metrics.requests.excess_entries.inc();
             return Some(Unanswered::TooManyEntries { max: entries_max });
         }
         None
@@ -392,7 +395,7 @@ impl RateLimit {
             Verdict::Deny => Code::OverLimit,
         };
         match (failed, undecided) {
-            (false, _) => self.metrics.overload_answers.inc(),
+            (false, _) => self.metrics.requests.overload_answers.inc(),
             (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
@@ -410,6 +413,7 @@ impl RateLimit {
         }
         if plan.overrides_not_obeyed() > 0 {
             self.metrics
+                .requests
                 .overrides_not_obeyed
                 .inc_by(plan.overrides_not_obeyed());
         }

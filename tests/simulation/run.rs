@@ -399,14 +399,14 @@ impl<'s> World<'s> {
             self.ask(vec![wish], None);
             self.rest();
         }
-        let shed = self.metrics.shed_mailbox_full.get()
-            + self.metrics.shed_deadline.get()
-            + self.metrics.shed_caller_gone.get()
-            + self.metrics.shed_memory_full.get()
-            + self.metrics.no_room_allowed.get()
-            + self.metrics.no_room_denied.get();
+        let shed = self.metrics.buckets.shed_mailbox_full.get()
+            + self.metrics.buckets.shed_deadline.get()
+            + self.metrics.buckets.shed_caller_gone.get()
+            + self.metrics.buckets.shed_memory_full.get()
+            + self.metrics.buckets.no_room_allowed.get()
+            + self.metrics.buckets.no_room_denied.get();
         self.judge
-            .rested(waiting, shed, self.metrics.given_back.get());
+            .rested(waiting, shed, self.metrics.buckets.given_back.get());
         self.tell_broken();
         Report {
             sights: self.judge.sights,

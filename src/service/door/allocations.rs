@@ -291,7 +291,7 @@ descriptors:
             descriptor(&[("window", "x".to_owned())]),
             descriptor(&[("tight", "x".to_owned())]),
         ])];
-        let given_back = |bench: &Bench| bench.serving.metrics.given_back.get();
+        let given_back = |bench: &Bench| bench.serving.metrics.buckets.given_back.get();
         bench.turn(&asked, true);
         assert_eq!(bench.answered.borrow().len(), 0);
         bench.turn(&[], false);

@@ -114,7 +114,7 @@ impl<R: Respond> Core<R> {
             complete: Vec::new(),
             generation: None,
             counts: Counts::default(),
-            took: serving.metrics.response_time.local(),
+            took: serving.metrics.requests.response_time.local(),
             request: Request::default(),
             statuses: Vec::new(),
             rest: Vec::new(),

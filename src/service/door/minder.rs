@@ -25,7 +25,7 @@ pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serv
         tokio::select! {
             () = stopping.wait() => give(Order::GoAway),
             () = over(bounds.own_age()) => {
-                metrics.connections_aged.inc();
+                metrics.connections.aged.inc();
                 give(Order::GoAway);
                 over(bounds.age_grace).await;
                 give(Order::Close);
@@ -37,7 +37,7 @@ pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serv
         () = minding => {}
         () = reset_late_calls(bounds.body_wait, &http2, &serving) => {}
         () = keep_alive(bounds, &http2) => {
-            metrics.connections_silent.inc();
+            metrics.connections.silent.inc();
             give(Order::Close);
         }
     }
@@ -54,9 +54,13 @@ async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, servin
         sleep(wait / 2).await;
         let now_us = serving.service.uptime_us();
         let late = http2.borrow_mut().reset_late(now_us, wait_us);
-        serving.metrics.calls_late.inc_by(late.calls as u64);
+        serving
+            .metrics
+            .connections
+            .calls_late
+            .inc_by(late.calls as u64);
         let answers = late.answers as u64;
-        serving.metrics.answers_unread.inc_by(answers);
+        serving.metrics.connections.answers_unread.inc_by(answers);
     }
 }
 

@@ -79,7 +79,7 @@ impl LeasedStore {
             full: StoreError::Overloaded {
                 waiting_max: mailbox_checks_max,
             },
-            shed: metrics.shed_mailbox_full.clone(),
+            shed: metrics.buckets.shed_mailbox_full.clone(),
         };
         let store = Self {
             mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::ByKey, bounds)),

@@ -205,7 +205,8 @@ impl LeaseWorker {
         let unspent = self.leases.unspent();
         let change = |hits: u64| i64::try_from(hits).unwrap_or(i64::MAX);
         self.metrics
-            .lease_hits_held
+            .leases
+            .hits_held
             .add(change(unspent).saturating_sub(change(self.told_unspent)));
         self.told_unspent = unspent;
     }
@@ -215,6 +216,7 @@ impl LeaseWorker {
         if batch.is_abandoned() {
             self.left(batch.checks.len());
             self.metrics
+                .buckets
                 .shed_caller_gone
                 .inc_by(batch.checks.len() as u64);
             return;
@@ -228,7 +230,10 @@ impl LeaseWorker {
             let positions = batch.positions.get(from..to).unwrap_or_default();
             from = to;
             if question.deadline.passed(now_us) {
-                self.metrics.shed_deadline.inc_by(checks.len() as u64);
+                self.metrics
+                    .buckets
+                    .shed_deadline
+                    .inc_by(checks.len() as u64);
                 answered = answered.saturating_add(checks.len());
                 let late = checks.iter().map(|_| Err(StoreError::DeadlineExceeded));
                 batch.answers.extend(late);
@@ -312,7 +317,7 @@ impl LeaseWorker {
                     self.take_more(check, VecDeque::from([waiter]), now_us);
                 }
             } else {
-                self.metrics.lease_no_room.inc();
+                self.metrics.leases.no_room.inc();
                 self.ask_through(check, waiter);
             }
         }
@@ -323,7 +328,7 @@ impl LeaseWorker {
         if check.algorithm.lease() != Lease::Never {
             check.limit = check.limit.with_count_refused(CountRefused::None);
         }
-        self.metrics.lease_calls.inc();
+        self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
             let answer = one(&*shared, check).await;
@@ -339,7 +344,7 @@ impl LeaseWorker {
             .fold(0, u64::saturating_add);
         self.queues.insert(check.key, waiters);
         let asked = self.leases.wants(&check, hits, now_us);
-        self.metrics.lease_calls.inc();
+        self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         let sent_us = now_us;
         let granted = Check {
@@ -386,7 +391,7 @@ impl LeaseWorker {
                 kept,
                 until_us,
             } => {
-                self.metrics.lease_returns.inc_by(done as u64);
+                self.metrics.leases.returns.inc_by(done as u64);
                 self.lose(lost);
                 self.keep(kept, until_us, now_us);
             }
@@ -409,7 +414,7 @@ impl LeaseWorker {
         };
         let hits = asked.ask.hits.taken();
         if outcome.allowed {
-            self.metrics.lease_hits_taken.inc_by(hits);
+            self.metrics.leases.hits_taken.inc_by(hits);
             self.leases.granted(asked, hits, &outcome, sent_us);
         } else {
             self.leases.refused(asked, &outcome, sent_us);
@@ -484,7 +489,7 @@ impl LeaseWorker {
     }
 
     fn take_back(&mut self, checks: Vec<Check>, now_us: u64) {
-        self.metrics.given_back.inc_by(checks.len() as u64);
+        self.metrics.buckets.given_back.inc_by(checks.len() as u64);
         for check in checks {
             if !self.leases.take_back(&check, now_us) {
                 self.returned.push(check);
@@ -549,7 +554,7 @@ impl LeaseWorker {
     }
 
     fn lose(&self, checks: usize) {
-        self.metrics.lease_returns_lost.inc_by(checks as u64);
+        self.metrics.leases.returns_lost.inc_by(checks as u64);
     }
 }
 

@@ -85,6 +85,7 @@ impl MemoryStore {
         let partitions = bounds.partitions.max(1);
         let bytes_max = bounds.memory_max / partitions;
         metrics
+            .buckets
             .memory_max_bytes
             .set(i64::try_from(bounds.memory_max).unwrap_or(i64::MAX));
         let (mailboxes, workers) = (0..partitions)
@@ -112,7 +113,7 @@ impl MemoryStore {
             full: StoreError::Overloaded {
                 waiting_max: bounds.mailbox_checks_max,
             },
-            shed: metrics.shed_mailbox_full.clone(),
+            shed: metrics.buckets.shed_mailbox_full.clone(),
         };
         let store = Self {
             mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::ByKey, bounds)),

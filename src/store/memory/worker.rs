@@ -110,11 +110,11 @@ impl PartitionWorker {
         }
         let counts = self.partition.take_counts();
         for (counter, count) in [
-            (&self.metrics.buckets_freed, counts.freed),
-            (&self.metrics.buckets_forgotten, counts.forgotten),
-            (&self.metrics.no_room_shared, counts.shared),
-            (&self.metrics.no_room_allowed, counts.allowed),
-            (&self.metrics.no_room_denied, counts.denied),
+            (&self.metrics.buckets.freed, counts.freed),
+            (&self.metrics.buckets.forgotten, counts.forgotten),
+            (&self.metrics.buckets.no_room_shared, counts.shared),
+            (&self.metrics.buckets.no_room_allowed, counts.allowed),
+            (&self.metrics.buckets.no_room_denied, counts.denied),
         ] {
             if count > 0 {
                 counter.inc_by(count);
@@ -126,7 +126,7 @@ impl PartitionWorker {
         let count = batch.checks.len();
         self.levels.waiting.fetch_sub(count, Ordering::AcqRel);
         if batch.is_abandoned() {
-            self.metrics.shed_caller_gone.inc_by(count as u64);
+            self.metrics.buckets.shed_caller_gone.inc_by(count as u64);
             return;
         }
         let Batch {
@@ -145,7 +145,10 @@ impl PartitionWorker {
             let (checks, others) = rest.split_at_mut(own);
             rest = others;
             if question.deadline.passed(uptime_us) {
-                self.metrics.shed_deadline.inc_by(checks.len() as u64);
+                self.metrics
+                    .buckets
+                    .shed_deadline
+                    .inc_by(checks.len() as u64);
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
                 continue;
             }
@@ -164,7 +167,7 @@ impl PartitionWorker {
     fn decide(&mut self, check: &mut Check, now: Timestamp) -> Answer {
         let answer = self.partition.apply(check, now);
         if let Err(StoreError::Full { .. }) = &answer {
-            self.metrics.shed_memory_full.inc();
+            self.metrics.buckets.shed_memory_full.inc();
         }
         answer
     }
@@ -174,7 +177,7 @@ impl PartitionWorker {
             // Giving back needs no room, so nothing says no.
             drop(self.partition.apply(check, now));
         }
-        self.metrics.given_back.inc_by(checks.len() as u64);
+        self.metrics.buckets.given_back.inc_by(checks.len() as u64);
     }
 }
 
