@@ -10,6 +10,7 @@
 //! | `tls` | certificates of ports, looked after |
 //! | `rules` | rules' files, looked after |
 //! | `xds` | what an xDS server brings, handed on |
+//! | `traces` | where decisions are traced, if they are |
 //! | `running` | all of it at work, and how it stops |
 //!
 //! What it deliberately does not do: decide anything, read flags (`cli`), install signal handlers (`cli/serve`).
@@ -19,6 +20,7 @@ mod rules;
 mod running;
 mod store;
 mod tls;
+mod traces;
 mod xds;
 
 use std::num::NonZeroUsize;
@@ -42,6 +44,7 @@ use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
 use crate::service::{Generations, JsonRateLimit};
 use crate::store::{Setup, Store, Worker, memory};
+use crate::telemetry::Traces;
 
 /// A service, built and not yet running.
 pub struct App {
@@ -63,6 +66,8 @@ pub struct App {
     admin_token: Option<Token>,
     /// Where rules come from, if not from files.
     xds: Option<Xds>,
+    /// Where decisions are traced, if they are.
+    traces: Option<Arc<Traces>>,
 }
 
 /// How many bytes buckets may take where neither a setting nor the system says anything.
@@ -130,7 +135,8 @@ fn memory_max(settings: &Settings) -> usize {
 // === impl App ===
 
 impl App {
-    /// Builds the service. Nothing is answered and no task runs until [`App::run`].
+    /// Builds the service. Nothing is answered and no task runs until [`App::run`], but for the thread that sends spans. Where
+    /// there are to be traces it must be called within a runtime.
     ///
     /// # Errors
     ///
@@ -183,6 +189,7 @@ impl App {
             .transpose()
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
         let xds = rules::from_xds(&settings)?;
+        let traces = traces::start(&settings.tracing, &metrics);
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
             generations: Arc::clone(&generations),
@@ -190,6 +197,7 @@ impl App {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             hash: store::hash(&settings.store, setup.redis.is_some())?,
+            traces: traces.clone(),
         };
         let service = Arc::new(RateLimit::new(parts, &settings));
         let json = JsonRateLimit::new(Arc::clone(&service)).map_err(AppError::Defect)?;
@@ -209,6 +217,7 @@ impl App {
             admin_tls,
             admin_token,
             xds,
+            traces,
         })
     }
 

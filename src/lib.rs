@@ -31,9 +31,10 @@
 //! | `accept` | `metrics` | connections, bounded, for every port |
 //! | `store` | `limiter`, `clock`, `metrics` | where buckets live |
 //! | `config` | `limiter`, `keyed_hash` | what the operator wrote |
-//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config` | the front door: gRPC |
+//! | `telemetry` | `limiter`, `metrics`, `config` | what goes out by itself: traces, statsd |
+//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry` | the front door: gRPC |
 //! | `admin` | `limiter`, `metrics`, `accept`, `config`, `service` | the side door: HTTP |
-//! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `service`, `admin` | builds the rooms and joins them |
+//! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry`, `service`, `admin` | builds the rooms and joins them |
 //! | `cli` | `limiter`, `clock`, `config`, `service`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
@@ -50,3 +51,4 @@ pub mod limiter;
 pub mod metrics;
 pub mod service;
 pub mod store;
+pub mod telemetry;

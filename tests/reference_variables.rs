@@ -72,7 +72,7 @@ TRACING_SAMPLING_RATE
 const TRUTHS: &str = "
 RUNTIME_IGNOREDOTFILES MERGE_DOMAIN_CONFIG FORCE_START_WITHOUT_INITIAL_CONFIG HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
 SHADOW_MODE QUOTA_MODE LIMIT_RESPONSE_HEADERS_ENABLED RESPONSE_DYNAMIC_METADATA REDIS_TLS_SKIP_HOSTNAME_VERIFICATION
-CONFIG_GRPC_XDS_SERVER_USE_TLS XDS_CLIENT_BACKOFF_JITTER
+CONFIG_GRPC_XDS_SERVER_USE_TLS XDS_CLIENT_BACKOFF_JITTER TRACING_ENABLED USE_STATSD
 ";
 
 fn names() -> BTreeSet<&'static str> {
@@ -205,12 +205,17 @@ fn at_start_it_names_what_does_nothing_and_never_a_value() {
         ("REDIS_AUTH", "hunter2"),
         ("REDIS_POOL_SIZE", "hunter2"),
         ("REDIS_PERSECOND_AUTH", "hunter2"),
-        ("STATSD_HOST", "hunter2"),
-        ("TRACING_SERVICE_NAME", "hunter2"),
+        ("USE_DOG_STATSD", "hunter2"),
+        ("MEMCACHE_HOST_PORT", "hunter2"),
         ("DOG_STATSD_MOGRIFIER_X_NAME", "hunter2"),
         ("PROMETHEUS_MAPPER_YAML", "hunter2"),
         ("SOMETHING_ELSE", "hunter2"),
         ("GRPC_SERVER_TLS_KEY", "hunter2"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=hunter2"),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://user:hunter2@127.0.0.1:1",
+        ),
         (
             "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
             "authorization:hunter2",
@@ -294,6 +299,12 @@ fn a_value_that_cannot_be_read_is_refused_by_the_name_of_its_setting() {
         ("PROMETHEUS_PATH", "metrics"),
         ("CONFIG_TYPE", "REDIS"),
         ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "2"),
+        ("TRACING_SAMPLING_RATE", "2"),
+        ("TRACING_EXPORTER_PROTOCOL", "thrift"),
+        ("STATSD_PROTOCOL", "smoke"),
+        ("STATSD_PORT", "65536"),
+        ("EXTRA_TAGS", "hunted"),
+        ("STATS_FLUSH_INTERVAL", "0"),
     ];
     for (name, value) in truths.chain(others) {
         let (code, said) = ended(&[(name, value)]);

@@ -34,8 +34,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("prost_reflect", &["service/json.rs"], "as prost"),
     (
         "tonic",
-        &["service", "config/xds"],
-        "one room answers gRPC, and one asks for rules by it",
+        &["service", "config/xds", "telemetry/collector.rs"],
+        "one room answers gRPC, one asks for rules by it, and spans go out by it",
     ),
     (
         "h2",
@@ -90,6 +90,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "rustls",
         &[
             "config/tls",
+            "config/traces.rs",
             "config/xds/target.rs",
             "accept/secure.rs",
             "store/redis/connect.rs",
@@ -112,6 +113,27 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "one map is written by every core",
     ),
     ("siphasher", &["keyed_hash.rs"], "one file chooses the hash"),
+    (
+        "opentelemetry",
+        &["telemetry"],
+        "what is traced is said in our own words elsewhere",
+    ),
+    ("opentelemetry_sdk", &["telemetry"], "as opentelemetry"),
+    (
+        "opentelemetry_otlp",
+        &["telemetry/collector.rs", "telemetry/queue.rs"],
+        "as opentelemetry",
+    ),
+    (
+        "opentelemetry_http",
+        &["telemetry/collector.rs"],
+        "as opentelemetry",
+    ),
+    (
+        "hyper_rustls",
+        &["telemetry/collector.rs"],
+        "one connection is TLS by it",
+    ),
     (
         "sha1_smol",
         &["store/redis/script"],

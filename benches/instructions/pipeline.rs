@@ -80,6 +80,7 @@ impl Pipeline {
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::with_secret([7; 16]),
+            traces: None,
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         let service = Arc::new(RateLimit::new(parts, &settings));

@@ -19,10 +19,11 @@ use crate::service::{JsonAnswer, JsonRateLimit};
 const BODY_BYTES_MAX: usize = 256 << 10;
 
 pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Response {
-    let Ok(body) = to_bytes(request.into_body(), BODY_BYTES_MAX).await else {
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
-    match json.ask(&body).await {
+    match json.ask(&head.headers, &body).await {
         JsonAnswer::Decided { allowed, body } => {
             let status = if allowed {
                 StatusCode::OK

@@ -1,7 +1,8 @@
 //! A service that runs: everything spawned, and stopped in order.
 //!
 //! How it stops: not ready at once, go on accepting for `drain_delay` so that callers who watch health can turn away,
-//! then GOAWAY, then wait for what is under way, but no longer than `drain_timeout`.
+//! then GOAWAY, then wait for what is under way, but no longer than `drain_timeout`; then the last spans and counters go out,
+//! for two seconds at most.
 //!
 //! What it deliberately does not do: build anything that can fail by a setting (`App::build`).
 
@@ -22,6 +23,7 @@ use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::{FrontDoor, Generations, Health};
 use crate::store::Store;
+use crate::telemetry::{Statsd, Traces};
 
 /// A service that runs.
 pub(super) struct Running {
@@ -43,6 +45,8 @@ pub(super) struct Running {
     beside: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
+    traces: Option<Arc<Traces>>,
+    statsd: Option<Statsd>,
 }
 
 /// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
@@ -124,6 +128,7 @@ impl Running {
             let router = admin::private(shown, app.admin_token);
             beside.push(serve(listener, "admin", admin_tls, router));
         }
+        let statsd = Statsd::start(&settings.statsd, metrics);
         Ok(Self {
             generations: app.generations,
             store: app.store,
@@ -138,6 +143,8 @@ impl Running {
             beside,
             stop_grpc,
             stop_http,
+            traces: app.traces,
+            statsd,
         })
     }
 
@@ -189,7 +196,20 @@ impl Running {
                 let _ = port.await;
             }
         });
-        if drained.await.is_ok() {
+        let drained = drained.await;
+        // What was decided until now; each for a time of its own, and not long.
+        let traces = async {
+            if let Some(traces) = self.traces {
+                traces.stop().await;
+            }
+        };
+        let statsd = async {
+            if let Some(statsd) = self.statsd {
+                statsd.stop().await;
+            }
+        };
+        tokio::join!(traces, statsd);
+        if drained.is_ok() {
             tracing::info!("stopped: everything under way was answered");
         } else {
             tracing::warn!(

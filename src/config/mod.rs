@@ -8,6 +8,8 @@
 //!
 //! Certificates (`tls`) are here because they are files of the operator's; rules may also come from a server (`xds`).
 //!
+//! Where traces go (`traces`) is here because many variables say it together.
+//!
 //! How much memory there is (`memory_limit`) is here because it is what an operator has said to the container.
 //!
 //! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
@@ -21,5 +23,6 @@ pub mod rules_file;
 pub mod rules_path;
 pub mod settings;
 pub mod tls;
+pub mod traces;
 pub mod xds;
 mod yaml;

@@ -28,9 +28,8 @@ const NO_MEMCACHE: Fate = Instead(
     "there is no memcached store; limits are kept in memory, or in Redis by TOLLGATE_STORE or REDIS_URL",
 );
 const NO_TIMEOUT: Fate = Instead("use TOLLGATE_STORE_DEADLINE_MS, which bounds every call");
-const NO_STATSD: Fate =
-    Instead("scrape /metrics on the HTTP port; there is no statsd in this version");
-const NO_TRACING: Fate = Instead("there are no traces in this version");
+const NO_DOG_STATSD: Fate =
+    Instead("use USE_STATSD, whose tags are EXTRA_TAGS, or scrape /metrics, which has labels");
 
 /// Every variable and its fate, in the order of the reference's own page.
 pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
@@ -81,14 +80,14 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Understood),
     ("XDS_CLIENT_BACKOFF_JITTER", Understood),
     ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Understood),
-    ("USE_STATSD", NO_STATSD),
-    ("STATSD_HOST", NO_STATSD),
-    ("STATSD_PORT", NO_STATSD),
-    ("STATSD_PROTOCOL", NO_STATSD),
-    ("USE_DOG_STATSD", NO_STATSD),
-    ("USE_DOG_STATSD_MOGRIFIERS", NO_STATSD),
-    ("EXTRA_TAGS", Instead("add labels where you scrape")),
-    ("STATS_FLUSH_INTERVAL", NO_STATSD),
+    ("USE_STATSD", Understood),
+    ("STATSD_HOST", Understood),
+    ("STATSD_PORT", Understood),
+    ("STATSD_PROTOCOL", Understood),
+    ("USE_DOG_STATSD", NO_DOG_STATSD),
+    ("USE_DOG_STATSD_MOGRIFIERS", NO_DOG_STATSD),
+    ("EXTRA_TAGS", Understood),
+    ("STATS_FLUSH_INTERVAL", Understood),
     (
         "DISABLE_STATS",
         NotNeeded("metrics cost nothing until they are scraped"),
@@ -199,12 +198,12 @@ pub static REFERENCE_VARIABLES: &[(&str, Fate)] = &[
     ("MEMCACHE_TLS_CLIENT_KEY", NO_MEMCACHE),
     ("MEMCACHE_TLS_CACERT", NO_MEMCACHE),
     ("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", NO_MEMCACHE),
-    ("TRACING_ENABLED", NO_TRACING),
-    ("TRACING_SERVICE_NAME", NO_TRACING),
-    ("TRACING_SERVICE_NAMESPACE", NO_TRACING),
-    ("TRACING_SERVICE_INSTANCE_ID", NO_TRACING),
-    ("TRACING_EXPORTER_PROTOCOL", NO_TRACING),
-    ("TRACING_SAMPLING_RATE", NO_TRACING),
+    ("TRACING_ENABLED", Understood),
+    ("TRACING_SERVICE_NAME", Understood),
+    ("TRACING_SERVICE_NAMESPACE", Understood),
+    ("TRACING_SERVICE_INSTANCE_ID", Understood),
+    ("TRACING_EXPORTER_PROTOCOL", Understood),
+    ("TRACING_SAMPLING_RATE", Understood),
 ];
 
 /// What to say about the variables that are set: one line each, by name only.

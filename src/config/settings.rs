@@ -7,6 +7,7 @@
 
 mod admin;
 mod store;
+mod telemetry;
 mod tls;
 mod xds;
 
@@ -23,6 +24,10 @@ pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::store::{
     NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreKeys,
     StoreMode, StoreSettings,
+};
+pub use self::telemetry::{
+    OTEL_VARIABLES, OtelVariables, StatsdProtocol, StatsdSettings, Tags, TraceProtocol,
+    TracingSettings,
 };
 pub use self::tls::GrpcTlsSettings;
 pub use self::xds::{ConfigType, XdsSettings};
@@ -94,6 +99,14 @@ pub struct Settings {
     /// A port for metrics alone
     #[command(flatten)]
     pub prometheus: PrometheusSettings,
+
+    /// Counters sent by statsd
+    #[command(flatten)]
+    pub statsd: StatsdSettings,
+
+    /// Traces of decisions
+    #[command(flatten)]
+    pub tracing: TracingSettings,
 
     /// How much to log: trace, debug, info, warn, error or off
     #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true)]

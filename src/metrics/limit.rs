@@ -33,7 +33,21 @@ pub(super) struct Told {
     pub(super) within_limit: IntCounter,
     pub(super) shadow_mode: IntCounter,
     pub(super) negative_hits: IntCounter,
+    /// What statsd calls it: the reference's own name for a limit, to the last level.
+    pub(super) stat_key: String,
+    /// What was told and is no news yet, in the order of [`COUNTED`].
+    pub(super) unsent: [AtomicU64; 6],
 }
+
+/// What is counted of a limit, as the reference names it.
+const COUNTED: [&str; 6] = [
+    "total_hits",
+    "over_limit",
+    "near_limit",
+    "within_limit",
+    "shadow_mode",
+    "total_negative_hits",
+];
 
 // === impl LimitCounters ===
 
@@ -68,15 +82,33 @@ impl LimitCounters {
     /// Tells readers what was counted since they were last told.
     pub(super) fn tell(&self) {
         let told = &*self.told;
-        for (count, told) in [
+        let counted = [
             (&self.total_hits, &told.total_hits),
             (&self.over_limit, &told.over_limit),
             (&self.near_limit, &told.near_limit),
             (&self.within_limit, &told.within_limit),
             (&self.shadow_mode, &told.shadow_mode),
             (&self.negative_hits, &told.negative_hits),
-        ] {
-            told.inc_by(count.swap(0, Ordering::Relaxed));
+        ];
+        for ((count, told), unsent) in counted.into_iter().zip(&told.unsent) {
+            let count = count.swap(0, Ordering::Relaxed);
+            if count > 0 {
+                told.inc_by(count);
+                unsent.fetch_add(count, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Gives away what was told since this was last asked, as long as `see` takes it. Says whether it took all.
+    pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
+        let told = &*self.told;
+        COUNTED.iter().zip(&told.unsent).all(|(name, unsent)| {
+            let count = unsent.swap(0, Ordering::Relaxed);
+            if count == 0 || see(&told.stat_key, name, count) {
+                return true;
+            }
+            unsent.fetch_add(count, Ordering::Relaxed);
+            false
+        })
     }
 }

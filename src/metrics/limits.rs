@@ -33,8 +33,9 @@ pub const OVERFLOW: &str = "overflow";
 /// How much of a request can stand in labels: levels, and bytes of each text.
 pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
 
-/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped.
-type LimitLabels = [String; 3];
+/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped. Where
+/// limits have the same, their sum is told.
+type LimitLabels<'l> = [&'l str; 3];
 
 /// The metrics of limits.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(super) struct LimitMetrics {
     domain_not_found: IntCounterVec,
     label_overflow: IntCounterVec,
     /// Label sets given to rules so far.
-    rule_labels: Mutex<HashMap<LimitLabels, Arc<LimitCounters>>>,
+    rule_labels: Mutex<HashMap<Vec<String>, Arc<LimitCounters>>>,
     request_counters: BoundedMap<Key, Arc<LimitCounters>>,
     unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
 }
@@ -112,6 +113,19 @@ impl LimitMetrics {
         known
     }
 
+    /// Tells readers, and gives away what was told and is no news yet, as long as `see` takes it. Says whether it took all.
+    pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
+        drop(self.tell());
+        let known = self
+            .rule_labels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = known.values().all(|counters| counters.news(see));
+        self.request_counters
+            .each(|counters| all = all && counters.news(see));
+        all
+    }
+
     /// Counters for every rule of a rule set. Rules with the same labels share them, as do those of an earlier set.
     pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut known = self
@@ -123,7 +137,7 @@ impl LimitMetrics {
                 .rules()
                 .iter()
                 .map(|rule| {
-                    let mut labels = limit_labels(&rule.domain, &rule.labels());
+                    let mut labels = names(&rule.domain, &rule.labels());
                     if known.len() >= RULE_LABEL_SETS_MAX && !known.contains_key(&labels) {
                         self.label_overflow
                             .with_label_values(&["rule_label_sets"])
@@ -148,7 +162,7 @@ impl LimitMetrics {
     ) -> Arc<LimitCounters> {
         self.request_counters.get_or_add(&key, || {
             let (domain, path) = labels();
-            Arc::new(self.vecs.counters(&limit_labels(&domain, &path)))
+            Arc::new(self.vecs.counters(&names(&domain, &path)))
         })
     }
 
@@ -164,13 +178,19 @@ impl LimitMetrics {
     }
 }
 
-fn overflow_labels() -> LimitLabels {
-    [OVERFLOW, OVERFLOW, ""].map(String::from)
+fn overflow_labels() -> Vec<String> {
+    [OVERFLOW, OVERFLOW].map(String::from).to_vec()
 }
 
-fn limit_labels(domain: &str, path: &[String]) -> LimitLabels {
-    let level = |at: usize| path.get(at).map(|text| label(text)).unwrap_or_default();
-    [label(domain), level(0), level(1)]
+/// The domain and each level, sanitised: what tells a limit's counters from others.
+fn names(domain: &str, path: &[String]) -> Vec<String> {
+    let path = path.iter().map(String::as_str);
+    std::iter::once(domain).chain(path).map(label).collect()
+}
+
+fn labels(names: &[String]) -> LimitLabels<'_> {
+    let level = |at: usize| names.get(at).map_or("", String::as_str);
+    [level(0), level(1), level(2)]
 }
 
 // === impl LimitVecs ===
@@ -194,8 +214,9 @@ impl LimitVecs {
         })
     }
 
-    fn counters(&self, labels: &LimitLabels) -> LimitCounters {
-        let of = |counters: &IntCounterVec| counters.with_label_values(labels);
+    fn counters(&self, names: &[String]) -> LimitCounters {
+        let labels = labels(names);
+        let of = |counters: &IntCounterVec| counters.with_label_values(&labels);
         LimitCounters::new(Told {
             total_hits: of(&self.total_hits),
             over_limit: of(&self.over_limit),
@@ -203,6 +224,8 @@ impl LimitVecs {
             within_limit: of(&self.within_limit),
             shadow_mode: of(&self.shadow_mode),
             negative_hits: of(&self.negative_hits),
+            stat_key: names.join("."),
+            unsent: Default::default(),
         })
     }
 }

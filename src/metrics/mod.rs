@@ -11,6 +11,7 @@
 //! | `buckets`, `leases`, `store` | where buckets are |
 //! | `connections`, `tls` | how callers come |
 //! | `rules`, `xds` | what the operator wrote |
+//! | `telemetry` | what goes out by itself; `news` is what statsd is told |
 //!
 //! Counters are handed out: the hot path looks no label up.
 //!
@@ -24,9 +25,11 @@ mod label;
 mod leases;
 mod limit;
 mod limits;
+mod news;
 mod requests;
 mod rules;
 mod store;
+mod telemetry;
 mod tls;
 mod xds;
 
@@ -46,9 +49,11 @@ pub use self::limits::{
     OVERFLOW, REQUEST_LABEL_PARTS, REQUEST_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters,
     UNKNOWN_DOMAINS_MAX,
 };
+pub use self::news::{Kind, News};
 pub use self::requests::RequestMetrics;
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
+pub use self::telemetry::{StatsdMetrics, TraceMetrics};
 use self::tls::TlsVecs;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
@@ -78,6 +83,10 @@ pub struct Metrics {
     pub rules: RulesMetrics,
     /// Rules from an xDS server.
     pub xds: XdsMetrics,
+    /// Traces of decisions.
+    pub traces: TraceMetrics,
+    /// What statsd is told.
+    pub statsd: StatsdMetrics,
     tls: TlsVecs,
     limits: LimitMetrics,
 }
@@ -110,6 +119,8 @@ impl Metrics {
             connections: ConnectionMetrics::new(r)?,
             rules: RulesMetrics::new(r)?,
             xds: XdsMetrics::new(r)?,
+            traces: TraceMetrics::new(r)?,
+            statsd: StatsdMetrics::new(r)?,
             tls: TlsVecs::new(r)?,
             limits: LimitMetrics::new(r)?,
             registry,

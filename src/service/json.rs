@@ -6,12 +6,14 @@
 //!
 //! What it deliberately does not do: HTTP (`admin/json`).
 
+use http::HeaderMap;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor};
 
 use super::proto::PUBLISHED_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
 use super::ratelimit::{RateLimit, Unanswered};
+use crate::telemetry::TraceParent;
 
 /// Answers questions in JSON.
 pub struct JsonRateLimit {
@@ -58,13 +60,17 @@ impl JsonRateLimit {
         })
     }
 
-    /// Answers one question.
-    pub async fn ask(&self, body: &[u8]) -> JsonAnswer {
+    /// Answers one question, which came with these headers.
+    pub async fn ask(&self, headers: &HeaderMap, body: &[u8]) -> JsonAnswer {
         let request = match self.language.read(body) {
             Ok(request) => request,
             Err(why) => return JsonAnswer::NotUnderstood(why),
         };
-        match self.service.should_rate_limit(&request, None).await {
+        let parent = self.service.traces().then(|| TraceParent::of(headers));
+        let answer = self
+            .service
+            .should_rate_limit(&request, None, parent.flatten());
+        match answer.await {
             Err(unanswered) => JsonAnswer::Unanswered(unanswered),
             Ok(answer) => match Language::write(&self.language.response, &answer) {
                 Ok(body) => JsonAnswer::Decided {

@@ -53,6 +53,7 @@ use crate::accept::{Connection, serve_each};
 use crate::config::settings::{Door, Settings};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, Worker};
+use crate::telemetry::TraceParent;
 
 /// How long a question about health or reflection may be: a name, and many may wait for their end.
 const OTHER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
@@ -223,9 +224,14 @@ impl RateLimitService for Tonic {
             .metadata()
             .get("grpc-timeout")
             .and_then(|header| wire::grpc_timeout_us(header.to_str().ok()?));
+        let parent = self
+            .0
+            .traces()
+            .then(|| TraceParent::of(request.metadata().as_ref()));
+        let parent = parent.flatten();
         let answer = self
             .0
-            .should_rate_limit(request.get_ref(), timeout_us)
+            .should_rate_limit(request.get_ref(), timeout_us, parent)
             .await?;
         Ok(Response::new(answer))
     }

@@ -23,6 +23,7 @@ use crate::limiter::{
 };
 use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
+use crate::telemetry::{Answered, Span, TraceParent, Traces};
 
 /// Decides requests. One for the whole process, shared by every door.
 pub struct RateLimit {
@@ -31,6 +32,7 @@ pub struct RateLimit {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     hash: KeyedHash,
+    traces: Option<Arc<Traces>>,
     answering: Answering,
 }
 
@@ -62,6 +64,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What buckets are found by.
     pub hash: KeyedHash,
+    /// Where decisions are traced, if they are.
+    pub traces: Option<Arc<Traces>>,
 }
 
 /// What came of a plan's checks.
@@ -115,6 +119,7 @@ impl RateLimit {
             clock,
             metrics,
             hash,
+            traces,
         } = parts;
         Self {
             generations,
@@ -123,10 +128,11 @@ impl RateLimit {
             clock,
             metrics,
             hash,
+            traces,
         }
     }
 
-    /// Answers one request. `timeout_us` is how long its caller waits, if it said so.
+    /// Answers one request. `timeout_us` is how long its caller waits, if it said so, and `parent` what it said of its trace.
     ///
     /// # Errors
     ///
@@ -135,12 +141,16 @@ impl RateLimit {
         &self,
         message: &RateLimitRequest,
         timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
     ) -> Result<RateLimitResponse, Unanswered> {
         let began_us = self.clock.uptime_us();
         self.metrics.requests.calls.inc();
-        let answer = self.answer(message, timeout_us).await;
+        let request = wire::decode(message, self.answering.obeyed);
+        let mut span = self.begin_span(parent, &request);
+        let answer = self.answer(message, &request, timeout_us, &mut span).await;
         if let Err(unanswered) = &answer {
             self.count_unanswered(unanswered);
+            self.end_span(span, Answered::Error(unanswered.grpc_code()));
         }
         let took_us = self.clock.uptime_us().saturating_sub(began_us);
         #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
@@ -159,17 +169,41 @@ impl RateLimit {
         }
     }
 
+    /// The span of a request, where it is to have one.
+    pub(super) fn begin_span(
+        &self,
+        parent: Option<TraceParent>,
+        request: &Request<'_>,
+    ) -> Option<Box<Span>> {
+        let traces = self.traces.as_ref()?;
+        traces.begin(parent, request.into(), || self.clock.now())
+    }
+
+    /// Whether decisions are traced, some at least.
+    pub(super) fn traces(&self) -> bool {
+        self.traces.is_some()
+    }
+
+    /// Says in a request's span what became of it.
+    pub(super) fn end_span(&self, span: Option<Box<Span>>, answered: Answered<'_>) {
+        if let (Some(span), Some(traces)) = (span, &self.traces) {
+            traces.end(span, answered, self.clock.now());
+        }
+    }
+
     async fn answer(
         &self,
         message: &RateLimitRequest,
+        request: &Request<'_>,
         timeout_us: Option<u64>,
+        span: &mut Option<Box<Span>>,
     ) -> Result<RateLimitResponse, Unanswered> {
-        let request = wire::decode(message, self.answering.obeyed);
-        if let Some(beyond) = self.beyond(&request)? {
+        if let Some(beyond) = self.beyond(request)? {
+            self.end_span(span.take(), Answered::Decided(&beyond, None));
             return Ok(wire::encode(&beyond));
         }
         let generation = self.present()?;
-        let plan = self.plan(&generation, &request, Sheet::default());
+        let plan = self.plan(&generation, request, Sheet::default());
         let mut came = if plan.checks().is_empty() {
             Came::default()
         } else {
@@ -183,7 +217,7 @@ impl RateLimit {
         let statuses = Vec::new();
         let decided = self.decide(
             &generation,
-            &request,
+            request,
             &plan,
             &mut came,
             statuses,
@@ -191,6 +225,7 @@ impl RateLimit {
         );
         counts.flush(&self.metrics);
         let decision = decided?;
+        self.end_span(span.take(), Answered::Decided(&decision, Some(&plan)));
         let mut answer = wire::encode(&decision);
         self.add_rest(&mut answer, Some(message), &plan, &decision);
         Ok(answer)
@@ -505,6 +540,20 @@ pub(super) fn on_excess(settings: &Settings) -> Verdict {
     match settings.on_excess {
         Verdict::Deny if settings.shadow_mode => Verdict::Allow,
         verdict => verdict,
+    }
+}
+
+// === impl Unanswered ===
+
+impl Unanswered {
+    /// The name of the gRPC status that says so.
+    pub(super) fn grpc_code(&self) -> &'static str {
+        match self {
+            Self::EmptyDomain | Self::NoDescriptors => "INVALID_ARGUMENT",
+            Self::TooManyDescriptors { .. } | Self::TooManyEntries { .. } => "RESOURCE_EXHAUSTED",
+            Self::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
+            Self::NoRules | Self::Store(_) => "UNAVAILABLE",
+        }
     }
 }
 

@@ -160,6 +160,11 @@ impl Tollgate {
         self.child.id()
     }
 
+    /// The same, and what it said before that: its log begins with it.
+    pub fn said_at_start(&self) -> String {
+        self.said()
+    }
+
     /// What it has said on stderr since it began to listen.
     pub fn said(&self) -> String {
         self.said.lock().expect("the log").clone()

@@ -68,6 +68,7 @@ impl Door {
             clock,
             metrics: Arc::clone(&metrics),
             hash: KeyedHash::random().unwrap(),
+            traces: None,
         };
         Self {
             rate_limit: RateLimit::new(parts, &settings(&[])),
@@ -76,14 +77,14 @@ impl Door {
     }
 
     async fn ask(&self, message: &RateLimitRequest) -> Code {
-        let answer = self.rate_limit.should_rate_limit(message, None).await;
+        let answer = self.rate_limit.should_rate_limit(message, None, None).await;
         answer.unwrap().overall_code()
     }
 
     /// What is left for one key. A question waits in line behind what goes back.
     async fn left(&self, key: &str) -> u32 {
         let look = request("d", vec![hits(key, "v", 0)]);
-        let answer = self.rate_limit.should_rate_limit(&look, None).await;
+        let answer = self.rate_limit.should_rate_limit(&look, None, None).await;
         answer.unwrap().statuses[0].limit_remaining
     }
 }

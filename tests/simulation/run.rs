@@ -150,6 +150,7 @@ impl<'s> World<'s> {
                 clock: shared,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::with_secret(scenario.secret),
+                traces: None,
             },
             &settings,
         ));
@@ -435,7 +436,7 @@ impl<'s> World<'s> {
 impl Door for Arc<RateLimit> {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
         let this = Self::clone(self);
-        Box::pin(async move { this.should_rate_limit(&request, timeout_us).await })
+        Box::pin(async move { this.should_rate_limit(&request, timeout_us, None).await })
     }
 }
 

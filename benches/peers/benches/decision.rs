@@ -105,7 +105,7 @@ fn decisions(criterion: &mut Criterion) {
     group.bench_function("tollgate, request to answer", |bencher| {
         bencher.iter(|| {
             let request = next.next().expect("a cycle");
-            let deciding = rate_limit.should_rate_limit(black_box(request), None);
+            let deciding = rate_limit.should_rate_limit(black_box(request), None, None);
             assert_eq!(
                 runtime.block_on(deciding).expect("an answer").overall_code,
                 1
@@ -157,6 +157,7 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
         clock,
         metrics,
         hash: KeyedHash::random().expect("randomness"),
+        traces: None,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
     (runtime, RateLimit::new(parts, &settings))

@@ -17,20 +17,25 @@ pub(in crate::config) struct ClientFiles {
     pub(in crate::config) authorities: Option<PathBuf>,
     /// Our certificate and its key.
     pub(in crate::config) ours: Option<(PathBuf, PathBuf)>,
+    /// The setting that names authorities.
+    pub(in crate::config) authorities_by: &'static str,
 }
 
 // === impl ClientFiles ===
 
 impl ClientFiles {
-    /// Reads them, for HTTP/2.
+    /// Reads them, for connections that speak one of these protocols (ALPN).
     ///
     /// # Errors
     ///
     /// When one cannot be read or is not whole, or they do not belong together.
-    pub(in crate::config) fn read(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    pub(in crate::config) fn read(
+        &self,
+        protocols: &[&[u8]],
+    ) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = match &self.authorities {
             Some(path) => authorities(path)?,
-            None => of_the_system()?,
+            None => of_the_system(self.authorities_by)?,
         };
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -46,19 +51,20 @@ impl ClientFiles {
                     .map_err(|error| refused(&error, certificate, key))?
             }
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Ok(Arc::new(config))
     }
 }
 
 /// Whom this machine believes.
-fn of_the_system() -> Result<Arc<RootCertStore>, TlsError> {
+fn of_the_system(setting: &str) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     let (found, _) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if found == 0 {
-        let words = "this system has no authorities of its own; name those of the xDS server by CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
-        return Err(TlsError::Settings(words.to_owned()));
+        return Err(TlsError::Settings(format!(
+            "this system has no authorities of its own; name those of the server by {setting}"
+        )));
     }
     Ok(Arc::new(roots))
 }

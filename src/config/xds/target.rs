@@ -69,6 +69,7 @@ impl Target {
                 .config_grpc_xds_client_tls_cert
                 .clone()
                 .zip(settings.config_grpc_xds_client_tls_key.clone()),
+            authorities_by: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
         };
         if !settings.config_grpc_xds_server_use_tls {
             return Ok(Self {
@@ -146,7 +147,7 @@ impl Target {
         let Some(Tls { files, name }) = self.tls.clone() else {
             return Ok(Box::new(stream));
         };
-        let config = tokio::task::spawn_blocking(move || files.read()).await;
+        let config = tokio::task::spawn_blocking(move || files.read(&[b"h2"])).await;
         let config = config.map_err(|error| XdsError::Connect(error.to_string()))??;
         let secured = TlsConnector::from(config).connect(name, stream).await;
         let secured = secured.map_err(|error| XdsError::Connect(format!("TLS: {error}")))?;

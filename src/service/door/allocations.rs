@@ -32,6 +32,7 @@ mod tests {
     use crate::config::rules_file::{Options, load};
     use crate::config::rules_path::Source;
     use crate::config::settings::Settings;
+    use crate::config::traces::TraceExport;
     use crate::keyed_hash::KeyedHash;
     use crate::limiter::Timestamp;
     use crate::metrics::Metrics;
@@ -47,6 +48,7 @@ mod tests {
     };
     use crate::service::ratelimit::{Parts, RateLimit, Unanswered};
     use crate::store::{BACKENDS, Setup, Worker, memory};
+    use crate::telemetry::{TraceParent, Traces};
 
     const RULES: &str = "
 domain: d
@@ -80,6 +82,8 @@ descriptors:
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         /// Memory of earlier answers.
         spare: Rc<RefCell<Vec<Vec<u8>>>>,
+        /// Where callers say that they are in their traces.
+        parent: Option<TraceParent>,
     }
 
     /// Keeps its answer where there is room for it.
@@ -137,12 +141,14 @@ descriptors:
             };
             let loaded = load(&[source], Options::default()).unwrap();
             generations.take(Some(Ok(Rules { loaded, hash: 1 })));
+            let export = TraceExport::of(&settings.tracing).unwrap();
             let parts = Parts {
                 generations,
                 store,
                 clock,
                 metrics: Arc::clone(&metrics),
                 hash: KeyedHash::random().unwrap(),
+                traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
             };
             let serving = Serving {
                 service: Arc::new(RateLimit::new(parts, &settings)),
@@ -157,6 +163,7 @@ descriptors:
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
                 spare: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
+                parent: None,
             }
         }
 
@@ -172,7 +179,11 @@ descriptors:
                     spare: Rc::clone(&self.spare),
                     gone,
                 };
-                assert!(self.core.take(body, Some(20_000), caller).is_ok());
+                assert!(
+                    self.core
+                        .take(body, Some(20_000), self.parent, caller)
+                        .is_ok()
+                );
             }
             self.core.ask();
             assert!(self.core.poll(&mut cx).is_pending());
@@ -280,6 +291,42 @@ descriptors:
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_service_that_traces_allocates_nothing_for_what_is_not_sampled() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let not_sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+        let sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let (_, _, bodies) = kinds().remove(0);
+        let allocations = |share, said: Option<&[u8]>| {
+            let mut bench = Bench::new(&[
+                "--tracing-enabled",
+                "true",
+                "--tracing-sampling-rate",
+                share,
+            ]);
+            bench.parent = said.and_then(TraceParent::read);
+            assert_eq!(bench.parent.is_some(), said.is_some());
+            let mut turns = bodies.chunks(8).cycle();
+            for _ in 0..WARM_UP_TURNS_MIN {
+                bench.turn(turns.next().unwrap(), false);
+            }
+            // The library's thread has its own; this one is counted.
+            let allocated = measure(|| {
+                for _ in 0..1_000 {
+                    bench.turn(turns.next().unwrap(), false);
+                }
+            });
+            allocated.count_total
+        };
+        // The caller says no; nobody says anything, and the share is nothing, or a draw that is lost.
+        assert_eq!(allocations("1", Some(not_sampled)), 0);
+        assert_eq!(allocations("0", None), 0);
+        assert_eq!(allocations("0.000000001", None), 0);
+        // What is sampled is not free, or this would show nothing.
+        assert!(allocations("0", Some(sampled)) > 0);
     }
 
     #[test]

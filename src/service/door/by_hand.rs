@@ -63,7 +63,7 @@ impl ByHand {
         self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());
         let caller = Caller(Rc::clone(&self.answer));
-        self.core.take(frame, None, caller).ok()?;
+        self.core.take(frame, None, None, caller).ok()?;
         self.core.ask();
         let _ = self.core.poll(&mut cx);
         for worker in &mut self.workers {

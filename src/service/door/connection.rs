@@ -27,6 +27,7 @@ use super::http2::{Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Li
 use super::minder::mind;
 use super::respond::Caller;
 use crate::accept::{Connection, Stopping};
+use crate::telemetry::TraceParent;
 
 /// How many calls one turn takes up before other connections have theirs.
 const CALLS_PER_TURN_MAX: usize = 256;
@@ -86,6 +87,7 @@ pub(super) async fn serve(
             .max(UNFINISHED_BYTES_MIN),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
+        traces: serving.service.traces(),
     };
     let http2 = Http2::new(limits, Rc::clone(&buffers));
     let http2 = Rc::new(RefCell::new(http2));
@@ -243,7 +245,8 @@ impl Session {
                     stream,
                     body,
                     timeout_us,
-                })) => self.call(stream, &body, timeout_us),
+                    parent,
+                })) => self.call(stream, &body, timeout_us, parent),
                 Err(broken) => {
                     self.http2.borrow_mut().say_broken(broken.reason);
                     let reason = broken.reason.label();
@@ -258,13 +261,19 @@ impl Session {
         input
     }
 
-    fn call(&mut self, stream: u32, body: &[u8], timeout_us: Option<u64>) {
+    fn call(
+        &mut self,
+        stream: u32,
+        body: &[u8],
+        timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
+    ) {
         let caller = Caller {
             http2: Rc::clone(&self.http2),
             stream,
         };
         let taken = match &self.core {
-            Some(core) => core.take(body, timeout_us, caller),
+            Some(core) => core.take(body, timeout_us, parent, caller),
             None => Err(NotTaken),
         };
         if let Err(NotTaken) = taken {

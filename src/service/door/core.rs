@@ -31,6 +31,7 @@ use crate::service::Generation;
 use crate::service::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::service::ratelimit::{Came, RateLimit, Unanswered, terms};
 use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
+use crate::telemetry::{Answered, Span, TraceParent};
 
 /// How many slots are kept for another time.
 const IDLE_SLOTS_MAX: usize = 4_096;
@@ -96,6 +97,8 @@ struct Waiting<R> {
     respond: R,
     generation: Rc<Held>,
     began_us: u64,
+    /// What tells of it, where it is traced.
+    span: Option<Box<Span>>,
 }
 
 /// A request that is not for this door.
@@ -135,6 +138,7 @@ impl<R: Respond> Core<R> {
         &self,
         body: &[u8],
         timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
         respond: R,
     ) -> Result<(), NotTaken> {
         let began_us = self.turn_us();
@@ -150,15 +154,18 @@ impl<R: Respond> Core<R> {
         }
         desk.counts.requests = desk.counts.requests.saturating_add(1);
         self.to_ask.set(true);
+        let span = self.service.begin_span(parent, &request);
         match self.begin(desk, &request) {
             Err(unanswered) => {
                 desk.request = request.emptied();
-                self.refuse(respond, unanswered);
+                self.refuse(respond, unanswered, span);
                 desk.took.observe(0.0);
             }
             Ok(Begun::Beyond(decision)) => {
                 desk.request = request.emptied();
                 desk.say_in(respond, &decision, &RateLimitResponse::default());
+                self.service
+                    .end_span(span, Answered::Decided(&decision, None));
                 desk.took.observe(0.0);
             }
             Ok(Begun::Ask(generation)) => {
@@ -182,6 +189,7 @@ impl<R: Respond> Core<R> {
                     respond,
                     generation,
                     began_us,
+                    span,
                 };
                 desk.wait(ticket, waiting, sheet, added);
                 if spoken_of && let Some(slot) = desk.slots.get_mut(ticket as usize) {
@@ -281,6 +289,7 @@ impl<R: Respond> Core<R> {
             respond,
             generation,
             began_us,
+            span,
         } = waiting;
         // What was taken on trial for a caller that has gone goes back.
         let gone = came.trial.is_some() && respond.is_gone();
@@ -317,9 +326,11 @@ impl<R: Respond> Core<R> {
                     self.service
                         .add_rest(&mut rest, message.as_ref(), &plan, &decision);
                     desk.say_in(respond, &decision, &rest);
+                    self.service
+                        .end_span(span, Answered::Decided(&decision, Some(&plan)));
                     desk.statuses = decision.into_emptied_statuses();
                 }
-                Err(unanswered) => self.refuse(respond, unanswered),
+                Err(unanswered) => self.refuse(respond, unanswered, span),
             }
             let took_us = now_us.saturating_sub(began_us);
             #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
@@ -335,8 +346,10 @@ impl<R: Respond> Core<R> {
     }
 
     /// Answers with a gRPC error.
-    fn refuse(&self, respond: R, unanswered: Unanswered) {
+    fn refuse(&self, respond: R, unanswered: Unanswered, span: Option<Box<Span>>) {
         self.service.count_unanswered(&unanswered);
+        self.service
+            .end_span(span, Answered::Error(unanswered.grpc_code()));
         respond.refuse(unanswered);
     }
 

@@ -330,6 +330,7 @@ impl Http2 {
             stream: id,
             body,
             timeout_us: call.timeout.map(|timeout| timeout.us),
+            parent: call.parent,
         })
     }
 

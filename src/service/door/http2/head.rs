@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::hpack::{Decoder, Fields, Known};
 use crate::service::wire::grpc_timeout_us;
+use crate::telemetry::TraceParent;
 
 /// The one call that is taken here.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -21,6 +22,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 const GRPC_TYPES: [&[u8]; 2] = [b"application/grpc", b"application/grpc+proto"];
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The longest time that says anything: eight digits and a unit.
 const TIMEOUT_BYTES_MAX: usize = 9;
@@ -40,6 +42,8 @@ pub(super) struct Heads {
     last: Vec<u8>,
     last_call: Call,
     last_version: u64,
+    /// Whether somebody wants to know what callers say of their traces.
+    traces: bool,
 }
 
 /// What a block of headers asks for.
@@ -70,6 +74,8 @@ pub(super) struct Call {
     pub(super) timeout: Option<Timeout>,
     /// How long its body is, if it says so.
     pub(super) body_bytes: Option<u64>,
+    /// Where it is in its trace, if it says so.
+    pub(super) parent: Option<TraceParent>,
 }
 
 /// A time that a caller waits.
@@ -91,6 +97,9 @@ struct Found<'f> {
     encoded: bool,
     timeout: Option<Timeout>,
     body_bytes: Option<u64>,
+    /// What was said of a trace: once, or it says nothing.
+    traceparent: Option<&'f [u8]>,
+    traceparents: usize,
     /// A header without a colon was there.
     headers: bool,
 }
@@ -98,14 +107,15 @@ struct Found<'f> {
 // === impl Heads ===
 
 impl Heads {
-    /// Reads lists that count at most so many bytes.
-    pub(super) fn new(list_bytes_max: usize) -> Self {
+    /// Reads lists that count at most so many bytes, and in them, if so, what is said of traces.
+    pub(super) fn new(list_bytes_max: usize, traces: bool) -> Self {
         Self {
             decoder: Decoder::default(),
             fields: Fields::new(list_bytes_max),
             last: Vec::new(),
             last_call: Call::default(),
             last_version: 0,
+            traces,
         }
     }
 
@@ -116,7 +126,7 @@ impl Heads {
         }
         let version = self.decoder.version();
         self.decoder.decode(block, &mut self.fields)?;
-        let asked = Found::asked(&self.fields);
+        let asked = Found::asked(&self.fields, self.traces);
         if let Asked::Call(call) = asked
             && block.len() <= KEPT_BLOCK_BYTES_MAX
             && version == self.decoder.version()
@@ -170,6 +180,11 @@ impl Call {
         {
             headers.insert(GRPC_TIMEOUT, text);
         }
+        if let Some(parent) = &self.parent
+            && let Ok(text) = HeaderValue::from_str(&parent.text())
+        {
+            headers.insert(TRACEPARENT, text);
+        }
         request
     }
 }
@@ -193,7 +208,7 @@ impl Timeout {
 // === impl Found ===
 
 impl<'f> Found<'f> {
-    fn asked(fields: &'f Fields) -> Asked {
+    fn asked(fields: &'f Fields, traces: bool) -> Asked {
         let mut found = Self::default();
         let well_formed = fields
             .each()
@@ -208,6 +223,7 @@ impl<'f> Found<'f> {
             return Asked::Call(Call {
                 timeout: found.timeout,
                 body_bytes: found.body_bytes,
+                parent: found.parent().filter(|_| traces),
             });
         }
         found.request(fields).map_or(Asked::Malformed, |request| {
@@ -230,6 +246,10 @@ impl<'f> Found<'f> {
                     Known::GrpcEncoding => self.encoded = true,
                     // Of several the first counts, as where they are looked up.
                     Known::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
+                    Known::TraceParent => {
+                        self.traceparent = Some(value);
+                        self.traceparents = self.traceparents.saturating_add(1);
+                    }
                     Known::ContentLength => {
                         let digits = value.iter().all(u8::is_ascii_digit);
                         let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
@@ -247,6 +267,11 @@ impl<'f> Found<'f> {
         };
         // Once each, and before all others.
         (!self.headers && pseudo.replace(value).is_none()).then_some(())
+    }
+
+    fn parent(&self) -> Option<TraceParent> {
+        let said = self.traceparent.filter(|_| self.traceparents == 1);
+        said.and_then(TraceParent::read)
     }
 
     fn is_call(&self) -> bool {
@@ -312,7 +337,7 @@ mod tests {
     }
 
     fn asked(headers: &[(&str, &str)]) -> Asked {
-        Heads::new(1_000).read(&block(headers, 0)).unwrap()
+        Heads::new(1_000, true).read(&block(headers, 0)).unwrap()
     }
 
     const CALL: [(&str, &str); 5] = [
@@ -344,6 +369,29 @@ mod tests {
         ] {
             assert!(matches!(call_and(&[more]), Asked::Other(..)), "{more:?}");
         }
+    }
+
+    #[test]
+    fn a_call_says_where_it_is_in_its_trace_to_who_wants_to_know() {
+        const HERE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let parent = |more: &[(&'static str, &'static str)], traces| {
+            let block = block(&[&CALL[..], more].concat(), 0);
+            let Asked::Call(call) = Heads::new(1_000, traces).read(&block).unwrap() else {
+                panic!("a call");
+            };
+            // Whoever the call is handed on to hears the same.
+            let handed = call.request().headers().get("traceparent").cloned();
+            assert_eq!(handed.is_some(), call.parent.is_some());
+            call.parent
+        };
+        let said = parent(&[("traceparent", HERE)], true).unwrap();
+        assert_eq!(said.text(), HERE);
+        assert_eq!(parent(&[("traceparent", HERE)], false), None);
+        assert_eq!(parent(&[("traceparent", "00-x")], true), None);
+        assert_eq!(
+            parent(&[("traceparent", HERE), ("traceparent", HERE)], true),
+            None
+        );
     }
 
     #[test]
@@ -393,7 +441,7 @@ mod tests {
 
     #[test]
     fn the_same_bytes_mean_the_same_only_while_nothing_was_learnt() {
-        let mut heads = Heads::new(1_000);
+        let mut heads = Heads::new(1_000, true);
         // Remembered: index 62 is the last of them.
         let with_timeout = [&CALL[..], &[("grpc-timeout", "20m")]].concat();
         let is_call = |asked: Option<Asked>| matches!(asked, Some(Asked::Call(_)));
@@ -420,7 +468,7 @@ mod tests {
 
     #[test]
     fn trailers_may_say_less() {
-        let mut heads = Heads::new(1_000);
+        let mut heads = Heads::new(1_000, true);
         let mut read = |headers: &[(&str, &str)]| heads.read_trailers(&block(headers, 0)).unwrap();
         let Trailers::Good(trailers) = read(&[("x", "y")]) else {
             panic!("good");

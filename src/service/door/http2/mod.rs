@@ -76,6 +76,8 @@ pub(super) struct Limits {
     pub(super) resets_per_second_max: u32,
     /// Frames a second that bring no call on.
     pub(super) control_frames_per_second_max: u32,
+    /// No bound: whether calls are looked at for what their callers say of their traces.
+    pub(super) traces: bool,
 }
 
 /// What to do with a connection.
@@ -246,7 +248,7 @@ impl Http2 {
             limits,
             streams: Streams::default(),
             newest: 0,
-            heads: Heads::new(limits.header_list_bytes_max),
+            heads: Heads::new(limits.header_list_bytes_max, limits.traces),
             greeted: Greeted::Nothing,
             block: None,
             receive_room: WINDOW_BYTES,

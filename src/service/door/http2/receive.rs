@@ -12,6 +12,7 @@ use super::{
     Broken, FRAME_BYTES_MAX, GOODBYE_PING, Greeted, HEAD_BYTES, Handed, Http2, KEEPALIVE_PING,
     PREFACE, Reason,
 };
+use crate::telemetry::TraceParent;
 
 /// Something to do.
 pub(in super::super) enum Event<'b> {
@@ -20,6 +21,7 @@ pub(in super::super) enum Event<'b> {
         stream: u32,
         body: Cow<'b, [u8]>,
         timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
     },
     /// A request for tonic has come.
     Request(Handed),

@@ -20,6 +20,7 @@ const LIMITS: Limits = Limits {
     unfinished_bytes_max: 4 * 1024 * 1024,
     resets_per_second_max: 20,
     control_frames_per_second_max: 50,
+    traces: true,
 };
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

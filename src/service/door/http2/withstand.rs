@@ -20,6 +20,7 @@ const LIMITS: Limits = Limits {
     unfinished_bytes_max: 100_000,
     resets_per_second_max: 50,
     control_frames_per_second_max: 50,
+    traces: true,
 };
 
 /// How a connection came out of it.

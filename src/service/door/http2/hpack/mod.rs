@@ -31,6 +31,7 @@ pub(super) enum Known {
     ContentLength,
     GrpcTimeout,
     GrpcEncoding,
+    TraceParent,
     Other,
     Malformed,
 }
@@ -49,6 +50,7 @@ impl Known {
             b"content-length" => Self::ContentLength,
             b"grpc-timeout" => Self::GrpcTimeout,
             b"grpc-encoding" => Self::GrpcEncoding,
+            b"traceparent" => Self::TraceParent,
             // HTTP/2 has no use for these (RFC 9113, section 8.2.2).
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" => Self::Malformed,

@@ -1,0 +1,33 @@
+//! Traces, as the settings say, or why there are none.
+//!
+//! A mistake in what they say is no reason not to limit: it is said at the start, and the service goes on without.
+//!
+//! What it deliberately does not do: send spans (`telemetry`).
+
+use std::sync::Arc;
+
+use crate::config::settings::TracingSettings;
+use crate::config::traces::TraceExport;
+use crate::metrics::Metrics;
+use crate::telemetry::Traces;
+
+/// Where decisions are traced; none where they are not to be, or cannot.
+pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {
+    let export = TraceExport::of(settings).unwrap_or_else(|error| {
+        tracing::error!("going on without traces: {error}");
+        None
+    })?;
+    for remark in &export.remarks {
+        tracing::warn!("{remark}");
+    }
+    match Traces::new(&export, metrics) {
+        Ok(traces) => {
+            tracing::info!("decisions are traced; spans go to {}", traces.place());
+            Some(Arc::new(traces))
+        }
+        Err(error) => {
+            tracing::error!("going on without traces: {error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What has changed since it was last sent: what statsd is told.
+//!
+//! Limits have the reference's own names, to the last level (where Prometheus sees two); so has what else the reference counts. Our
+//! own metrics are called as in `/metrics`, with dots: `tollgate.shed_total.mailbox_full`. What did not move is not told, but for
+//! levels.
+//!
+//! What it deliberately does not do: write lines (`telemetry/statsd`), histograms. The reference sends every latency by itself;
+//! here they are added up, and buckets are nothing that statsd knows.
+
+use std::collections::HashMap;
+
+use prometheus::proto::{Metric, MetricType};
+
+use super::Metrics;
+use super::label::label;
+
+/// What kind of number it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// By how much it grew.
+    Counter,
+    /// How high it is.
+    Gauge,
+}
+
+/// What was sent before. For one who sends.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Counters that are read, not emptied: what they were when they were last sent. As many as there are series.
+    sent: HashMap<String, u64>,
+}
+
+/// What the reference counts besides limits: our name, and its own.
+const REFERENCE: &[(&str, &str)] = &[
+    (
+        "ratelimit_service_config_load_success",
+        "ratelimit.service.config_load_success",
+    ),
+    (
+        "ratelimit_service_config_load_error",
+        "ratelimit.service.config_load_error",
+    ),
+    (
+        "ratelimit_service_global_shadow_mode",
+        "ratelimit.service.global_shadow_mode",
+    ),
+    (
+        "ratelimit_service_should_rate_limit_error",
+        "ratelimit.service.call.should_rate_limit",
+    ),
+    (
+        "ratelimit_service_rate_limit_domain_not_found",
+        "ratelimit.service.rate_limit",
+    ),
+    ("ratelimit_service_total_requests", "ratelimit_server"),
+];
+
+/// Of these the label stands in front of the last word.
+const LAST_WORDS: &[(&str, &str)] = &[
+    ("ratelimit.service.rate_limit", ".domain_not_found"),
+    ("ratelimit_server", ".total_requests"),
+];
+
+// === impl News ===
+
+impl News {
+    /// Shows what is new, as long as `see` takes it; what it does not take is new again. Says whether it took all.
+    pub fn of(&mut self, metrics: &Metrics, mut see: impl FnMut(&str, Kind, u64) -> bool) -> bool {
+        metrics.buckets.tell();
+        let limits = metrics.limits.news(&mut |key, counted, count| {
+            let name = format!("ratelimit.service.rate_limit.{key}.{counted}");
+            see(&name, Kind::Counter, count)
+        });
+        limits && self.of_the_others(metrics, see)
+    }
+
+    fn of_the_others(
+        &mut self,
+        metrics: &Metrics,
+        mut see: impl FnMut(&str, Kind, u64) -> bool,
+    ) -> bool {
+        for family in metrics.registry.gather() {
+            let Some(begins) = beginning(family.name()) else {
+                continue;
+            };
+            for metric in family.get_metric() {
+                let name = named(&begins, metric);
+                let taken = match family.get_field_type() {
+                    MetricType::COUNTER => {
+                        let count = whole(metric.get_counter().get_value());
+                        let sent = self.sent.get(&name).copied().unwrap_or_default();
+                        let more = count.saturating_sub(sent);
+                        let taken = more == 0 || see(&name, Kind::Counter, more);
+                        if taken && more > 0 {
+                            self.sent.insert(name, count);
+                        }
+                        taken
+                    }
+                    MetricType::GAUGE => {
+                        see(&name, Kind::Gauge, whole(metric.get_gauge().get_value()))
+                    }
+                    _ => true,
+                };
+                if !taken {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What the names of a family's series begin with; none where they are not told here.
+fn beginning(family: &str) -> Option<String> {
+    if let Some(ours) = family.strip_prefix("tollgate_") {
+        return Some(format!("tollgate.{ours}"));
+    }
+    let mut known = REFERENCE.iter().filter(|(known, _)| *known == family);
+    known.next().map(|(_, name)| (*name).to_owned())
+}
+
+fn named(begins: &str, metric: &Metric) -> String {
+    let mut name = begins.to_owned();
+    for pair in metric.get_label() {
+        name.push('.');
+        let value = label(pair.value());
+        // A dot would be another level, but in a domain the reference leaves it.
+        let ours = begins.starts_with("tollgate.");
+        name.push_str(&if ours { value.replace('.', "_") } else { value });
+    }
+    let mut last = LAST_WORDS.iter().filter(|(known, _)| *known == begins);
+    if let Some((_, word)) = last.next() {
+        name.push_str(word);
+    }
+    name
+}
+
+/// Numbers here are counted in whole ones; statsd takes a negative one for less than before.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a double above 2^64 or below 0 saturates
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(news: &mut News, metrics: &Metrics) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        let took = news.of(metrics, |name, kind, value| {
+            if kind == Kind::Counter {
+                all.push((name.to_owned(), value));
+            }
+            true
+        });
+        assert!(took);
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn counters_are_told_by_how_much_they_grew_and_not_when_they_did_not() {
+        let metrics = Metrics::new().unwrap();
+        let mut news = News::default();
+        assert_eq!(all(&mut news, &metrics), []);
+        metrics.requests.calls.inc_by(3);
+        metrics.requests.store_errors.inc();
+        metrics.buckets.shed_mailbox_full.inc();
+        metrics.domain_not_found(b"nobody.knows");
+        let told = |name: &str, count| (name.to_owned(), count);
+        assert_eq!(
+            all(&mut news, &metrics),
+            [
+                told("ratelimit.service.call.should_rate_limit.redis_error", 1),
+                told(
+                    "ratelimit.service.rate_limit.nobody.knows.domain_not_found",
+                    1
+                ),
+                told("ratelimit_server.ShouldRateLimit.total_requests", 3),
+                told("tollgate.shed_total.mailbox_full", 1),
+            ]
+        );
+        metrics.requests.calls.inc();
+        let one = [told("ratelimit_server.ShouldRateLimit.total_requests", 1)];
+        assert_eq!(all(&mut news, &metrics), one);
+    }
+
+    #[test]
+    fn what_is_not_taken_is_new_again() {
+        let metrics = Metrics::new().unwrap();
+        let mut news = News::default();
+        metrics.requests.calls.inc_by(3);
+        metrics.rules.taken.inc();
+        let mut room = 1;
+        let mut seen = Vec::new();
+        let mut see = |name: &str, kind, _| {
+            if kind == Kind::Counter && room == 0 {
+                return false;
+            }
+            if kind == Kind::Counter {
+                room -= 1;
+                seen.push(name.to_owned());
+            }
+            true
+        };
+        assert!(!news.of(&metrics, &mut see));
+        assert_eq!(seen, ["ratelimit.service.config_load_success"]);
+        let rest = [(
+            "ratelimit_server.ShouldRateLimit.total_requests".to_owned(),
+            3,
+        )];
+        assert_eq!(all(&mut news, &metrics), rest);
+    }
+}

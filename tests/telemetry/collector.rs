@@ -1,0 +1,230 @@
+//! A collector that speaks OTLP: gRPC on HTTP/2, protobuf on HTTP/1.1, bare or under TLS. It keeps what it is sent.
+//!
+//! What it deliberately does not do: answer anything but spans.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tonic::{Request, Response, Status};
+
+use crate::running::{PATIENCE, wait_for};
+
+/// By which protocol it is spoken to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Protocol {
+    Grpc,
+    Http,
+}
+
+pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
+
+/// A running one.
+pub(crate) struct Collector {
+    pub(crate) address: SocketAddr,
+    kept: Kept,
+    task: JoinHandle<()>,
+}
+
+/// A span as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) span: Span,
+    resource: Vec<KeyValue>,
+    /// The header that spans were sent with.
+    pub(crate) authorization: Option<String>,
+}
+
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Seen>>>);
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` says it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http/protobuf",
+        }
+    }
+}
+
+// === impl Collector ===
+
+impl Collector {
+    pub(crate) async fn start(protocol: Protocol) -> Self {
+        Self::start_with(protocol, None).await
+    }
+
+    /// The same, under TLS if there is an acceptor.
+    pub(crate) async fn start_with(protocol: Protocol, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let kept = Kept::default();
+        let keeping = kept.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (kept, tls) = (keeping.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => kept.serve(stream, protocol).await,
+                        // Whoever is not let in is told by TLS.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                kept.serve(stream, protocol).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            kept,
+            task,
+        }
+    }
+
+    /// All there are so far.
+    pub(crate) fn spans(&self) -> Vec<Seen> {
+        self.kept.0.lock().unwrap().clone()
+    }
+
+    /// All, once there are so many.
+    pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<Seen> {
+        let seen = wait_for(PATIENCE, || {
+            let spans = self.spans();
+            (spans.len() >= count).then_some(spans)
+        });
+        seen.unwrap_or_else(|| panic!("{count} spans, not {:#?}", self.spans()))
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        protocol: Protocol,
+    ) {
+        let stream = TokioIo::new(stream);
+        // How a connection ends is its client's business.
+        match protocol {
+            Protocol::Grpc => {
+                let service = TowerToHyperService::new(TraceServiceServer::new(self));
+                let _ = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(stream, service)
+                    .await;
+            }
+            Protocol::Http => {
+                let service = service_fn(move |request| self.clone().answer(request));
+                let _ = http1::Builder::new()
+                    .serve_connection(stream, service)
+                    .await;
+            }
+        }
+    }
+
+    async fn answer(
+        self,
+        request: http::Request<Incoming>,
+    ) -> Result<http::Response<Full<Bytes>>, Infallible> {
+        let (head, body) = request.into_parts();
+        assert_eq!(head.uri.path(), "/v1/traces");
+        assert_eq!(head.headers["content-type"], "application/x-protobuf");
+        let authorization = head.headers.get("authorization");
+        let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
+        let body = body.collect().await.unwrap().to_bytes();
+        let request = ExportTraceServiceRequest::decode(body).unwrap();
+        self.keep(request, authorization.as_deref());
+        let answer = ExportTraceServiceResponse::default().encode_to_vec();
+        Ok(http::Response::new(Full::from(answer)))
+    }
+
+    fn keep(&self, request: ExportTraceServiceRequest, authorization: Option<&str>) {
+        for of_one in request.resource_spans {
+            let resource = of_one.resource.unwrap_or_default().attributes;
+            let spans = of_one.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            let spans = spans.map(|span| Seen {
+                span,
+                resource: resource.clone(),
+                authorization: authorization.map(str::to_owned),
+            });
+            self.0.lock().unwrap().extend(spans);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Kept {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let authorization = request.metadata().get("authorization");
+        let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
+        self.keep(request.into_inner(), authorization.as_deref());
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// An attribute of the span as text; a list with spaces between.
+    pub(crate) fn says(&self, name: &str) -> Option<String> {
+        words(&self.span.attributes, name)
+    }
+
+    /// The same of who sent it.
+    pub(crate) fn sender(&self, name: &str) -> Option<String> {
+        words(&self.resource, name)
+    }
+}
+
+fn words(attributes: &[KeyValue], name: &str) -> Option<String> {
+    let known = attributes.iter().find(|attribute| attribute.key == name)?;
+    known.value.as_ref().map(text)
+}
+
+fn text(value: &AnyValue) -> String {
+    match value.value.as_ref().expect("a value") {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        Value::BoolValue(truth) => truth.to_string(),
+        Value::ArrayValue(list) => {
+            let all: Vec<_> = list.values.iter().map(text).collect();
+            all.join(" ")
+        }
+        other => panic!("{other:?}"),
+    }
+}

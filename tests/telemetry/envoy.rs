@@ -1,0 +1,44 @@
+//! A real Envoy that traces: the span of a decision stands under Envoy's own span of asking for it.
+
+use crate::collector::{Collector, Protocol};
+use crate::proxy::Envoy;
+use crate::running::http;
+use crate::traces::traced;
+
+/// An Envoy that traces everything, by OpenTelemetry; the words in @ signs are replaced.
+const BOOTSTRAP: &str = include_str!("envoy.yaml");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_stands_in_envoys_trace_under_envoys_question() {
+    let collector = Collector::start(Protocol::Grpc).await;
+    // What is in no trace is none of this test's business.
+    let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
+    let service = traced(&collector, Protocol::Grpc, &[], &none);
+    let directory = tempfile::tempdir().unwrap();
+    let backend = directory.path().join("backend.sock");
+    let bootstrap = BOOTSTRAP
+        .replace("@BACKEND@", backend.to_str().unwrap())
+        .replace("@COLLECTOR@", &collector.address.port().to_string())
+        .replace("@SERVICE@", &service.grpc.port().to_string());
+    let envoy = Envoy::start(&bootstrap);
+    let (status, body) = http(envoy.edge, "GET", "/", "");
+    assert_eq!(status, 200, "{body}");
+    // Envoy's two, the request and the question, and ours.
+    let spans = collector.wait_for_spans(3);
+    let of = |service: &str| {
+        let name = Some(service.to_owned());
+        spans
+            .iter()
+            .filter(move |seen| seen.sender("service.name") == name)
+    };
+    let ours: Vec<_> = of("tollgate").collect();
+    assert_eq!(ours.len(), 1, "{spans:#?}");
+    let ours = &ours[0].span;
+    let question = of("envoy").find(|seen| seen.span.span_id == ours.parent_span_id);
+    let question = &question
+        .unwrap_or_else(|| panic!("no parent: {spans:#?}"))
+        .span;
+    assert_eq!(question.trace_id, ours.trace_id);
+    let edge = of("envoy").find(|seen| seen.span.span_id == question.parent_span_id);
+    assert!(edge.is_some(), "{spans:#?}");
+}

@@ -1,0 +1,203 @@
+//! Counters as statsd servers hear them: by UDP and TCP, under the reference's names, and what becomes of them when nobody hears.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::RULES;
+use crate::asking::{Code, Service, descriptor, hits, request};
+use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
+
+/// What was heard: the sum of each counter.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<BTreeMap<String, u64>>>);
+
+// === impl Heard ===
+
+impl Heard {
+    fn line(&self, line: &str) {
+        let (name, rest) = line.split_once(':').expect(line);
+        let (value, kind) = rest.split_once('|').expect(line);
+        let value: u64 = value.parse().expect(line);
+        assert!(
+            !name.contains(['|', '@', ' ']) && name.contains(".__zone=eu"),
+            "{line}"
+        );
+        match kind {
+            "c" => {
+                assert!(value > 0, "nothing new is not told: {line}");
+                *self.0.lock().unwrap().entry(name.to_owned()).or_default() += value;
+            }
+            "g" => {}
+            _ => panic!("{line}"),
+        }
+    }
+
+    /// Hears this stream to its end.
+    fn stream(&self, stream: TcpStream) {
+        let heard = self.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                heard.line(&line);
+            }
+        });
+    }
+
+    fn sum(&self, name: &str) -> u64 {
+        let heard = self.0.lock().unwrap();
+        heard
+            .get(&format!("{name}.__env=test.__zone=eu"))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn wait_for(&self, name: &str, sum: u64) {
+        let there = wait_for(PATIENCE, || (self.sum(name) >= sum).then_some(()));
+        assert!(there.is_some(), "{name}: {:#?}", self.0.lock().unwrap());
+        assert_eq!(self.sum(name), sum, "{name}");
+    }
+}
+
+fn told(protocol: &str, port: u16) -> Tollgate {
+    let port = port.to_string();
+    let variables = [
+        ("USE_STATSD", "true"),
+        ("STATSD_HOST", "127.0.0.1"),
+        ("STATSD_PORT", port.as_str()),
+        ("STATSD_PROTOCOL", protocol),
+        ("EXTRA_TAGS", "zone:eu,env:test"),
+        ("STATS_FLUSH_INTERVAL", "50ms"),
+        ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ];
+    Tollgate::start_with(RULES, &[], &variables)
+}
+
+const TEN: &str = "ratelimit.service.rate_limit.d.k";
+const DEEP: &str = "ratelimit.service.rate_limit.d.a_b.c_10_0_0_1.e";
+
+/// Three pass, the fourth and fifth do not; and one of a rule three levels down.
+async fn ask(service: &Tollgate) {
+    let mut client = Service::connect(service.grpc).await;
+    for expected in [
+        Code::Ok,
+        Code::Ok,
+        Code::Ok,
+        Code::OverLimit,
+        Code::OverLimit,
+    ] {
+        let asked = request("d", vec![descriptor(&[("k", "x")])]);
+        let answer = client.should_rate_limit(asked).await.unwrap();
+        assert_eq!(answer.into_inner().overall_code(), expected);
+    }
+    let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", "x")];
+    let asked = request("d", vec![descriptor(&deep)]);
+    client.should_rate_limit(asked).await.unwrap();
+    let asked = request("nobody.knows", vec![hits("k", "x", 1)]);
+    client.should_rate_limit(asked).await.unwrap();
+}
+
+fn hears_all(heard: &Heard) {
+    for (name, sum) in [
+        ("total_hits", 5),
+        ("within_limit", 3),
+        ("over_limit", 2),
+        ("near_limit", 1),
+    ] {
+        heard.wait_for(&format!("{TEN}.{name}"), sum);
+    }
+    heard.wait_for(&format!("{DEEP}.total_hits"), 1);
+    heard.wait_for(
+        "ratelimit.service.rate_limit.nobody.knows.domain_not_found",
+        1,
+    );
+    heard.wait_for("ratelimit.service.config_load_success", 1);
+    heard.wait_for("ratelimit_server.ShouldRateLimit.total_requests", 7);
+    heard.wait_for("tollgate.decisions_total.over_limit", 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_heard_by_udp_under_the_references_names() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let service = told("udp", socket.local_addr().unwrap().port());
+    let heard = Heard::default();
+    let hearing = heard.clone();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::thread::spawn(move || {
+        let mut datagram = vec![0; 65_536];
+        while let Ok(bytes) = socket.recv(&mut datagram) {
+            assert!(bytes <= 1_432, "{bytes}");
+            let text = std::str::from_utf8(&datagram[..bytes]).unwrap();
+            text.lines().for_each(|line| hearing.line(line));
+        }
+    });
+    ask(&service).await;
+    hears_all(&heard);
+    // Prometheus sees the same, to its two levels.
+    let series =
+        "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_b\",key2=\"c_10_0_0_1\"}";
+    assert_eq!(service.metric(series), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut service = told("tcp", port);
+    let heard = Heard::default();
+    let (stream, _) = listener.accept().unwrap();
+    heard.stream(stream.try_clone().unwrap());
+    ask(&service).await;
+    hears_all(&heard);
+    // The server goes away: decisions go on, and it is said once.
+    drop(listener);
+    stream.shutdown(Shutdown::Both).unwrap();
+    drop(stream);
+    let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
+    let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));
+    assert!(away.is_some(), "{}", service.said());
+    ask_again(&service, 40).await;
+    assert_eq!(
+        service.said().matches("does not hear").count(),
+        1,
+        "{}",
+        service.said()
+    );
+    assert_eq!(heard.sum(&format!("{DEEP}.total_hits")), 1, "nobody heard");
+    // And comes back: it hears all of it, in one number.
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    heard.stream(stream);
+    heard.wait_for(&format!("{DEEP}.total_hits"), 41);
+    assert_eq!(service.metric("tollgate_statsd_lines_lost_total"), 0);
+    // The last are told at the stop.
+    ask_again(&service, 9).await;
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).expect("it ends").success());
+    heard.wait_for(&format!("{DEEP}.total_hits"), 50);
+}
+
+async fn ask_again(service: &Tollgate, times: usize) {
+    let mut client = Service::connect(service.grpc).await;
+    for _ in 0..times {
+        let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", "x")];
+        let asked = request("d", vec![descriptor(&deep)]);
+        let answer = client.should_rate_limit(asked).await.unwrap();
+        assert_eq!(answer.into_inner().overall_code(), Code::Ok);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statsd_server_that_never_was_there_delays_neither_decisions_nor_the_stop() {
+    let mut service = told("tcp", free_port());
+    ask(&service).await;
+    let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
+    let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));
+    assert!(away.is_some(), "{}", service.said());
+    let warnings = service.said().matches("WARN").count();
+    assert_eq!(warnings, 1, "{}", service.said());
+    service.signal("TERM");
+    let ended = service.wait(Duration::from_secs(4));
+    assert!(ended.expect("it ends").success());
+}

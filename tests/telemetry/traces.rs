@@ -1,0 +1,289 @@
+//! A span for each decision that is sampled, none for others; and what it says, and does not.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+
+use crate::asking::{
+    Code, Descriptor, RateLimitRequest, RateLimitServiceClient, Service, descriptor, request,
+};
+use crate::collector::{Collector, PROTOCOLS, Protocol, Seen};
+use crate::running::Tollgate;
+use crate::{DOORS, RULES};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// What strangers send and nobody else must see.
+const SECRET: &str = "hunter2";
+
+/// A service that sends its spans there, at once.
+pub(crate) fn traced(
+    collector: &Collector,
+    protocol: Protocol,
+    arguments: &[&str],
+    more: &[(&str, &str)],
+) -> Tollgate {
+    let endpoint = format!("http://{}", collector.address);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.name()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+        ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ];
+    Tollgate::start_with(RULES, arguments, &[&variables, more].concat())
+}
+
+/// Asks with this `traceparent`, if any.
+pub(crate) async fn ask(
+    service: &Tollgate,
+    asked: RateLimitRequest,
+    traceparent: Option<&str>,
+) -> Result<Code, tonic::Status> {
+    let mut client: RateLimitServiceClient<_> = Service::connect(service.grpc).await;
+    let mut asked = tonic::Request::new(asked);
+    if let Some(said) = traceparent {
+        let said = said.parse().unwrap();
+        asked.metadata_mut().insert("traceparent", said);
+    }
+    let answer = client.should_rate_limit(asked).await?;
+    Ok(answer.into_inner().overall_code())
+}
+
+pub(crate) fn key(value: &str) -> Vec<Descriptor> {
+    vec![descriptor(&[("k", value)])]
+}
+
+fn parent(flags: &str) -> String {
+    format!("00-{TRACE}-{PARENT}-{flags}")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Ends it, and gives all it has sent.
+fn ended(mut service: Tollgate, collector: &Collector) -> Vec<Seen> {
+    service.signal("TERM");
+    let status = service.wait(Duration::from_secs(20)).expect("it ends");
+    assert!(status.success(), "{}", service.said());
+    assert!(!service.said().contains(SECRET), "{}", service.said());
+    collector.spans()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sampled_decision_is_a_span_under_its_callers_and_no_other_is() {
+    for door in DOORS {
+        for protocol in PROTOCOLS {
+            let collector = Collector::start(protocol).await;
+            let headers = format!("authorization=Bearer%20{SECRET}");
+            let variables = [
+                ("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()),
+                (
+                    "OTEL_RESOURCE_ATTRIBUTES",
+                    "deployment.environment.name=test,service.name=no",
+                ),
+                ("OTEL_SERVICE_NAME", "no"),
+                ("TRACING_SERVICE_NAME", "edge-limits"),
+                ("TRACING_SAMPLING_RATE", "0"),
+            ];
+            let arguments = ["--door", door, "--log-level", "trace"];
+            let service = traced(&collector, protocol, &arguments, &variables);
+            let asked = || request("d", key(SECRET));
+            // None of these is: the caller says no, says nothing, or nothing that can be read.
+            for not in [
+                Some(parent("00")),
+                None,
+                Some(parent("01").replace('4', "X")),
+            ] {
+                let code = ask(&service, asked(), not.as_deref()).await;
+                assert_eq!(code.unwrap(), Code::Ok);
+            }
+            let code = ask(&service, asked(), Some(&parent("01"))).await.unwrap();
+            assert_eq!(code, Code::OverLimit, "the fourth of three");
+            let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", SECRET)];
+            let two = vec![descriptor(&deep), descriptor(&[("unknown", SECRET)])];
+            let code = ask(&service, request("d", two), Some(&parent("03"))).await;
+            assert_eq!(code.unwrap(), Code::Ok);
+            let refused = ask(&service, request("", key("x")), Some(&parent("01"))).await;
+            assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
+
+            let spans = ended(service, &collector);
+            let what = format!("{door}, {protocol:?}: {spans:#?}");
+            assert_eq!(spans.len(), 3, "{what}");
+            assert!(
+                !format!(
+                    "{:?}",
+                    spans.iter().map(|seen| &seen.span).collect::<Vec<_>>()
+                )
+                .contains(SECRET),
+                "{what}"
+            );
+            for seen in &spans {
+                assert_eq!(hex(&seen.span.trace_id), TRACE, "{what}");
+                assert_eq!(hex(&seen.span.parent_span_id), PARENT, "{what}");
+                assert_eq!(seen.span.kind(), SpanKind::Server, "{what}");
+                assert_eq!(
+                    seen.span.name,
+                    "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+                );
+                assert!(
+                    seen.span.end_time_unix_nano >= seen.span.start_time_unix_nano,
+                    "{what}"
+                );
+                let bearer = format!("Bearer {SECRET}");
+                assert_eq!(seen.authorization.as_deref(), Some(bearer.as_str()));
+                assert_eq!(seen.sender("service.name").as_deref(), Some("edge-limits"));
+                assert_eq!(
+                    seen.sender("deployment.environment.name").as_deref(),
+                    Some("test")
+                );
+            }
+            let says = |span: &Seen, name: &str| span.says(name).unwrap_or_default();
+            let [over, deep, error] = &spans[..] else {
+                unreachable!()
+            };
+            for (name, value) in [
+                ("rpc.system.name", "grpc"),
+                ("rpc.response.status_code", "OK"),
+                ("ratelimit.domain", "d"),
+                ("ratelimit.descriptors", "1"),
+                ("ratelimit.code", "OVER_LIMIT"),
+                ("ratelimit.rules", "d.k"),
+                ("ratelimit.rules_over_limit", "d.k"),
+            ] {
+                assert_eq!(says(over, name), value, "{name}: {what}");
+            }
+            for (name, value) in [
+                ("ratelimit.descriptors", "2"),
+                ("ratelimit.code", "OK"),
+                ("ratelimit.rules", "d.a_b.c_10.0.0.1.e"),
+                ("ratelimit.rules_over_limit", ""),
+            ] {
+                assert_eq!(says(deep, name), value, "{name}: {what}");
+            }
+            assert_eq!(says(error, "rpc.response.status_code"), "INVALID_ARGUMENT");
+            assert_eq!(says(error, "ratelimit.code"), "");
+            // It was the caller's mistake.
+            let status = error.span.status.clone().unwrap_or_default();
+            assert_eq!(status.code(), StatusCode::Unset);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_in_no_trace_begins_one_unless_the_sampler_says_no() {
+    let all = [("OTEL_TRACES_SAMPLER", "parentbased_always_on")];
+    let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
+    // The caller's word counts for nothing here, but its trace does.
+    let in_spite = [("OTEL_TRACES_SAMPLER", "always_on")];
+    for (variables, expected) in [(all, 2), (none, 0), (in_spite, 3)] {
+        let collector = Collector::start(Protocol::Grpc).await;
+        let service = traced(&collector, Protocol::Grpc, &[], &variables);
+        for said in [None, None, Some(parent("00"))] {
+            let code = ask(&service, request("d", key("x")), said.as_deref()).await;
+            assert_eq!(code.unwrap(), Code::Ok);
+        }
+        let spans = ended(service, &collector);
+        assert_eq!(spans.len(), expected, "{variables:?}: {spans:#?}");
+        for seen in &spans {
+            let of_caller = hex(&seen.span.trace_id) == TRACE;
+            assert_eq!(seen.span.parent_span_id.is_empty(), !of_caller);
+            assert_eq!(seen.sender("service.name").as_deref(), Some("tollgate"));
+        }
+        let mut traces: Vec<_> = spans.iter().map(|seen| &seen.span.trace_id).collect();
+        traces.sort_unstable();
+        traces.dedup();
+        assert_eq!(traces.len(), expected, "each its own");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_in_json_is_traced_as_well() {
+    let collector = Collector::start(Protocol::Http).await;
+    let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
+    let service = traced(&collector, Protocol::Http, &[], &none);
+    let body = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"x"}]}]}"#;
+    let said = format!("traceparent: {}\r\n", parent("01"));
+    let mut stream = std::net::TcpStream::connect(service.http).unwrap();
+    let head = format!(
+        "POST /json HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{said}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut answer = String::new();
+    std::io::Write::write_all(&mut stream, (head + body).as_bytes()).unwrap();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let spans = ended(service, &collector);
+    assert_eq!(spans.len(), 1);
+    assert_eq!(hex(&spans[0].span.parent_span_id), PARENT);
+}
+
+#[test]
+fn without_a_word_there_are_no_traces_and_a_wrong_word_is_no_reason_not_to_limit() {
+    let quiet = Tollgate::start_with(RULES, &["--log-level", "info"], &[]);
+    assert!(
+        !quiet.said_at_start().contains("trace"),
+        "{}",
+        quiet.said_at_start()
+    );
+    for (name, value, words) in [
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "http/json",
+            "it may be http/protobuf or grpc",
+        ),
+        (
+            "OTEL_EXPORTER_OTLP_CERTIFICATE",
+            "/nowhere/ca.pem",
+            "/nowhere/ca.pem",
+        ),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "it may be otlp or none"),
+    ] {
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1"),
+            (name, value),
+        ];
+        let service = Tollgate::start_with(RULES, &[], &variables);
+        let said = service.said_at_start();
+        assert!(
+            said.contains("going on without traces") && said.contains(words),
+            "{name}: {said}"
+        );
+    }
+}
+
+/// What Envoy Gateway sets where its `rateLimit.telemetry.tracing` names a collector, by its port for HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_envoy_gateway_says_of_traces_is_enough() {
+    let collector = Collector::start(Protocol::Http).await;
+    let endpoint = format!("http://{}", collector.address);
+    let variables = [
+        ("TRACING_ENABLED", "true"),
+        ("TRACING_SERVICE_NAME", "envoy-ratelimit"),
+        ("TRACING_SERVICE_NAMESPACE", "envoy-gateway-system"),
+        ("TRACING_SERVICE_INSTANCE_ID", "envoy-ratelimit-0"),
+        ("TRACING_SAMPLING_RATE", "1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ];
+    let service = Tollgate::start_with(RULES, &[], &variables);
+    let code = ask(&service, request("d", key("x")), None).await;
+    assert_eq!(code.unwrap(), Code::Ok);
+    // Spans are gathered for five seconds, but not at the stop.
+    let spans = ended(service, &collector);
+    assert_eq!(spans.len(), 1, "{spans:#?}");
+    for (name, value) in [
+        ("service.name", "envoy-ratelimit"),
+        ("service.namespace", "envoy-gateway-system"),
+        ("service.instance.id", "envoy-ratelimit-0"),
+        ("telemetry.sdk.language", "rust"),
+    ] {
+        assert_eq!(spans[0].sender(name).as_deref(), Some(value), "{name}");
+    }
+}
