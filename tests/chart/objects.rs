@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::rendering::{
-    EXAMPLE, FULL, HELMS, OWN_CONFIG_MAP, Rendered, rendered, rendered_by, texts, values_files,
+    EXAMPLE, HELMS, OFF, ON, Rendered, rendered, rendered_by, texts, values_files,
 };
 
 /// The object's numbers in seconds.
@@ -14,66 +14,16 @@ fn seconds(text: &Value) -> u64 {
     text.trim_end_matches('s').parse().expect("seconds")
 }
 
-fn variable<'r>(rendered: &'r Rendered, name: &str) -> &'r Value {
-    let variables = rendered.container()["env"].as_array().unwrap();
-    let mut found = variables.iter().filter(|variable| variable["name"] == name);
-    let value = &found.next().expect(name)["value"];
-    assert!(found.next().is_none(), "{name} is set twice");
-    value
-}
-
-/// The pod security standard `restricted`, point by point, and what we add.
-#[test]
-fn every_pod_is_restricted() {
-    for values in values_files() {
-        let rendered = rendered(&[&values]);
-        let (pod, container) = (rendered.pod(), rendered.container());
-        assert_eq!(
-            pod["securityContext"],
-            json!({
-                "runAsNonRoot": true,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": { "type": "RuntimeDefault" },
-            })
-        );
-        assert_eq!(
-            container["securityContext"],
-            json!({
-                "allowPrivilegeEscalation": false,
-                "readOnlyRootFilesystem": true,
-                "capabilities": { "drop": ["ALL"] },
-            })
-        );
-        for shared in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
-            assert!(pod[shared].is_null(), "{shared}");
-        }
-        let volumes = pod["volumes"].as_array().unwrap();
-        // Nothing of the node's.
-        let is_given =
-            |volume: &Value| volume["configMap"].is_object() || volume["secret"].is_object();
-        assert!(volumes.iter().all(is_given));
-        assert_eq!(pod["automountServiceAccountToken"], false);
-        // A Service called `grpc` would set GRPC_PORT.
-        assert_eq!(pod["enableServiceLinks"], false);
-        assert!(container["resources"]["limits"]["cpu"].is_null());
-        for account in rendered.all("ServiceAccount") {
-            assert_eq!(account["automountServiceAccountToken"], false);
-            assert_eq!(account["metadata"]["name"], pod["serviceAccountName"]);
-        }
-    }
-}
-
 #[test]
 fn the_grace_period_outlasts_the_drain() {
     let mut cases = values_files();
     cases.push("--set=drainDelaySeconds=0,drainTimeoutSeconds=0".to_owned());
     cases.push("--set=drainDelaySeconds=3600,drainTimeoutSeconds=600".to_owned());
-    cases.push("--set=terminationGracePeriodSeconds=11".to_owned());
+    cases.push("--set=terminationGracePeriodSeconds=13".to_owned());
     for values in cases {
         let rendered = rendered(&[&values]);
-        let drain = seconds(variable(&rendered, "TOLLGATE_DRAIN_DELAY"))
-            + seconds(variable(&rendered, "TOLLGATE_DRAIN_TIMEOUT"));
+        let drain = seconds(rendered.variable("TOLLGATE_DRAIN_DELAY"))
+            + seconds(rendered.variable("TOLLGATE_DRAIN_TIMEOUT"));
         let grace = rendered.pod()["terminationGracePeriodSeconds"].as_u64();
         assert!(grace.unwrap() > drain, "{values}");
     }
@@ -87,7 +37,7 @@ fn pods_are_replaced_new_before_old_and_not_because_rules_changed() {
         let rules = format!(r#"{{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#);
         rendered(&[&format!("--set-json=rules={rules}")])
     });
-    assert_ne!(before.only("ConfigMap"), after.only("ConfigMap"));
+    assert_ne!(before.rules(), after.rules());
     assert_eq!(before.only("Deployment"), after.only("Deployment"));
     assert_eq!(
         before.only("Deployment")["spec"]["strategy"]["rollingUpdate"],
@@ -99,21 +49,55 @@ fn pods_are_replaced_new_before_old_and_not_because_rules_changed() {
 fn the_rules_are_mounted_as_a_directory_that_can_change() {
     for values in values_files() {
         let rendered = rendered(&[&values]);
-        let mounts = rendered.container()["volumeMounts"].as_array().unwrap();
-        let mount = &mounts[0];
-        assert_eq!(mount["mountPath"], "/etc/tollgate/rules");
-        let by_xds = texts(&rendered.container()["env"], "name").contains(&"CONFIG_TYPE");
         let arguments = rendered.container()["args"].as_array().unwrap();
-        assert_eq!(arguments.contains(&mount["mountPath"]), !by_xds, "{values}");
-        assert!(mount["subPath"].is_null() && mount["subPathExpr"].is_null());
+        let named = arguments.contains(&json!("/etc/tollgate/rules"));
+        if texts(&rendered.container()["env"], "name").contains(&"CONFIG_TYPE") {
+            assert!(!named && rendered.rules().is_none(), "{values}");
+            continue;
+        }
+        assert!(named, "{values}");
         let volume = &rendered.pod()["volumes"][0];
-        assert_eq!(volume["name"], mount["name"]);
-        match rendered.all("ConfigMap")[..] {
-            [] => assert_eq!(volume["configMap"]["name"], "limits"),
-            [made] => assert_eq!(volume["configMap"]["name"], made["metadata"]["name"]),
-            _ => panic!("one ConfigMap at most"),
+        assert_eq!(volume["name"], "rules");
+        match rendered.rules() {
+            None => assert_eq!(volume["configMap"]["name"], "limits"),
+            Some(made) => assert_eq!(volume["configMap"]["name"], made["metadata"]["name"]),
+        }
+        let mounts = rendered.container()["volumeMounts"].as_array().unwrap();
+        let mounts: Vec<_> = mounts
+            .iter()
+            .filter(|mount| mount["name"] == "rules")
+            .collect();
+        let annotations =
+            &rendered.only("Deployment")["spec"]["template"]["metadata"]["annotations"];
+        if values.contains("cert-manager") {
+            // These never change below a running pod, and a pod that has others is another pod.
+            let files: Vec<_> = mounts
+                .iter()
+                .map(|mount| mount["subPath"].as_str().unwrap())
+                .collect();
+            assert_eq!(files, ["edge.yaml", "shop.yaml"]);
+            assert_eq!(mounts[0]["mountPath"], "/etc/tollgate/rules/edge.yaml");
+            assert!(annotations["checksum/rules"].is_string());
+        } else {
+            assert_eq!(mounts[0]["mountPath"], "/etc/tollgate/rules");
+            assert!(mounts[0]["subPath"].is_null() && mounts[0]["subPathExpr"].is_null());
+            assert_eq!(mounts.len(), 1);
+            assert!(annotations["checksum/rules"].is_null(), "{values}");
         }
     }
+}
+
+#[test]
+fn a_rollout_is_what_changed_rules_are_where_it_is_asked_for_and_nothing_else_is() {
+    let checksum = |set: &str| {
+        let rendered = rendered(&["--set=config.reload=rollout", set]);
+        rendered.only("Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/rules"]
+            .clone()
+    };
+    let first = checksum("--set=rules.a=domain: a");
+    assert_ne!(first, checksum("--set=rules.a=domain: b"));
+    assert_ne!(first, checksum("--set=rules.b=domain: a"));
+    assert_eq!(first, checksum("--set=rules.a=domain: a,replicaCount=2"));
 }
 
 #[test]
@@ -134,6 +118,12 @@ fn services_reach_the_pods_by_ports_that_have_names() {
                 let mut named = named.filter(|named| named["name"] == port["targetPort"]);
                 assert_eq!(named.next().unwrap()["containerPort"], port["port"]);
             }
+            let speaks = match &*values {
+                ON => "grpc",
+                tls if tls.contains("/tls-") || tls.contains("cert-manager") => "https",
+                _ => "kubernetes.io/h2c",
+            };
+            assert_eq!(spec["ports"][0]["appProtocol"], speaks, "{values}");
             if spec["clusterIP"] == "None" {
                 headless += 1;
                 assert_eq!(texts(&spec["ports"], "name"), ["grpc"]);
@@ -142,9 +132,84 @@ fn services_reach_the_pods_by_ports_that_have_names() {
                 assert_eq!(texts(&spec["ports"], "name"), ["grpc", "http"]);
             }
         }
-        assert_eq!((headless, rendered.all("Service").len()), (1, 2));
+        let wanted = usize::from(values != OFF);
+        assert_eq!(
+            (headless, rendered.all("Service").len()),
+            (wanted, 1 + wanted)
+        );
         let selector = &rendered.only("Deployment")["spec"]["selector"]["matchLabels"];
         assert_eq!(selector, &rendered.all("Service")[0]["spec"]["selector"]);
+        // Pods that serve nothing are asked nothing.
+        for alone in rendered.all("Pod").into_iter().chain(rendered.all("Job")) {
+            let labels = match alone["kind"].as_str() {
+                Some("Job") => &alone["spec"]["template"]["metadata"]["labels"],
+                _ => &alone["metadata"]["labels"],
+            };
+            let selector = selector.as_object().unwrap();
+            assert!(
+                selector.iter().any(|(name, value)| labels[name] != *value),
+                "{values}: {labels}"
+            );
+        }
+    }
+}
+
+/// The sleep before a stop, what the pod is told of a drain, its grace period.
+fn stop(arguments: &[&str]) -> (Value, u64, u64) {
+    let rendered = rendered(arguments);
+    let slept = rendered.container()["lifecycle"]["preStop"]["sleep"]["seconds"].clone();
+    let grace = rendered.pod()["terminationGracePeriodSeconds"].as_u64();
+    (
+        slept,
+        seconds(rendered.variable("TOLLGATE_DRAIN_DELAY")),
+        grace.unwrap(),
+    )
+}
+
+#[test]
+fn a_stop_takes_as_long_where_kubernetes_cannot_sleep() {
+    const SET: &str = "--set=preStopSleepSeconds=4,drainDelaySeconds=3,drainTimeoutSeconds=2";
+    assert_eq!(stop(&["--kube-version=1.30", SET]), (json!(4), 3, 14));
+    assert_eq!(stop(&["--kube-version=1.29", SET]), (json!(null), 7, 14));
+    // Kubernetes took no sleep of nothing for long.
+    assert_eq!(stop(&["--set=preStopSleepSeconds=0"]), (json!(null), 5, 15));
+    let own = "--set=lifecycle.preStop.httpGet.port=http";
+    assert_eq!(
+        stop(&["--kube-version=1.29", SET, own]),
+        (json!(null), 3, 10)
+    );
+}
+
+/// Kubernetes' gRPC probe speaks neither TLS nor unix sockets, and would fail for ever.
+#[test]
+fn readiness_is_asked_where_it_can_be() {
+    let probe = |arguments: &[&str]| rendered(arguments).container()["readinessProbe"].clone();
+    let by_grpc = json!({ "port": 8081, "service": "ratelimit" });
+    let by_http = json!({ "path": "/readyz", "port": "http" });
+    assert_eq!(probe(&[])["grpc"], by_grpc);
+    assert_eq!(probe(&[])["handler"], json!(null));
+    assert_eq!(
+        probe(&["--set=readinessProbe.handler=httpGet"])["httpGet"],
+        by_http
+    );
+    for values in ["tls", "cert-manager", "xds"] {
+        let probe = probe(&[&format!("--values=helm/tollgate/ci/{values}-values.yaml")]);
+        assert_eq!(
+            (&probe["grpc"], &probe["httpGet"]),
+            (&json!(null), &by_http),
+            "{values}"
+        );
+    }
+    assert_eq!(
+        probe(&["--set=settings.GRPC_SERVER_USE_TLS=true"])["httpGet"],
+        by_http
+    );
+    // Who waits for rules is not dead.
+    for alive in ["startupProbe", "livenessProbe"] {
+        assert_eq!(
+            rendered(&[]).container()[alive]["httpGet"]["path"],
+            "/livez"
+        );
     }
 }
 
@@ -155,17 +220,14 @@ fn numbers_stay_whole_and_texts_stay_as_they_stand() {
             "--set=settings.TOLLGATE_MAILBOX_CHECKS_MAX=30000000,settings.NEAR_LIMIT_RATIO=0.5";
         let age = "--set=settings.GRPC_MAX_CONNECTION_AGE=0";
         let by_flag = rendered_by(version, &[set, age]);
-        assert_eq!(variable(&by_flag, "GRPC_MAX_CONNECTION_AGE"), "0");
-        assert_eq!(
-            variable(&by_flag, "TOLLGATE_MAILBOX_CHECKS_MAX"),
-            "30000000"
-        );
-        assert_eq!(variable(&by_flag, "NEAR_LIMIT_RATIO"), "0.5");
+        assert_eq!(by_flag.variable("GRPC_MAX_CONNECTION_AGE"), "0");
+        assert_eq!(by_flag.variable("TOLLGATE_MAILBOX_CHECKS_MAX"), "30000000");
+        assert_eq!(by_flag.variable("NEAR_LIMIT_RATIO"), "0.5");
 
-        let full = rendered_by(version, &[FULL]);
-        assert_eq!(variable(&full, "TOLLGATE_MAILBOX_CHECKS_MAX"), "65536");
-        assert_eq!(variable(&full, "NEAR_LIMIT_RATIO"), "0.9");
-        let rules = &full.only("ConfigMap")["data"];
+        let full = rendered_by(version, &[ON]);
+        assert_eq!(full.variable("TOLLGATE_MAILBOX_CHECKS_MAX"), "65536");
+        assert_eq!(full.variable("NEAR_LIMIT_RATIO"), "0.9");
+        let rules = &full.rules().unwrap()["data"];
         let edge = rules["edge.yaml"].as_str().unwrap();
         assert!(edge.contains("requests_per_unit: 4294967295\n"), "{edge}");
         assert!(edge.contains("value: \"yes\"\n"), "{edge}");
@@ -188,8 +250,8 @@ fn numbers_stay_whole_and_texts_stay_as_they_stand() {
 fn what_buckets_may_take_fits_the_memory_limit() {
     // What is used with no bucket at all, connections included.
     const BESIDE_MIB: u64 = 64;
-    let full = rendered(&[FULL]);
-    let said = variable(&full, "TOLLGATE_MEMORY_MAX");
+    let full = rendered(&[ON]);
+    let said = full.variable("TOLLGATE_MEMORY_MAX");
     let limit = &full.container()["resources"]["limits"]["memory"];
     let limit = limit.as_str().unwrap().replace("1Gi", "1024Mi");
     let mib = |text: &str, unit| text.trim_end_matches(unit).parse::<u64>().unwrap();
@@ -207,7 +269,7 @@ fn pods_are_spread_by_selectors_that_select_them() {
     let spread = |rendered: &Rendered| rendered.pod()["topologySpreadConstraints"].clone();
     let pods = rendered(&[]).only("Deployment")["spec"]["selector"].clone();
     assert_eq!(spread(&rendered(&[]))[0]["labelSelector"], pods);
-    let full = spread(&rendered(&[FULL]));
+    let full = spread(&rendered(&[ON]));
     assert_eq!(
         full[0]["labelSelector"]["matchLabels"]["app.kubernetes.io/name"],
         "limits"
@@ -216,5 +278,5 @@ fn pods_are_spread_by_selectors_that_select_them() {
         full[1]["labelSelector"],
         json!({ "matchExpressions": [{ "key": "team", "operator": "Exists" }] })
     );
-    assert!(spread(&rendered(&[OWN_CONFIG_MAP])).is_null());
+    assert!(spread(&rendered(&[OFF])).is_null());
 }

@@ -48,7 +48,7 @@ fn write(directory: &Path, folder: &str, files: &Value) {
 
 fn mounted(rendered: &Rendered) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let files = &rendered.only("ConfigMap")["data"];
+    let files = &rendered.rules().expect("rules")["data"];
     write(directory.path(), "..2026_01_02_03_04_05.678901234", files);
     directory
 }
@@ -150,7 +150,7 @@ impl Pod {
 
     /// What Kubernetes does some time after the ConfigMap changed.
     pub(crate) fn update(&self, rendered: &Rendered) {
-        let files = &rendered.only("ConfigMap")["data"];
+        let files = &rendered.rules().expect("rules")["data"];
         write(self.rules.path(), "..2026_01_02_03_05_06.789012345", files);
     }
 

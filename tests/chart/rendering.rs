@@ -23,9 +23,9 @@ const HELM: &str = HELMS[1];
 pub(crate) const RELEASE: [&str; 3] = ["demo", "--namespace", "prod"];
 
 /// Values for tests, as arguments of helm.
-pub(crate) const EXAMPLE: &str = "--values=helm/tollgate/ci/example-values.yaml";
-pub(crate) const FULL: &str = "--values=helm/tollgate/ci/full-values.yaml";
-pub(crate) const OWN_CONFIG_MAP: &str = "--values=helm/tollgate/ci/existing-configmap-values.yaml";
+pub(crate) const EXAMPLE: &str = "--values=helm/tollgate/ci/minimal-values.yaml";
+pub(crate) const ON: &str = "--values=helm/tollgate/ci/everything-on-values.yaml";
+pub(crate) const OFF: &str = "--values=helm/tollgate/ci/everything-off-values.yaml";
 
 /// Every object of a render.
 pub(crate) struct Rendered(pub(crate) Vec<Value>);
@@ -50,10 +50,31 @@ pub(crate) fn values_files() -> Vec<String> {
     let files: Vec<_> = names
         .map(|name| format!("--values=helm/tollgate/ci/{}", name.display()))
         .collect();
-    for known in [EXAMPLE, FULL, OWN_CONFIG_MAP] {
+    for known in [EXAMPLE, ON, OFF] {
         assert!(files.iter().any(|file| file == known), "{known} is gone");
     }
     files
+}
+
+/// What validate.py says to renders: their objects, and everything that is wrong with them.
+pub(crate) fn validated(renders: &[(&str, &str)]) -> Vec<(Vec<Value>, Vec<String>)> {
+    let renders = renders
+        .iter()
+        .map(|(kubernetes, text)| serde_json::json!({ "kubernetes": kubernetes, "text": text }));
+    let asked = Value::Array(renders.collect()).to_string();
+    let script = root().join("tests/chart/validate.py").display().to_string();
+    let schemas = component("crds/node_modules").display().to_string();
+    let Value::Array(answers) = python(&[&script, &schemas], &asked) else {
+        panic!("a list");
+    };
+    let texts = |list: &Value| serde_json::from_value(list.clone()).expect("texts");
+    answers
+        .into_iter()
+        .map(|answer| {
+            let objects = answer["objects"].as_array().expect("objects").clone();
+            (objects, texts(&answer["complaints"]))
+        })
+        .collect()
 }
 
 /// Runs helm at the repository's root: what it printed, or what it complained of.
@@ -106,25 +127,33 @@ pub(crate) fn refusal(version: &str, arguments: &[&str]) -> String {
 pub(crate) fn yaml(text: &str) -> Vec<Value> {
     const READ: &str =
         "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let Value::Array(documents) = python(&["-c", READ], text) else {
+        panic!("a list");
+    };
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+/// What Python, told this, prints as JSON.
+pub(crate) fn python(arguments: &[&str], told: &str) -> Value {
     let mut python = Command::new(component("venv/bin/python"))
-        .args(["-c", READ])
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("python runs");
     let mut stdin = python.stdin.take().expect("its stdin");
-    stdin.write_all(text.as_bytes()).expect("it reads");
+    // A script that ends early says itself why.
+    let _ = stdin.write_all(told.as_bytes());
     drop(stdin);
     let output = python.wait_with_output().expect("it ends");
     assert!(
         output.status.success(),
-        "not YAML, or no reader for it (run `make deps`):\n{text}"
+        "not YAML, or something is missing (run `make deps`):\n{told}"
     );
-    let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    documents
-        .into_iter()
-        .filter(|document| !document.is_null())
-        .collect()
+    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// The texts of a list of one field.
@@ -159,10 +188,31 @@ impl Rendered {
         &self.only("Deployment")["spec"]["template"]["spec"]
     }
 
-    /// Their only container.
+    /// The one of theirs that is tollgate.
     pub(crate) fn container(&self) -> &Value {
         let containers = self.pod()["containers"].as_array().expect("containers");
-        assert_eq!(containers.len(), 1);
+        assert_eq!(containers[0]["name"], "tollgate");
         &containers[0]
+    }
+
+    /// What a variable is told.
+    pub(crate) fn variable(&self, name: &str) -> &Value {
+        let variables = self.container()["env"].as_array().expect("variables");
+        let mut found = variables.iter().filter(|variable| variable["name"] == name);
+        let value = &found.next().expect(name)["value"];
+        assert!(found.next().is_none(), "{name} is set twice");
+        value
+    }
+
+    /// The `ConfigMap` of rules, where the chart makes one.
+    pub(crate) fn rules(&self) -> Option<&Value> {
+        let made = self.all("ConfigMap").into_iter();
+        let mut rules = made.filter(|made| {
+            let name = made["metadata"]["name"].as_str();
+            name.is_some_and(|name| name.ends_with("-rules"))
+        });
+        let found = rules.next();
+        assert!(rules.next().is_none(), "one ConfigMap of rules at most");
+        found
     }
 }

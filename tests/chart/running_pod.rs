@@ -2,11 +2,16 @@
 //!
 //! What it deliberately does not do: wait for a drain of the default length. A short one ends the same way.
 
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
 use crate::pod::{Pod, check};
-use crate::rendering::{EXAMPLE, FULL, Rendered, rendered};
+use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
 use crate::running::{PATIENCE, TOLLGATE, component, free_port, http, wait_for};
 use crate::words::{cluster, notes};
 
@@ -21,26 +26,50 @@ impl Drop for Envoy {
     }
 }
 
-/// The probes that are there: name, path.
-fn probes(rendered: &Rendered) -> Vec<(&'static str, String)> {
-    let container = rendered.container();
-    let mut probes = Vec::new();
-    for name in ["startupProbe", "livenessProbe", "readinessProbe"] {
-        let probe = &container[name];
-        if probe.is_object() {
-            assert_eq!(probe["httpGet"]["port"], "http");
-            let path = probe["httpGet"]["path"].as_str().unwrap();
-            probes.push((name, path.to_owned()));
-        }
+/// Asks a probe as Kubernetes would: whether it is answered well.
+fn probe(pod: &Pod, rendered: &Rendered, name: &str) -> bool {
+    let probe = &rendered.container()[name];
+    if let Some(service) = probe["grpc"]["service"].as_str() {
+        assert_eq!(
+            probe["grpc"]["port"],
+            rendered.container()["ports"][0]["containerPort"]
+        );
+        return serving(pod.grpc, service);
     }
-    probes
+    assert_eq!(probe["httpGet"]["port"], "http");
+    http(
+        pod.http,
+        "GET",
+        probe["httpGet"]["path"].as_str().unwrap(),
+        "",
+    )
+    .0 == 200
 }
+
+/// What gRPC's own health service says of a service, on a connection of its own.
+fn serving(address: SocketAddr, service: &str) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let endpoint =
+            tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut client = HealthClient::new(endpoint.connect().await.expect("it accepts"));
+        let asked = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let answer = client.check(asked).await.expect("it answers").into_inner();
+        answer.status() == ServingStatus::Serving
+    })
+}
+
+const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
 #[test]
 fn the_rules_of_a_rendered_config_map_are_good() {
     for (values, good) in [
         (EXAMPLE, "good, 1 limit in 1 domain"),
-        (FULL, "good, 3 limits in 2 domains"),
+        (ON, "good, 3 limits in 2 domains"),
     ] {
         let output = check(&rendered(&[values]));
         let said = String::from_utf8_lossy(&output.stdout);
@@ -50,13 +79,11 @@ fn the_rules_of_a_rendered_config_map_are_good() {
 
 #[test]
 fn every_flag_and_variable_is_understood_and_every_probe_is_answered() {
-    for values in [EXAMPLE, FULL] {
+    for values in [EXAMPLE, ON] {
         let rendered = rendered(&[values]);
         let pod = Pod::start(&rendered);
-        let probes = probes(&rendered);
-        assert_eq!(probes.len(), 3);
-        for (name, path) in probes {
-            assert_eq!(http(pod.http, "GET", &path, "").0, 200, "{name} {path}");
+        for name in PROBES {
+            assert!(probe(&pod, &rendered, name), "{values}: {name}");
         }
     }
 }
@@ -80,18 +107,20 @@ fn a_changed_config_map_is_obeyed_without_a_restart() {
 
 #[test]
 fn a_pod_that_is_told_to_end_is_unready_alive_and_then_gone_in_time() {
-    let rendered = rendered(&["--set=drainDelaySeconds=4,drainTimeoutSeconds=1"]);
+    // What Kubernetes sleeps is not in it; the rest of the grace period is.
+    let rendered =
+        rendered(&["--set=preStopSleepSeconds=0,drainDelaySeconds=4,drainTimeoutSeconds=1"]);
     let grace = &rendered.pod()["terminationGracePeriodSeconds"];
     let grace = Duration::from_secs(grace.as_u64().unwrap());
     let mut pod = Pod::start(&rendered);
     pod.terminate();
-    for (name, path) in probes(&rendered) {
+    for name in PROBES {
         // A pod that is not alive would be killed in the middle of its drain.
-        let expected = if name == "readinessProbe" { 500 } else { 200 };
+        let expected = name != "readinessProbe";
         let answered = wait_for(PATIENCE, || {
-            (http(pod.http, "GET", &path, "").0 == expected).then_some(())
+            (probe(&pod, &rendered, name) == expected).then_some(())
         });
-        assert!(answered.is_some(), "{name} {path}");
+        assert!(answered.is_some(), "{name}");
     }
     let ended = pod.wait(grace).expect("it ends within its grace period");
     assert_eq!(ended.code(), Some(0));
@@ -161,4 +190,50 @@ fn envoy_finds_a_pod_healthy_by_the_cluster_in_the_notes() {
         clusters.contains(&asked).then_some(())
     });
     assert!(healthy.is_some());
+}
+
+/// The arguments of `helm test`'s pod, sent to a pod that runs: a decision, and nobody's hits taken.
+#[test]
+fn helm_test_asks_for_a_decision_and_takes_nothing() {
+    for (values, said) in [
+        (
+            EXAMPLE,
+            "OK          generic_key=hello  10 left of 10 a minute",
+        ),
+        (
+            ON,
+            "OK          plan=yes,user=someone  4294967295 left of 4294967295 an hour",
+        ),
+    ] {
+        let rendered = rendered(&[values]);
+        let pod = Pod::start(&rendered);
+        let asker = &rendered.only("Pod")["spec"];
+        assert_eq!(
+            asker["serviceAccountName"],
+            rendered.pod()["serviceAccountName"]
+        );
+        let container = &asker["containers"][0];
+        assert_eq!(container["image"], rendered.container()["image"]);
+        let service = rendered
+            .all("Service")
+            .into_iter()
+            .find(|service| service["spec"]["clusterIP"] != "None");
+        let service = service.unwrap()["metadata"]["name"].as_str().unwrap();
+        let arguments = container["args"].as_array().unwrap().iter();
+        let arguments = arguments.map(|argument| match argument.as_str().unwrap() {
+            address if address == format!("{service}.prod.svc:8081") => pod.grpc.to_string(),
+            argument => argument.to_owned(),
+        });
+        let arguments: Vec<_> = arguments.collect();
+        for _ in 0..2 {
+            let output = Command::new(TOLLGATE)
+                .args(&arguments)
+                .env_clear()
+                .output()
+                .unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(0), "{printed}");
+            assert!(printed.starts_with(said), "{printed}");
+        }
+    }
 }

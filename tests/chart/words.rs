@@ -2,15 +2,10 @@
 //!
 //! What it deliberately does not do: judge prose.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::rendering::{
-    EXAMPLE, FULL, HELMS, OWN_CONFIG_MAP, chart, helm, read, rendered, template, yaml,
-};
+use crate::rendering::{EXAMPLE, HELMS, OFF, ON, chart, helm, read, rendered, template, yaml};
 use crate::running::TOLLGATE;
 
 /// What `helm install` prints at its end. Helm renders notes only for a cluster, so here they are a template of a copy.
@@ -55,19 +50,20 @@ pub(crate) fn cluster(notes: &str) -> String {
 
 #[test]
 fn the_notes_name_what_was_installed() {
-    for (values, headless) in [
+    for (values, address) in [
         (EXAMPLE, "demo-tollgate-headless"),
-        (FULL, "edge-limits-headless"),
-        (OWN_CONFIG_MAP, "demo-tollgate-headless"),
+        (ON, "edge-limits-headless"),
+        // Nothing but this one is there.
+        (OFF, "demo-tollgate"),
     ] {
         let notes = notes(&[values]);
         let rendered = rendered(&[values]);
         let cluster = &yaml(&cluster(&notes))[0]["clusters"][0];
         let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
-        let address = &endpoint["address"]["socket_address"];
+        let named = &endpoint["address"]["socket_address"];
         assert_eq!(
-            address["address"],
-            format!("{headless}.prod.svc.cluster.local")
+            named["address"],
+            format!("{address}.prod.svc.cluster.local")
         );
         assert_eq!(cluster["type"], "STRICT_DNS");
         assert_eq!(
@@ -77,34 +73,59 @@ fn the_notes_name_what_was_installed() {
         let services = rendered.all("Service");
         let service = services
             .iter()
-            .find(|service| service["metadata"]["name"] == headless)
-            .expect("the headless Service");
-        assert_eq!(service["spec"]["clusterIP"], "None");
-        assert_eq!(service["spec"]["ports"][0]["port"], address["port_value"]);
+            .find(|service| service["metadata"]["name"] == address)
+            .expect("the Service");
+        assert_eq!(service["spec"]["clusterIP"] == "None", values != OFF);
+        assert_eq!(service["spec"]["ports"][0]["port"], named["port_value"]);
         let deployment = rendered.only("Deployment")["metadata"]["name"].as_str();
         let deployment = deployment.expect("a name");
         assert!(notes.contains(&format!("service/{deployment} 8081:8081")));
         assert!(notes.contains(&format!("http://{deployment}.prod:8080/metrics")));
+        assert!(notes.contains("gRPC keeps one connection for all of its calls"));
+        assert_eq!(notes.contains("`helm test demo -n prod`"), values != OFF);
     }
 }
 
 #[test]
 fn the_notes_warn_of_what_is_easily_overlooked() {
+    let notes_of =
+        |values: &str| notes(&[&format!("--values=helm/tollgate/ci/{values}-values.yaml")]);
     let example = notes(&[EXAMPLE]);
     assert!(
         example.contains("WARNING: you gave it no rules"),
         "{example}"
     );
     assert!(!example.contains("counts for itself"), "{example}");
-    let full = notes(&[FULL]);
-    assert!(full.contains("It serves edge.yaml, shop.yaml;"), "{full}");
+    let three = notes(&["--set=replicaCount=3"]);
     assert!(
-        full.contains("WARNING: each of the 3 replicas counts for itself"),
-        "{full}"
+        three.contains("WARNING: each of the 3 replicas counts for itself"),
+        "{three}"
     );
-    let own = notes(&[OWN_CONFIG_MAP]);
-    assert!(own.contains("the rules in your ConfigMap limits"), "{own}");
-    assert!(!own.contains("WARNING"), "{own}");
+    let on = notes(&[ON]);
+    assert!(on.contains("It serves edge.yaml, shop.yaml;"), "{on}");
+    assert!(!on.contains("WARNING"), "{on}");
+    let off = notes(&[OFF]);
+    assert!(off.contains("the rules in your ConfigMap limits"), "{off}");
+    assert!(off.contains("settings.GRPC_MAX_CONNECTION_AGE"), "{off}");
+    assert!(!off.contains("WARNING"), "{off}");
+    let shared = notes(&["--set=redis.url=redis://a,replicaCount=3"]);
+    assert!(shared.contains("WARNING: no redis.hashKeyKey"), "{shared}");
+    let old = notes(&["--kube-version=1.29"]);
+    assert!(
+        old.contains("cannot sleep before it stops a container; pods drain 2 s longer"),
+        "{old}"
+    );
+    let xds = notes_of("xds");
+    assert!(
+        xds.contains("the xDS server rules.edge:18000 sends"),
+        "{xds}"
+    );
+    let rollout = notes_of("cert-manager");
+    assert!(rollout.contains("other rules are new pods"), "{rollout}");
+    let tls = notes_of("tls");
+    assert!(tls.contains("which `tollgate hit` does not speak"), "{tls}");
+    assert!(tls.contains("sni: demo-tollgate.prod.svc\n"), "{tls}");
+    assert!(tls.contains("private_key: "), "{tls}");
 }
 
 #[test]
@@ -135,46 +156,4 @@ fn every_command_in_the_chart_s_readme_runs() {
         count += 1;
     }
     assert!(count > 0);
-}
-
-/// `values.yaml`, flattened where a map's keys are the chart's and not the user's.
-fn flattened() -> BTreeMap<String, Value> {
-    let values = yaml(&read("helm/tollgate/values.yaml")).remove(0);
-    let mut flat = BTreeMap::new();
-    for (name, value) in values.as_object().unwrap() {
-        match (name.as_str(), value) {
-            ("image" | "service" | "headlessService" | "serviceAccount", Value::Object(inner)) => {
-                for (key, value) in inner {
-                    flat.insert(format!("{name}.{key}"), value.clone());
-                }
-            }
-            _ => {
-                flat.insert(name.clone(), value.clone());
-            }
-        }
-    }
-    flat
-}
-
-#[test]
-fn the_table_of_values_is_values_yaml_and_the_schema_knows_no_other() {
-    let text = read("helm/tollgate/README.md");
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
-    let shown: BTreeMap<_, Value> = rows
-        .map(|row| {
-            let mut cells = row.split(" | ").map(|cell| cell.trim_matches('`'));
-            let name = cells.next().unwrap().to_owned();
-            (name, serde_json::from_str(cells.next().unwrap()).unwrap())
-        })
-        .collect();
-    assert_eq!(shown, flattened());
-
-    let schema: Value = serde_json::from_str(&read("helm/tollgate/values.schema.json")).unwrap();
-    let mut known: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
-    known.retain(|name| *name != "global");
-    let values = yaml(&read("helm/tollgate/values.yaml")).remove(0);
-    let mut given: Vec<_> = values.as_object().unwrap().keys().collect();
-    known.sort();
-    given.sort();
-    assert_eq!(known, given);
 }

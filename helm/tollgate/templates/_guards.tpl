@@ -5,24 +5,193 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 */ -}}
 
 {{- define "tollgate.guards" -}}
+{{- include "tollgate.guardNames" . -}}
+{{- include "tollgate.guardRules" . -}}
+{{- include "tollgate.guardTls" . -}}
+{{- include "tollgate.guardRedis" . -}}
+{{- include "tollgate.guardReplicas" . -}}
+{{- include "tollgate.guardPods" . -}}
+{{- include "tollgate.guardSettings" . -}}
+{{- end -}}
+
+{{- define "tollgate.guardNames" -}}
 {{- $fullname := include "tollgate.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
 {{- fail (printf "%s cannot be the name of a Service: letters, digits and dashes, a letter first; set fullnameOverride" $fullname) -}}
 {{- end -}}
-
-{{- if and .Values.rules .Values.existingConfigMap -}}
-{{- fail "rules and existingConfigMap are both given; keep one, the other would not be served" -}}
 {{- end -}}
 
+{{- define "tollgate.guardRules" -}}
+{{- with .Values -}}
+{{- if and .rules .existingConfigMap -}}
+{{- fail "rules and existingConfigMap are both given; keep one, the other would not be served" -}}
+{{- end -}}
+{{- $byXds := include "tollgate.byXds" $ -}}
+{{- range $name, $given := dict "rules" .rules "existingConfigMap" .existingConfigMap "rulesCheck.enabled" .rulesCheck.enabled -}}
+{{- if and $given $byXds -}}
+{{- fail (printf "%s is given, and rules come from an xDS server; keep one" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .xds.enabled (not .xds.server) -}}
+{{- fail "xds.enabled needs xds.server, HOST:PORT" -}}
+{{- end -}}
+{{- range $name, $given := dict "server" .xds.server "nodeId" .xds.nodeId "tls.enabled" .xds.tls.enabled -}}
+{{- if and $given (not $.Values.xds.enabled) -}}
+{{- fail (printf "xds.%s is given, and xds.enabled is false; set it to true, or leave xds.%s out" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .xds.tls.existingSecret (not .xds.tls.enabled) -}}
+{{- fail "xds.tls.existingSecret is given, and xds.tls.enabled is false: the connection would be plain; set it to true" -}}
+{{- end -}}
+{{- if and .xds.tls.existingSecret (ne (empty .xds.tls.certKey) (empty .xds.tls.keyKey)) -}}
+{{- fail "xds.tls.certKey and xds.tls.keyKey belong together; give both, or neither" -}}
+{{- end -}}
+{{- if and (eq .config.reload "rollout") (or .existingConfigMap $byXds) -}}
+{{- fail "config.reload is rollout, which the chart can do for `rules` only: it does not see other rules change; set it to watch" -}}
+{{- end -}}
+{{- if ne (empty .tests.domain) (empty .tests.descriptor) -}}
+{{- fail "tests.domain and tests.descriptor belong together; give both, or neither" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tollgate.guardTls" -}}
+{{- with .Values.tls -}}
+{{- if and .enabled (not .existingSecret) (not .certManager.enabled) -}}
+{{- fail "tls.enabled needs a certificate: give tls.existingSecret, or set tls.certManager.enabled to true" -}}
+{{- end -}}
+{{- if and .existingSecret .certManager.enabled -}}
+{{- fail "tls.existingSecret and tls.certManager.enabled are both given; keep one: cert-manager would write over your Secret" -}}
+{{- end -}}
+{{- range $name, $given := dict "existingSecret" .existingSecret "certManager.enabled" .certManager.enabled "clientCA.existingSecret" .clientCA.existingSecret "clientNames" .clientNames -}}
+{{- if and $given (not $.Values.tls.enabled) -}}
+{{- fail (printf "tls.%s is given, and tls.enabled is false: gRPC would be plain; set it to true" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if .certManager.enabled -}}
+{{- if not .certManager.issuerRef.name -}}
+{{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name, who signs" -}}
+{{- end -}}
+{{- $sizes := dict "ECDSA" (list 256 384 521) "RSA" (list 2048 3072 4096 8192) "Ed25519" (list) -}}
+{{- $allowed := get $sizes .certManager.keyAlgorithm -}}
+{{- with .certManager.keySize -}}
+{{- if not (has (int .) $allowed) -}}
+{{- fail (printf "tls.certManager.keySize is %d; for %s it must be %s" (int .) $.Values.tls.certManager.keyAlgorithm (join ", " $allowed | default "null")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .clientNames (not .clientCA.existingSecret) -}}
+{{- fail "tls.clientNames needs tls.clientCA.existingSecret: without it no client shows a certificate" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq ((.Values.readinessProbe).handler | default "auto") "grpc" -}}
+{{- if or (include "tollgate.grpcIsTls" .) .Values.settings.GRPC_UDS -}}
+{{- fail "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets; set it to auto or httpGet" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tollgate.guardRedis" -}}
+{{- with .Values.redis -}}
+{{- if contains "@" .url -}}
+{{- fail "redis.url has a user or a password in it; give redis.username and redis.passwordKey, which is no text of the chart's" -}}
+{{- end -}}
+{{- if and .url .urlKey -}}
+{{- fail "redis.url and redis.urlKey are both given; keep one" -}}
+{{- end -}}
+{{- range $name := list "urlKey" "passwordKey" "hashKeyKey" -}}
+{{- if and (get $.Values.redis $name) (not $.Values.redis.existingSecret) -}}
+{{- fail (printf "redis.%s is a key of a Secret; give redis.existingSecret, its name" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .existingSecret (not (or .urlKey .passwordKey .hashKeyKey)) -}}
+{{- fail "redis.existingSecret is given and none of its keys; give redis.urlKey, redis.passwordKey or redis.hashKeyKey" -}}
+{{- end -}}
+{{- if not (include "tollgate.shared" $) -}}
+{{- range $name, $given := dict "existingSecret" .existingSecret "username" .username "tls.existingSecret" .tls.existingSecret -}}
+{{- if $given -}}
+{{- fail (printf "redis.%s is given, and no Redis: give redis.url or redis.urlKey" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .tls.existingSecret .url (not (regexMatch "^(rediss|valkeys)[+:]" .url)) -}}
+{{- fail (printf "redis.tls.existingSecret is given, and redis.url %s is plain; begin it with rediss" .url) -}}
+{{- end -}}
+{{- if ne (empty .tls.certKey) (empty .tls.keyKey) -}}
+{{- fail "redis.tls.certKey and redis.tls.keyKey belong together; give both, or neither" -}}
+{{- end -}}
+{{- if and .tls.certKey (not .tls.existingSecret) -}}
+{{- fail "redis.tls.certKey is a key of a Secret; give redis.tls.existingSecret, its name" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tollgate.guardReplicas" -}}
+{{- with .Values -}}
+{{- if and .autoscaling.enabled .keda.enabled -}}
+{{- fail "autoscaling.enabled and keda.enabled are both true; keep one, they would pull at the same replicas" -}}
+{{- end -}}
+{{- if .autoscaling.enabled -}}
+{{- if kindIs "invalid" .autoscaling.maxReplicas -}}
+{{- fail "autoscaling.enabled needs autoscaling.maxReplicas, how many pods at most" -}}
+{{- end -}}
+{{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
+{{- fail (printf "autoscaling.minReplicas is %d, more than autoscaling.maxReplicas, %d" (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- if not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.targetMemoryUtilizationPercentage .autoscaling.metrics) -}}
+{{- fail "autoscaling.enabled needs something to measure: targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics" -}}
+{{- end -}}
+{{- range $name, $resource := dict "targetCPUUtilizationPercentage" "cpu" "targetMemoryUtilizationPercentage" "memory" -}}
+{{- $given := or (get ($.Values.resources.requests | default dict) $resource) (get ($.Values.resources.limits | default dict) $resource) -}}
+{{- if and (get $.Values.autoscaling $name) (not $given) -}}
+{{- fail (printf "autoscaling.%s is a share of resources.requests.%s, which is not given" $name $resource) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if .keda.enabled -}}
+{{- if kindIs "invalid" .keda.maxReplicaCount -}}
+{{- fail "keda.enabled needs keda.maxReplicaCount, how many pods at most" -}}
+{{- end -}}
+{{- if gt (int .keda.minReplicaCount) (int .keda.maxReplicaCount) -}}
+{{- fail (printf "keda.minReplicaCount is %d, more than keda.maxReplicaCount, %d" (int .keda.minReplicaCount) (int .keda.maxReplicaCount)) -}}
+{{- end -}}
+{{- if not .keda.triggers -}}
+{{- fail "keda.enabled needs keda.triggers, at least one" -}}
+{{- end -}}
+{{- end -}}
+{{- with .podDisruptionBudget -}}
+{{- $missing := kindIs "invalid" .maxUnavailable -}}
+{{- $left := kindIs "invalid" .minAvailable -}}
+{{- if and .enabled (not $missing) (not $left) -}}
+{{- fail "podDisruptionBudget.minAvailable and podDisruptionBudget.maxUnavailable are both given; Kubernetes takes one: set the other to null" -}}
+{{- end -}}
+{{- if and .enabled $missing $left -}}
+{{- fail "podDisruptionBudget.enabled needs podDisruptionBudget.maxUnavailable or podDisruptionBudget.minAvailable" -}}
+{{- end -}}
+{{- end -}}
+{{- $none := list "0" "0%" "00%" -}}
+{{- if and (has (toString .rollingUpdate.maxUnavailable) $none) (has (toString .rollingUpdate.maxSurge) $none) -}}
+{{- fail "rollingUpdate.maxUnavailable and rollingUpdate.maxSurge are both 0, so no pod could ever be replaced; give one of them more" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tollgate.guardPods" -}}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
+{{- fail "serviceMonitor.enabled and podMonitor.enabled are both true; keep one, every pod would be counted twice" -}}
+{{- end -}}
 {{- $grace := int (include "tollgate.graceSeconds" .) -}}
-{{- $drain := int (add .Values.drainDelaySeconds .Values.drainTimeoutSeconds) -}}
-{{- if le $grace $drain -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d, and a drain may take %d (drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out" $grace $drain) -}}
+{{- $stop := int (include "tollgate.stopSeconds" .) -}}
+{{- if le $grace $stop -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and a stop may take %d (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out" $grace $stop) -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* A setting's flag is its variable in small letters. */ -}}
+{{- define "tollgate.guardSettings" -}}
 {{- $ports := "8081 (gRPC) and 8080 (HTTP) are fixed in the pod" -}}
 {{- $rules := "give `rules` or `existingConfigMap`" -}}
+{{- $seen := "give `settings.%s`, so that the chart sees it" -}}
 {{- $owned := dict
   "TOLLGATE_RULES" $rules
   "RUNTIME_ROOT" $rules
@@ -34,6 +203,17 @@ What it deliberately does not do: check types and spelling (values.schema.json),
   "GRPC_PORT" $ports
   "PORT" $ports
 -}}
+{{- range list "GRPC_SERVER_USE_TLS" "GRPC_UDS" "CONFIG_TYPE" "TOLLGATE_STORE" -}}
+{{- $_ := set $owned . (printf $seen .) -}}
+{{- end -}}
+{{- range $name, $variable := include "tollgate.variables" . | fromYaml -}}
+{{- if hasKey $.Values.settings $name -}}
+{{- if not (kindIs "invalid" (get $.Values.settings $name)) -}}
+{{- fail (printf "settings.%s and %s both say it; keep one" $name $variable.by) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $owned $name (printf "`%s` sets it" $variable.by) -}}
+{{- end -}}
 {{- range $name, $instead := $owned -}}
 {{- $flag := printf "--%s" ($name | trimPrefix "TOLLGATE_" | lower | replace "_" "-") -}}
 {{- range $.Values.extraArgs -}}
@@ -47,7 +227,6 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- end -}}
-
 {{- range .Values.extraEnv -}}
 {{- if hasKey $.Values.settings .name -}}
 {{- fail (printf "extraEnv and settings both have %s; keep one" .name) -}}

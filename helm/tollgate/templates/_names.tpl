@@ -1,7 +1,8 @@
 {{- /*
 Names, labels and texts that more than one object needs, so that they agree.
 
-What it deliberately does not do: render an object, or refuse anything (_guards.tpl).
+What it deliberately does not do: render an object, refuse anything (_guards.tpl), or say what pods are told
+(_environment.tpl).
 */ -}}
 
 {{- define "tollgate.name" -}}
@@ -18,16 +19,22 @@ What it deliberately does not do: render an object, or refuse anything (_guards.
 {{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{- /* The full name with something behind it, 63 letters at most: list CONTEXT SUFFIX. */ -}}
+{{- define "tollgate.suffixed" -}}
+{{- $suffix := printf "-%s" (last .) -}}
+{{- include "tollgate.fullname" (first .) | trunc (int (sub 63 (len $suffix))) | trimSuffix "-" }}{{ $suffix -}}
+{{- end -}}
+
 {{- define "tollgate.headlessName" -}}
-{{- include "tollgate.fullname" . | trunc 54 | trimSuffix "-" }}-headless
+{{- include "tollgate.suffixed" (list . "headless") -}}
 {{- end -}}
 
 {{- define "tollgate.configMapName" -}}
-{{- if .Values.existingConfigMap -}}
-{{- .Values.existingConfigMap -}}
-{{- else -}}
-{{- include "tollgate.fullname" . | trunc 57 | trimSuffix "-" }}-rules
+{{- .Values.existingConfigMap | default (include "tollgate.suffixed" (list . "rules")) -}}
 {{- end -}}
+
+{{- define "tollgate.tlsSecretName" -}}
+{{- .Values.tls.existingSecret | default (include "tollgate.suffixed" (list . "tls")) -}}
 {{- end -}}
 
 {{- define "tollgate.serviceAccountName" -}}
@@ -43,30 +50,85 @@ app.kubernetes.io/name: {{ include "tollgate.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{- define "tollgate.labels" -}}
-{{ include "tollgate.selectorLabels" . }}
+{{- define "tollgate.releaseLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{- /* Labels of an object. Ours win: Services and monitors select by them. */ -}}
+{{- define "tollgate.labels" -}}
+{{- $own := printf "%s\n%s" (include "tollgate.selectorLabels" .) (include "tollgate.releaseLabels" .) | fromYaml -}}
+{{- mergeOverwrite (deepCopy .Values.commonLabels) $own | toYaml -}}
+{{- end -}}
+
+{{- /* Labels of a pod that no Service may select, since it serves nothing: list CONTEXT COMPONENT. */ -}}
+{{- define "tollgate.aloneLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-%s" (include "tollgate.name" (first .) | trunc 50 | trimSuffix "-") (last .) | quote }}
+app.kubernetes.io/instance: {{ (first .).Release.Name | quote }}
+{{- end -}}
+
 {{- define "tollgate.image" -}}
+{{- with (.Values.global).imageRegistry | default .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
 {{- .Values.image.repository -}}
 {{- if or .Values.image.tag (not .Values.image.digest) }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
 {{- with .Values.image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
-{{- /* The grace period: what a drain takes, and five seconds for ending. */ -}}
-{{- define "tollgate.graceSeconds" -}}
-{{- $drain := add .Values.drainDelaySeconds .Values.drainTimeoutSeconds -}}
-{{- .Values.terminationGracePeriodSeconds | default (add $drain 5) -}}
+{{- /* `imagePullSecrets:` of a pod; nothing where there are none. */ -}}
+{{- define "tollgate.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat .Values.imagePullSecrets ((.Values.global).imagePullSecrets | default list) -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
-{{- /* A value as the text of an environment variable. Helm keeps numbers as floats, and 1000000 would read 1e+06. */ -}}
-{{- define "tollgate.settingText" -}}
-{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
-{{- int64 . -}}
-{{- else -}}
-{{- toString . -}}
+{{- /* A value as YAML, `{{ }}` in it filled in: list CONTEXT VALUE. */ -}}
+{{- define "tollgate.filled" -}}
+{{- $text := last . | toYaml -}}
+{{- if kindIs "string" (last .) }}{{ $text = last . }}{{ end -}}
+{{- if contains "{{" $text }}{{ tpl $text (first .) }}{{ else }}{{ $text }}{{ end -}}
 {{- end -}}
+
+{{- /* Rules files by name. */ -}}
+{{- define "tollgate.rulesFiles" -}}
+{{- $files := dict -}}
+{{- range $name, $rules := .Values.rules -}}
+{{- $_ := set $files $name (ternary $rules (printf "%s\n" (toYaml $rules)) (kindIs "string" $rules)) -}}
+{{- else -}}
+{{- $_ := set $files "example.yaml" (.Files.Get "files/example.yaml") -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end -}}
+
+{{- /* Whether Kubernetes itself can sleep before it stops a container; an image of one binary has nothing to sleep with. */ -}}
+{{- define "tollgate.canSleep" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+
+{{- /* For how long is slept, or else drained longer. A lifecycle of one's own takes the sleep's place. */ -}}
+{{- define "tollgate.preStopSeconds" -}}
+{{- if .Values.lifecycle }}0{{ else }}{{ int .Values.preStopSleepSeconds }}{{ end -}}
+{{- end -}}
+
+{{- define "tollgate.drainDelaySeconds" -}}
+{{- if include "tollgate.canSleep" . -}}
+{{- int .Values.drainDelaySeconds -}}
+{{- else -}}
+{{- add .Values.drainDelaySeconds (include "tollgate.preStopSeconds" . | int) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* All of a stop: what may be slept, and what a drain takes. */ -}}
+{{- define "tollgate.stopSeconds" -}}
+{{- add (include "tollgate.preStopSeconds" . | int) .Values.drainDelaySeconds .Values.drainTimeoutSeconds -}}
+{{- end -}}
+
+{{- /* The grace period: that, and five seconds for ending. */ -}}
+{{- define "tollgate.graceSeconds" -}}
+{{- .Values.terminationGracePeriodSeconds | default (add (include "tollgate.stopSeconds" . | int) 5) -}}
 {{- end -}}

@@ -1,0 +1,133 @@
+{{- /*
+What pods are told: the variables that follow from blocks of the values, and the Secrets that are mounted for them.
+
+How: each variable is made with the block that it follows from, so that _guards.tpl can refuse the same one said twice.
+Secrets are files, not variables: tollgate takes what is renewed there without a restart.
+
+What it deliberately does not do: check anything.
+*/ -}}
+
+{{- /* Whether rules come from an xDS server. */ -}}
+{{- define "tollgate.byXds" -}}
+{{- if or .Values.xds.enabled (eq (toString .Values.settings.CONFIG_TYPE) "GRPC_XDS_SOTW") }}true{{ end -}}
+{{- end -}}
+
+{{- /* Whether replicas share their counts. */ -}}
+{{- define "tollgate.shared" -}}
+{{- if or .Values.redis.url .Values.redis.urlKey .Values.settings.TOLLGATE_STORE }}true{{ end -}}
+{{- end -}}
+
+{{- define "tollgate.grpcIsTls" -}}
+{{- if or .Values.tls.enabled .Values.settings.GRPC_SERVER_USE_TLS }}true{{ end -}}
+{{- end -}}
+
+{{- /* How readiness is asked. Kubernetes' gRPC probe speaks no TLS, and no unix socket. */ -}}
+{{- define "tollgate.readinessHandler" -}}
+{{- $handler := (.Values.readinessProbe).handler | default "auto" -}}
+{{- if ne $handler "auto" -}}
+{{- $handler -}}
+{{- else if or (include "tollgate.grpcIsTls" .) .Values.settings.GRPC_UDS -}}
+httpGet
+{{- else -}}
+grpc
+{{- end -}}
+{{- end -}}
+
+{{- /* Variables by name: `by` is the block, `value` or `valueFrom` what it is. */ -}}
+{{- define "tollgate.variables" -}}
+{{- $all := dict -}}
+{{- $files := "/etc/tollgate" -}}
+{{- with .Values.xds -}}
+{{- if .enabled -}}
+{{- $_ := set $all "CONFIG_TYPE" (dict "by" "xds" "value" "GRPC_XDS_SOTW") -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_SERVER_URL" (dict "by" "xds.server" "value" .server) -}}
+{{- with .nodeId -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_NODE_ID" (dict "by" "xds.nodeId" "value" .) -}}
+{{- end -}}
+{{- if .tls.enabled -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_SERVER_USE_TLS" (dict "by" "xds.tls" "value" "true") -}}
+{{- with .tls.serverName -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_SERVER_TLS_SAN" (dict "by" "xds.tls.serverName" "value" .) -}}
+{{- end -}}
+{{- if and .tls.existingSecret .tls.caKey -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_SERVER_TLS_CACERT" (dict "by" "xds.tls.caKey" "value" (printf "%s/xds-tls/%s" $files .tls.caKey)) -}}
+{{- end -}}
+{{- if and .tls.existingSecret .tls.certKey -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_CLIENT_TLS_CERT" (dict "by" "xds.tls.certKey" "value" (printf "%s/xds-tls/%s" $files .tls.certKey)) -}}
+{{- $_ := set $all "CONFIG_GRPC_XDS_CLIENT_TLS_KEY" (dict "by" "xds.tls.keyKey" "value" (printf "%s/xds-tls/%s" $files .tls.keyKey)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.tls -}}
+{{- if .enabled -}}
+{{- $_ := set $all "GRPC_SERVER_USE_TLS" (dict "by" "tls" "value" "true") -}}
+{{- $_ := set $all "GRPC_SERVER_TLS_CERT" (dict "by" "tls" "value" (printf "%s/tls/tls.crt" $files)) -}}
+{{- $_ := set $all "GRPC_SERVER_TLS_KEY" (dict "by" "tls" "value" (printf "%s/tls/tls.key" $files)) -}}
+{{- if .clientCA.existingSecret -}}
+{{- $_ := set $all "GRPC_CLIENT_TLS_CACERT" (dict "by" "tls.clientCA" "value" (printf "%s/client-ca/%s" $files .clientCA.key)) -}}
+{{- end -}}
+{{- with .clientNames -}}
+{{- $_ := set $all "GRPC_CLIENT_TLS_SAN" (dict "by" "tls.clientNames" "value" (join "," .)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.redis -}}
+{{- if .url -}}
+{{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.url" "value" .url) -}}
+{{- else if .urlKey -}}
+{{- $reference := dict "secretKeyRef" (dict "name" .existingSecret "key" .urlKey) -}}
+{{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.urlKey" "valueFrom" $reference) -}}
+{{- end -}}
+{{- with .username -}}
+{{- $_ := set $all "TOLLGATE_STORE_USER" (dict "by" "redis.username" "value" .) -}}
+{{- end -}}
+{{- with .passwordKey -}}
+{{- $_ := set $all "TOLLGATE_STORE_PASSWORD_FILE" (dict "by" "redis.passwordKey" "value" (printf "%s/redis/%s" $files .)) -}}
+{{- end -}}
+{{- with .hashKeyKey -}}
+{{- $_ := set $all "TOLLGATE_STORE_HASH_KEY_FILE" (dict "by" "redis.hashKeyKey" "value" (printf "%s/redis/%s" $files .)) -}}
+{{- end -}}
+{{- if .tls.existingSecret -}}
+{{- with .tls.caKey -}}
+{{- $_ := set $all "REDIS_TLS_CACERT" (dict "by" "redis.tls.caKey" "value" (printf "%s/redis-tls/%s" $files .)) -}}
+{{- end -}}
+{{- if .tls.certKey -}}
+{{- $_ := set $all "REDIS_TLS_CLIENT_CERT" (dict "by" "redis.tls.certKey" "value" (printf "%s/redis-tls/%s" $files .tls.certKey)) -}}
+{{- $_ := set $all "REDIS_TLS_CLIENT_KEY" (dict "by" "redis.tls.keyKey" "value" (printf "%s/redis-tls/%s" $files .tls.keyKey)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{- /* Secrets by the name of their volume, which is also their folder below /etc/tollgate. */ -}}
+{{- define "tollgate.secrets" -}}
+{{- $all := dict -}}
+{{- if .Values.tls.enabled -}}
+{{- $_ := set $all "tls" (include "tollgate.tlsSecretName" .) -}}
+{{- with .Values.tls.clientCA.existingSecret }}{{ $_ := set $all "client-ca" . }}{{ end -}}
+{{- end -}}
+{{- with .Values.redis -}}
+{{- if or .passwordKey .hashKeyKey }}{{ $_ := set $all "redis" .existingSecret }}{{ end -}}
+{{- with .tls.existingSecret }}{{ $_ := set $all "redis-tls" . }}{{ end -}}
+{{- end -}}
+{{- with .Values.xds -}}
+{{- if and .enabled .tls.enabled .tls.existingSecret }}{{ $_ := set $all "xds-tls" .tls.existingSecret }}{{ end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{- /* A value as the text of an environment variable. Helm keeps numbers as floats, and 1000000 would read 1e+06. */ -}}
+{{- define "tollgate.settingText" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What gRPC is to a mesh or a gateway that looks at a Service. */ -}}
+{{- define "tollgate.grpcAppProtocol" -}}
+{{- .Values.service.grpcAppProtocol | default (ternary "https" "kubernetes.io/h2c" (not (empty (include "tollgate.grpcIsTls" .)))) -}}
+{{- end -}}

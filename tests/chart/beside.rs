@@ -1,0 +1,146 @@
+//! What stands beside the Deployment where values ask for it: autoscalers, a wall, a look at the rules, what operators add.
+//!
+//! What it deliberately does not do: check field names (`matrix`).
+
+use serde_json::{Value, json};
+
+use crate::rendering::{ON, rendered, texts};
+
+#[test]
+fn who_scales_is_not_told_how_many() {
+    let replicas =
+        |arguments: &[&str]| rendered(arguments).only("Deployment")["spec"]["replicas"].clone();
+    assert_eq!(replicas(&["--set=replicaCount=0"]), 0);
+    assert_eq!(
+        replicas(&["--set=autoscaling.enabled=true,autoscaling.maxReplicas=3"]),
+        json!(null)
+    );
+    assert_eq!(
+        replicas(&["--values=helm/tollgate/ci/redis-cluster-values.yaml"]),
+        json!(null)
+    );
+    let on = rendered(&[ON]);
+    let scaler = &on.only("HorizontalPodAutoscaler")["spec"];
+    assert_eq!(
+        scaler["scaleTargetRef"]["name"],
+        on.only("Deployment")["metadata"]["name"]
+    );
+    assert_eq!(scaler["metrics"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        scaler["metrics"][2]["pods"]["target"]["averageValue"],
+        "20k"
+    );
+    assert_eq!(
+        scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"],
+        300
+    );
+}
+
+/// What is let out is what is in use.
+#[test]
+fn the_wall_has_a_door_for_each_thing_in_use() {
+    let ports = |arguments: &[&str]| {
+        let enabled = [&["--set=networkPolicy.enabled=true"], arguments].concat();
+        let rendered = rendered(&enabled);
+        let egress = rendered.only("NetworkPolicy")["spec"]["egress"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let ports = egress
+            .iter()
+            .flat_map(|rule| rule["ports"].as_array().unwrap());
+        ports
+            .map(|port| port["port"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&[]), [53, 53]);
+    assert_eq!(ports(&["--set=redis.url=redis://a"]), [53, 53, 6379]);
+    assert_eq!(
+        ports(&["--set=settings.TOLLGATE_STORE=redis://a,networkPolicy.egress.redisPorts={1,2}"]),
+        [53, 53, 1, 2]
+    );
+    assert_eq!(
+        ports(&["--set=xds.enabled=true,xds.server=a:18001"]),
+        [53, 53, 18001]
+    );
+    assert_eq!(
+        ports(&["--set=settings.CONFIG_TYPE=GRPC_XDS_SOTW"]),
+        [53, 53, 18000]
+    );
+    assert_eq!(
+        ports(&["--set=networkPolicy.egress.otlpPorts={4317}"]),
+        [53, 53, 4317]
+    );
+    // Who may ask is said, and `helm test` is let in beside them.
+    let production = rendered(&["--values=helm/tollgate/ci/production-values.yaml"]);
+    let ingress = &production.only("NetworkPolicy")["spec"]["ingress"];
+    let test = &production.only("Pod")["metadata"]["labels"];
+    let asker = &ingress[0]["from"][1]["podSelector"]["matchLabels"];
+    for (label, value) in asker.as_object().unwrap() {
+        assert_eq!(&test[label], value);
+    }
+    assert_eq!(ingress[1]["from"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_rules_are_looked_at_first_as_they_will_be() {
+    let rendered = rendered(&[ON]);
+    let job = rendered.only("Job");
+    let hook = |object: &Value, what: &str| {
+        object["metadata"]["annotations"][format!("helm.sh/{what}")].clone()
+    };
+    assert_eq!(hook(job, "hook"), "pre-install,pre-upgrade");
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["args"],
+        json!(["check", "/etc/tollgate/rules"])
+    );
+    assert_eq!(
+        texts(&pod["containers"][0]["env"], "name"),
+        ["MERGE_DOMAIN_CONFIG"]
+    );
+    let maps = rendered.all("ConfigMap").into_iter();
+    let mut maps =
+        maps.filter(|map| map["metadata"]["name"] == pod["volumes"][0]["configMap"]["name"]);
+    let map = maps.next().unwrap();
+    // There before the Job, and in place of what the release has now.
+    assert_eq!(hook(map, "hook"), "pre-install,pre-upgrade");
+    assert_eq!(hook(map, "hook-weight"), "-1");
+    assert_eq!(map["data"], rendered.rules().unwrap()["data"]);
+    // Before an installation there is no account yet.
+    assert!(pod["serviceAccountName"].is_null());
+}
+
+#[test]
+fn what_is_added_is_filled_in() {
+    let rendered = rendered(&[ON]);
+    let pod = rendered.pod();
+    assert_eq!(rendered.variable("RELEASE"), "demo");
+    assert_eq!(
+        rendered.container()["envFrom"][0]["configMapRef"]["name"],
+        "demo-more"
+    );
+    assert_eq!(pod["initContainers"][0]["args"][0], "--for=demo");
+    assert_eq!(pod["containers"][1]["name"], "relay");
+    let template = &rendered.only("Deployment")["spec"]["template"]["metadata"];
+    assert_eq!(template["annotations"]["example.com/release"], "demo");
+    let names: Vec<_> = rendered
+        .all("ConfigMap")
+        .iter()
+        .map(|map| &map["metadata"]["name"])
+        .collect();
+    assert!(
+        names.contains(&&json!("demo-more")) && names.contains(&&json!("edge-limits-text")),
+        "{names:?}"
+    );
+    for object in &rendered.0 {
+        if !["demo-more", "edge-limits-text"]
+            .contains(&object["metadata"]["name"].as_str().unwrap())
+        {
+            assert_eq!(
+                object["metadata"]["labels"]["example.com/cost-center"],
+                "edge"
+            );
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Every file of values in ci/, by both helms, for every Kubernetes the chart is held to: lint, render, strict schemas.
+//!
+//! How: all of it is rendered once, for whichever test asks first. The file `subchart` is rendered as its name says, below
+//! a parent chart that hands its values down.
+//!
+//! What it deliberately does not do: say what should have been rendered (`snapshots`, `restricted`, `objects`).
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::rendering::{HELMS, chart, helm, read, template, validated, values_files, yaml};
+
+/// The oldest that Chart.yaml promises, the first that can sleep before a stop, one in wide use, the newest there are
+/// schemas of.
+pub(crate) const KUBERNETES: [&str; 4] = ["1.27", "1.30", "1.34", "1.37"];
+
+/// What the issue asks for, and so what must be there.
+const NAMES: [&str; 10] = [
+    "cert-manager",
+    "everything-off",
+    "everything-on",
+    "minimal",
+    "old-kubernetes",
+    "production",
+    "redis-cluster",
+    "subchart",
+    "tls",
+    "xds",
+];
+
+/// One file of values, rendered for one Kubernetes.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) kubernetes: &'static str,
+    pub(crate) objects: Vec<Value>,
+    complaints: Vec<String>,
+    /// By the older helm.
+    same: Vec<Value>,
+}
+
+/// A chart that has ours below it.
+struct Parent(TempDir);
+
+impl Parent {
+    /// One that hands down what a file of ci/ says.
+    fn of(file: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let write = |name: &str, text: &str| {
+            std::fs::write(directory.path().join(name), text).expect("a file");
+        };
+        let mut ours = yaml(&read(file)).remove(0);
+        let mut values = json!({ "global": ours["global"] });
+        ours.as_object_mut().expect("a map").remove("global");
+        values["tollgate"] = ours;
+        write(
+            "Chart.yaml",
+            "{apiVersion: v2, name: parent, version: 0.1.0, dependencies: [{name: tollgate, version: '*'}]}\n",
+        );
+        write("values.yaml", &values.to_string());
+        for folder in ["charts", "templates"] {
+            std::fs::create_dir(directory.path().join(folder)).expect("a folder");
+        }
+        std::os::unix::fs::symlink(chart(), directory.path().join("charts/tollgate"))
+            .expect("a link");
+        Self(directory)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+fn rendered_all(version: &str) -> Vec<String> {
+    let parent = Parent::of("helm/tollgate/ci/subchart-values.yaml");
+    let mut texts = Vec::new();
+    for name in NAMES {
+        let values = format!("--values=helm/tollgate/ci/{name}-values.yaml");
+        let (chart, values): (PathBuf, Vec<&str>) = match name {
+            "subchart" => (parent.path().to_owned(), Vec::new()),
+            _ => (chart(), vec![&values]),
+        };
+        let path = chart.display().to_string();
+        for kubernetes in KUBERNETES {
+            let kubernetes = format!("--kube-version={kubernetes}");
+            let arguments = [&values[..], &[&kubernetes]].concat();
+            let linted = [&["lint", "--strict", &path], &arguments[..]].concat();
+            helm(version, &linted).expect("it passes lint");
+            texts.push(template(version, &chart, &arguments).expect("it renders"));
+        }
+    }
+    texts
+}
+
+/// All of them.
+pub(crate) fn cases() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(|| {
+        let [old, new] = std::thread::scope(|scope| {
+            HELMS
+                .map(|version| scope.spawn(move || rendered_all(version)))
+                .map(|thread| thread.join().expect("they render"))
+        });
+        let versions = || KUBERNETES.iter().copied().cycle();
+        let renders: Vec<_> = versions()
+            .zip(old.iter().chain(&new).map(String::as_str))
+            .collect();
+        let mut read = validated(&renders);
+        let new = read.split_off(old.len());
+        let names = NAMES
+            .iter()
+            .flat_map(|name| KUBERNETES.map(|kubernetes| (*name, kubernetes)));
+        names
+            .zip(read.into_iter().zip(new))
+            .map(|((name, kubernetes), (old, new))| Case {
+                name,
+                kubernetes,
+                objects: new.0,
+                complaints: new.1,
+                same: old.0,
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn both_helms_lint_it_and_render_the_same_and_every_kubernetes_takes_it() {
+    for version in HELMS {
+        let said = helm(version, &["version", "--short"]).unwrap();
+        assert!(said.starts_with(&format!("v{version}")), "{said}");
+    }
+    let files: Vec<_> = NAMES
+        .iter()
+        .map(|name| format!("--values=helm/tollgate/ci/{name}-values.yaml"))
+        .collect();
+    let mut there = values_files();
+    there.sort();
+    assert_eq!(there, files);
+    assert_eq!(cases().len(), NAMES.len() * KUBERNETES.len());
+    for case in cases() {
+        let Case {
+            name,
+            kubernetes,
+            objects,
+            complaints,
+            same,
+        } = case;
+        assert_eq!(objects, same, "{name}, Kubernetes {kubernetes}");
+        assert_eq!(complaints, &[""; 0], "{name}, Kubernetes {kubernetes}");
+        let first = objects
+            .iter()
+            .filter(|object| object["kind"] == "Deployment");
+        assert_eq!(first.count(), 1, "{name}, Kubernetes {kubernetes}");
+    }
+}
+
+/// A slip of the pen in what only a server would tell: no field, a field of a newer Kubernetes, no duration.
+#[test]
+fn the_schemas_refuse_what_a_server_would() {
+    let deployment = |container: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: a}}, spec: {{selector: {{}}, template: {{spec: {{\
+             containers: [{{name: a, {container}}}]}}}}}}}}"
+        )
+    };
+    let monitor = |endpoint: &str| {
+        format!(
+            "{{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {{name: a}}, \
+             spec: {{selector: {{}}, endpoints: [{{{endpoint}}}]}}}}"
+        )
+    };
+    let asked = [
+        ("1.37", deployment("image: a"), ""),
+        ("1.37", deployment("readynessProbe: {}"), "'readynessProbe' was unexpected"),
+        ("1.27", deployment("lifecycle: {preStop: {sleep: {seconds: 1}}}"), "'sleep' was unexpected"),
+        ("1.30", deployment("lifecycle: {preStop: {sleep: {seconds: 1}}}"), ""),
+        ("1.37", monitor("port: http, interval: 30s"), ""),
+        ("1.37", monitor("port: http, intervall: 30s"), "/spec/endpoints/0/intervall is no field"),
+        ("1.37", monitor("port: http, interval: soon"), "/spec/endpoints/0/interval breaks pattern"),
+        (
+            "1.37",
+            "{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, spec: {scaleTargetRef: {name: a}, minReplicas: 1, triggers: []}}"
+                .to_owned(),
+            "/spec/minReplicas is no field",
+        ),
+        (
+            "1.37",
+            "{apiVersion: cert-manager.io/v1, kind: Certificate, spec: {secretName: a, issuerRef: {nam: a}}}".to_owned(),
+            "/spec/issuerRef/nam is no field",
+        ),
+        ("1.37", "{apiVersion: example.com/v1, kind: Other}".to_owned(), "no schema is known"),
+    ];
+    let renders: Vec<_> = asked
+        .iter()
+        .map(|(version, text, _)| (*version, text.as_str()))
+        .collect();
+    for ((version, text, expected), (_, complaints)) in asked.iter().zip(validated(&renders)) {
+        let said = complaints.join("\n");
+        assert_eq!(
+            said.is_empty(),
+            expected.is_empty(),
+            "{version}: {text}: {said}"
+        );
+        assert!(said.contains(expected), "{version}: {text}: {said}");
+    }
+}

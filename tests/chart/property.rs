@@ -1,0 +1,88 @@
+//! Whatever the schema takes, the chart renders and Kubernetes takes, or a guard says why not.
+//!
+//! How: values by chance from the schema (`arbitrary`), a few at a time since most of what can go wrong is in two that
+//! meet; rendered by one helm or the other, for one Kubernetes or another. The seed is always the same: `SEED=…` for
+//! another, `CASES=…` for more.
+//!
+//! What it deliberately does not do: shrink. A case says a handful of things.
+
+use serde_json::Value;
+
+use crate::arbitrary::Arbitrary;
+use crate::matrix::KUBERNETES;
+use crate::refused::guards;
+use crate::rendering::{HELMS, chart, read, template, validated};
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    let given = std::env::var(variable).ok();
+    given.map_or(otherwise, |given| given.parse().expect(variable))
+}
+
+/// The seed of a case, what it says and what helm made of it.
+type Tried = (u64, Value, Result<String, String>);
+
+fn tried(schema: &Value, seed: u64) -> Tried {
+    let values = Arbitrary::of_seed(schema, seed).values(2 + (seed % 4) as usize);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), values.to_string()).expect("the values");
+    let file = format!("--values={}", file.path().display());
+    let kubernetes = format!("--kube-version={}", kubernetes(seed));
+    let version = HELMS[(seed % 2) as usize];
+    (
+        seed,
+        values,
+        template(version, &chart(), &[&file, &kubernetes]),
+    )
+}
+
+/// Not the oldest: what it does not know yet (an AppArmor profile) is the operator's to leave out.
+fn kubernetes(seed: u64) -> &'static str {
+    KUBERNETES[1 + (seed / 2 % 3) as usize]
+}
+
+#[test]
+fn values_that_fit_the_schema_render_and_validate() {
+    let schema: Value = serde_json::from_str(&read("helm/tollgate/values.schema.json")).unwrap();
+    let first = number("SEED", 1_000);
+    let seeds = first..first + number("CASES", 160);
+    let (one, other): (Vec<_>, Vec<_>) = seeds.partition(|seed| seed % 2 == 0);
+    let all = |seeds: Vec<u64>| seeds.into_iter().map(|seed| tried(&schema, seed)).collect();
+    let [mut cases, more]: [Vec<Tried>; 2] = std::thread::scope(|scope| {
+        let threads = [one, other].map(|seeds| scope.spawn(move || all(seeds)));
+        threads.map(|thread| thread.join().expect("helm runs"))
+    });
+    cases.extend(more);
+    let guards = guards();
+    let mut rendered = Vec::new();
+    for (seed, values, made) in &cases {
+        match made {
+            Ok(text) => rendered.push((seed, values, text)),
+            Err(said) => assert!(
+                guards.iter().any(|guard| said.contains(guard.as_str())),
+                "SEED={seed} CASES=1: {values}: {said}"
+            ),
+        }
+    }
+    // Refusals are as random as the values, and no test of anything but themselves.
+    assert!(
+        rendered.len() * 2 > cases.len(),
+        "{} of {} render",
+        rendered.len(),
+        cases.len()
+    );
+    let renders: Vec<_> = rendered
+        .iter()
+        .map(|(seed, _, text)| (kubernetes(**seed), text.as_str()))
+        .collect();
+    for ((seed, values, _), (objects, complaints)) in rendered.iter().zip(validated(&renders)) {
+        assert_eq!(complaints, [""; 0], "SEED={seed} CASES=1: {values}");
+        assert!(objects.iter().any(|object| object["kind"] == "Deployment"));
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            assert!(
+                name.len() <= 63 || object["kind"] != "Service",
+                "SEED={seed} CASES=1: {name}"
+            );
+        }
+    }
+}

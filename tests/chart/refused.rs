@@ -1,0 +1,399 @@
+//! Values that must not be taken, and what is said to them: the value's name, and what may stand there.
+//!
+//! What it deliberately does not do: settings (`settings`).
+
+use crate::rendering::{HELMS, helm, read, refusal};
+
+/// What is set, and what helm must say.
+type Wrong = (&'static str, &'static [&'static str]);
+
+/// What the schema sees. The last words are what is allowed.
+const WRONG: [Wrong; 25] = [
+    (
+        "--set=replicaCount=two",
+        &["/replicaCount", "got string, want integer"],
+    ),
+    (
+        "--set=replicaCount=-1",
+        &["/replicaCount", "minimum: got -1, want 0"],
+    ),
+    (
+        "--set=image.pullPolicy=Sometimes",
+        &["/image/pullPolicy", "'Always', 'IfNotPresent', 'Never'"],
+    ),
+    (
+        "--set-json=image.tag=1.10",
+        &["/image/tag", "got number, want string"],
+    ),
+    (
+        "--set=image.digest=sha256:abc",
+        &["/image/digest", "'^(sha256:[0-9a-f]{64})?$'"],
+    ),
+    (
+        "--set=image.repository=Team/Tollgate",
+        &["/image/repository", "'^[a-z0-9]+([-._/:]+[a-z0-9]+)*$'"],
+    ),
+    (
+        "--set=config.reload=restart",
+        &["/config/reload", "'watch', 'rollout'"],
+    ),
+    (
+        "--set=xds.server=rules.edge",
+        &["/xds/server", "[0-9]{1,5})?$'"],
+    ),
+    (
+        "--set=redis.url=http://cache",
+        &["/redis/url", "'^((redis|rediss|valkey|valkeys)"],
+    ),
+    (
+        "--set=tls.enabled=yes please",
+        &["/tls/enabled", "got string, want boolean"],
+    ),
+    (
+        "--set=tls.certManager.keyAlgorithm=DSA",
+        &["/tls/certManager/keyAlgorithm", "'RSA', 'ECDSA', 'Ed25519'"],
+    ),
+    (
+        "--set=tls.certManager.keySize=1024",
+        &["/tls/certManager/keySize", "256, 384, 521, 2048"],
+    ),
+    (
+        "--set=tls.certManager.duration=90d",
+        &[
+            "/tls/certManager/duration",
+            "([0-9]+h)?([0-9]+m)?([0-9]+s)?",
+        ],
+    ),
+    (
+        "--set=service.type=ExternalName",
+        &["/service/type", "'ClusterIP', 'NodePort', 'LoadBalancer'"],
+    ),
+    (
+        "--set=service.trafficDistribution=Near",
+        &[
+            "/service/trafficDistribution",
+            "'PreferClose', 'PreferSameZone'",
+        ],
+    ),
+    (
+        "--set=autoscaling.minReplicas=0",
+        &["/autoscaling/minReplicas", "minimum: got 0, want 1"],
+    ),
+    (
+        "--set=podDisruptionBudget.maxUnavailable=150%",
+        &["/podDisruptionBudget/maxUnavailable", "100%"],
+    ),
+    (
+        "--set=podDisruptionBudget.unhealthyPodEvictionPolicy=Never",
+        &[
+            "/unhealthyPodEvictionPolicy",
+            "'AlwaysAllow', 'IfHealthyBudget'",
+        ],
+    ),
+    (
+        "--set=networkPolicy.egress.redisPorts[0]=70000",
+        &[
+            "/networkPolicy/egress/redisPorts/0",
+            "maximum: got 70,000, want 65,535",
+        ],
+    ),
+    (
+        "--set=serviceMonitor.interval=soon",
+        &["/serviceMonitor/interval", "(ms|s|m|h)"],
+    ),
+    (
+        "--set=readinessProbe.handler=tcp",
+        &["/readinessProbe/handler", "'auto', 'grpc', 'httpGet'"],
+    ),
+    (
+        "--set=resources.limits.memory=256MB",
+        &["/resources/limits/memory", "[KMGTPE]i)?$'"],
+    ),
+    (
+        "--set=drainDelaySeconds=5s",
+        &["/drainDelaySeconds", "got string, want integer"],
+    ),
+    (
+        "--set=commonLabels.team=a b",
+        &["/commonLabels/team", "[A-Za-z0-9])?$'"],
+    ),
+    (
+        "--set=tests.descriptor=hello",
+        &["/tests/descriptor", "=[^,]*"],
+    ),
+];
+
+/// What is misspelt, or stands in the wrong place.
+const UNKNOWN: [Wrong; 12] = [
+    ("--set=replicas=2", &["'replicas'"]),
+    ("--set=image.tga=1.0", &["/image", "'tga'"]),
+    ("--set=settings.LOG_LVEL=info", &["/settings", "'LOG_LVEL'"]),
+    (
+        "--set=livenessProbe.httpGet.path=/",
+        &["/livenessProbe", "'httpGet'"],
+    ),
+    (
+        "--set=livenessProbe.handler=grpc",
+        &["/livenessProbe", "'handler'"],
+    ),
+    (
+        "--set=extraEnv[0].name=A,extraEnv[0].value=1",
+        &["/extraEnv/0/value", "want string"],
+    ),
+    ("--set=extraArgs[0]=other.yaml", &["/extraArgs/0", "'^--'"]),
+    // A value goes after `=`: alone it would be a second RULES.
+    (
+        "--set=extraArgs={--near-limit-ratio,0.5}",
+        &["/extraArgs/1", "'^--'"],
+    ),
+    (
+        "--set=extraContainers[0].name=tollgate",
+        &["/extraContainers/0/name"],
+    ),
+    (r#"--set-json=rules={"..data":"domain: a"}"#, &["'..data'"]),
+    (
+        r#"--set-json=rules={"a.yaml":{}}"#,
+        &["/rules/a.yaml", "domain"],
+    ),
+    (
+        r#"--set-json=rules={"a.yaml":{"domain":"a","descriptors":[{"key":"k","descriptors":[{"value":true}]}]}}"#,
+        &[
+            "/rules/a.yaml/descriptors/0/descriptors/0/value",
+            "want string",
+        ],
+    ),
+];
+
+/// What only values together get wrong, one for each guard but those of `settings` and of names.
+const CONTRADICTIONS: [(&str, &str); 44] = [
+    (
+        "rules.a=b,existingConfigMap=mine",
+        "rules and existingConfigMap are both given; keep one",
+    ),
+    (
+        "rules.a=b,settings.CONFIG_TYPE=GRPC_XDS_SOTW",
+        "rules is given, and rules come from an xDS server",
+    ),
+    (
+        "xds.enabled=true,xds.server=a:1,rulesCheck.enabled=true",
+        "rulesCheck.enabled is given, and rules come from an xDS server",
+    ),
+    (
+        "xds.enabled=true",
+        "xds.enabled needs xds.server, HOST:PORT",
+    ),
+    (
+        "xds.server=a:1",
+        "xds.server is given, and xds.enabled is false; set it to true",
+    ),
+    (
+        "xds.enabled=true,xds.server=a:1,xds.tls.existingSecret=a",
+        "xds.tls.existingSecret is given, and xds.tls.enabled is false",
+    ),
+    (
+        "xds.enabled=true,xds.server=a:1,xds.tls.enabled=true,xds.tls.existingSecret=a,xds.tls.certKey=",
+        "xds.tls.certKey and xds.tls.keyKey belong together",
+    ),
+    (
+        "existingConfigMap=mine,config.reload=rollout",
+        "config.reload is rollout, which the chart can do for `rules` only",
+    ),
+    (
+        "tests.domain=a",
+        "tests.domain and tests.descriptor belong together",
+    ),
+    (
+        "tls.enabled=true",
+        "tls.enabled needs a certificate: give tls.existingSecret, or set tls.certManager.enabled",
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tls.certManager.enabled=true",
+        "tls.existingSecret and tls.certManager.enabled are both given; keep one",
+    ),
+    (
+        "tls.existingSecret=a",
+        "tls.existingSecret is given, and tls.enabled is false: gRPC would be plain",
+    ),
+    (
+        "tls.clientCA.existingSecret=a",
+        "tls.clientCA.existingSecret is given, and tls.enabled is false",
+    ),
+    (
+        "tls.enabled=true,tls.certManager.enabled=true",
+        "tls.certManager.enabled needs tls.certManager.issuerRef.name",
+    ),
+    (
+        "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=a,tls.certManager.keyAlgorithm=RSA",
+        "tls.certManager.keySize is 256; for RSA it must be 2048, 3072, 4096, 8192",
+    ),
+    (
+        "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=a,tls.certManager.keyAlgorithm=Ed25519",
+        "for Ed25519 it must be null",
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tls.clientNames={a}",
+        "tls.clientNames needs tls.clientCA.existingSecret",
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,readinessProbe.handler=grpc",
+        "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets",
+    ),
+    (
+        "redis.url=redis://:hush@cache",
+        "redis.url has a user or a password in it; give redis.username and redis.passwordKey",
+    ),
+    (
+        "redis.url=redis://a,redis.urlKey=a,redis.existingSecret=a",
+        "redis.url and redis.urlKey are both given; keep one",
+    ),
+    (
+        "redis.url=redis://a,redis.passwordKey=a",
+        "redis.passwordKey is a key of a Secret; give redis.existingSecret",
+    ),
+    (
+        "redis.url=redis://a,redis.existingSecret=a",
+        "redis.existingSecret is given and none of its keys",
+    ),
+    (
+        "redis.username=a",
+        "redis.username is given, and no Redis: give redis.url or redis.urlKey",
+    ),
+    (
+        "redis.url=redis://a,redis.tls.existingSecret=a",
+        "redis.tls.existingSecret is given, and redis.url redis://a is plain; begin it with rediss",
+    ),
+    (
+        "redis.url=rediss://a,redis.tls.existingSecret=a,redis.tls.certKey=a",
+        "redis.tls.certKey and redis.tls.keyKey belong together",
+    ),
+    (
+        "redis.url=rediss://a,redis.tls.certKey=a,redis.tls.keyKey=b",
+        "redis.tls.certKey is a key of a Secret; give redis.tls.existingSecret",
+    ),
+    (
+        "autoscaling.enabled=true,autoscaling.maxReplicas=3,keda.enabled=true",
+        "autoscaling.enabled and keda.enabled are both true; keep one",
+    ),
+    (
+        "autoscaling.enabled=true",
+        "autoscaling.enabled needs autoscaling.maxReplicas",
+    ),
+    (
+        "autoscaling.enabled=true,autoscaling.maxReplicas=1",
+        "autoscaling.minReplicas is 2, more than autoscaling.maxReplicas, 1",
+    ),
+    (
+        "autoscaling.enabled=true,autoscaling.maxReplicas=3,autoscaling.targetCPUUtilizationPercentage=null",
+        "autoscaling.enabled needs something to measure",
+    ),
+    (
+        "autoscaling.enabled=true,autoscaling.maxReplicas=3,resources.requests=null",
+        "autoscaling.targetCPUUtilizationPercentage is a share of resources.requests.cpu, which is not given",
+    ),
+    (
+        "keda.enabled=true",
+        "keda.enabled needs keda.maxReplicaCount",
+    ),
+    (
+        "keda.enabled=true,keda.maxReplicaCount=1",
+        "keda.minReplicaCount is 2, more than keda.maxReplicaCount, 1",
+    ),
+    (
+        "keda.enabled=true,keda.maxReplicaCount=3",
+        "keda.enabled needs keda.triggers, at least one",
+    ),
+    (
+        "podDisruptionBudget.minAvailable=1",
+        "podDisruptionBudget.minAvailable and podDisruptionBudget.maxUnavailable are both given; Kubernetes takes one",
+    ),
+    (
+        "podDisruptionBudget.maxUnavailable=null",
+        "podDisruptionBudget.enabled needs podDisruptionBudget.maxUnavailable or",
+    ),
+    (
+        "rollingUpdate.maxSurge=0",
+        "rollingUpdate.maxUnavailable and rollingUpdate.maxSurge are both 0",
+    ),
+    (
+        "serviceMonitor.enabled=true,podMonitor.enabled=true",
+        "serviceMonitor.enabled and podMonitor.enabled are both true; keep one",
+    ),
+    (
+        "terminationGracePeriodSeconds=12",
+        "terminationGracePeriodSeconds is 12, and a stop may take 12 (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out",
+    ),
+    (
+        "drainDelaySeconds=20,terminationGracePeriodSeconds=25",
+        "terminationGracePeriodSeconds is 25, and a stop may take 27",
+    ),
+    (
+        "redis.url=redis://a,settings.TOLLGATE_STORE=redis://b",
+        "settings.TOLLGATE_STORE and redis.url both say it; keep one",
+    ),
+    (
+        "extraEnv[0].name=TOLLGATE_CORES,settings.TOLLGATE_CORES=1",
+        "extraEnv and settings both have TOLLGATE_CORES; keep one",
+    ),
+    (
+        "redis.url=redis://a,extraArgs={--store-user=b},redis.username=c",
+        "extraArgs has --store-user, which is the chart's: `redis.username` sets it",
+    ),
+    (
+        "extraEnv[0].name=GRPC_UDS",
+        "extraEnv has GRPC_UDS, which is the chart's: give `settings.GRPC_UDS`, so that the chart sees it",
+    ),
+];
+
+/// The texts of all guards, as far as nothing is filled in.
+pub(crate) fn guards() -> Vec<String> {
+    let text = read("helm/tollgate/templates/_guards.tpl");
+    let guards = text.split("{{- fail ").skip(1).map(|rest| {
+        let text = rest.split('"').nth(1).expect("a text");
+        let parts = text.split(['%', '`']);
+        let parts = parts.map(|part| part.trim_start_matches(['s', 'd']));
+        parts
+            .max_by_key(|part| part.len())
+            .expect("a part")
+            .to_owned()
+    });
+    guards.collect()
+}
+
+#[test]
+fn a_wrong_value_is_named_with_what_is_allowed() {
+    let all = WRONG.iter().chain(&UNKNOWN);
+    for (index, (set, named)) in all.enumerate() {
+        let version = HELMS[index % 2];
+        let said = refusal(version, &[set]);
+        assert!(said.contains("schema"), "helm {version}, {set}: {said}");
+        for named in *named {
+            assert!(
+                said.contains(named),
+                "helm {version}, {set}: no {named} in: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_that_contradict_one_another_are_refused_with_what_to_do() {
+    let mut met = Vec::new();
+    for (index, (set, named)) in CONTRADICTIONS.iter().enumerate() {
+        let version = HELMS[index % 2];
+        let said = refusal(version, &[&format!("--set={set}")]);
+        assert!(said.contains(named), "helm {version}, {set}: {said}");
+        assert!(!said.contains("hush"), "{said}");
+        met.push(said);
+    }
+    for release in ["1st", "a.b"] {
+        let said = helm(HELMS[0], &["template", release, "helm/tollgate"]).unwrap_err();
+        assert!(said.contains("set fullnameOverride"), "{said}");
+        met.push(said);
+    }
+    for guard in guards() {
+        assert!(
+            met.iter().any(|said| said.contains(&guard)),
+            "nothing meets the guard `{guard}`"
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! What every file of ci/ renders to, committed, so that a change of the chart is seen in what it makes.
+//!
+//! How: parsed, not as bytes, since helm 3 and 4 differ in blank lines. For the newest Kubernetes in whole, for the others
+//! only where they differ. `make readme` writes them anew.
+//!
+//! What it deliberately does not do: keep a dashboard or alerts twice. Texts that are files of the chart are held to those.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::matrix::{Case, KUBERNETES, cases};
+use crate::rendering::{python, read, root, yaml};
+
+fn path(name: &str) -> PathBuf {
+    root().join(format!("tests/chart/snapshots/{name}.yaml"))
+}
+
+/// The objects by kind and name, without what a file of the chart holds.
+fn known(case: &Case) -> BTreeMap<String, Value> {
+    let named = case.objects.iter().cloned().map(|mut object| {
+        for name in ["alerts.yaml", "dashboard.json"] {
+            let file = read(&format!("helm/tollgate/files/{name}"));
+            let texts = object.get_mut("data").and_then(Value::as_object_mut);
+            for text in texts.into_iter().flat_map(|texts| texts.values_mut()) {
+                if *text == file {
+                    *text = json!(format!("files/{name}"));
+                }
+            }
+        }
+        if object["kind"] == "PrometheusRule" {
+            let ours = &yaml(&read("helm/tollgate/files/alerts.yaml"))[0]["groups"];
+            let groups = object["spec"]["groups"].as_array_mut().unwrap();
+            groups.retain(|group| !ours.as_array().unwrap().contains(group));
+            groups.insert(0, json!("files/alerts.yaml"));
+        }
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let kind = object["kind"].as_str().expect("a kind");
+        (format!("{kind} {name}"), object)
+    });
+    let all: Vec<_> = named.collect();
+    let count = all.len();
+    let all: BTreeMap<_, _> = all.into_iter().collect();
+    assert_eq!(
+        all.len(),
+        count,
+        "{}: two objects are called the same",
+        case.name
+    );
+    all
+}
+
+/// Where two values differ, and what stands there in the second.
+fn differences(at: &str, first: &Value, second: &Value, found: &mut BTreeMap<String, Value>) {
+    match (first, second) {
+        (Value::Object(one), Value::Object(other)) => {
+            for name in one
+                .keys()
+                .chain(other.keys().filter(|name| !one.contains_key(*name)))
+            {
+                differences(&format!("{at}/{name}"), &first[name], &second[name], found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                differences(&format!("{at}/{index}"), one, other, found);
+            }
+        }
+        _ if first != second => {
+            found.insert(at.to_owned(), second.clone());
+        }
+        _ => {}
+    }
+}
+
+/// What stands in the file: by the name of the values.
+fn made() -> BTreeMap<&'static str, Value> {
+    let newest = KUBERNETES[KUBERNETES.len() - 1];
+    let mut made: BTreeMap<&str, Value> = BTreeMap::new();
+    for case in cases().iter().filter(|case| case.kubernetes == newest) {
+        let objects = json!(known(case));
+        made.insert(
+            case.name,
+            json!({ "kubernetes": newest, "objects": objects, "elsewhere": {} }),
+        );
+    }
+    for case in cases().iter().filter(|case| case.kubernetes != newest) {
+        let made = made.get_mut(case.name).expect("the newest");
+        let mut found = BTreeMap::new();
+        differences("", &made["objects"], &json!(known(case)), &mut found);
+        made["elsewhere"][case.kubernetes] = json!(found);
+    }
+    made
+}
+
+#[test]
+fn what_is_rendered_is_what_was_committed() {
+    let made = made();
+    if std::env::var_os("WRITE_README").is_some() {
+        const WRITE: &str = "import json, sys, yaml; made = json.load(sys.stdin); \
+            json.dump({name: yaml.safe_dump(made[name], default_flow_style=None, width=120) for name in made}, sys.stdout)";
+        let texts = python(&["-c", WRITE], &json!(made).to_string());
+        for (name, text) in texts.as_object().unwrap() {
+            std::fs::write(path(name), text.as_str().unwrap()).unwrap();
+        }
+    }
+    let files = std::fs::read_dir(path("").parent().unwrap()).unwrap();
+    assert_eq!(files.count(), made.len(), "a snapshot of nothing");
+    let texts = made
+        .keys()
+        .map(|name| std::fs::read_to_string(path(name)).expect(name));
+    let read = yaml(&texts.collect::<Vec<_>>().join("\n---\n"));
+    for ((name, made), kept) in made.iter().zip(read) {
+        // One place at a time: a whole render is long.
+        let mut found = BTreeMap::new();
+        differences("", &kept, made, &mut found);
+        assert!(
+            found.is_empty(),
+            "{name}: `make readme` would write {}",
+            json!(found)
+        );
+    }
+}
+
+#[test]
+fn the_alerts_and_the_dashboard_are_the_chart_s_files() {
+    let newest = cases()
+        .iter()
+        .filter(|case| case.kubernetes == KUBERNETES[3]);
+    let case = newest
+        .clone()
+        .find(|case| case.name == "everything-on")
+        .unwrap();
+    let find = |kind: &str, name: &str| {
+        let mut found = case.objects.iter();
+        let found =
+            found.find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        found.expect(name)
+    };
+    let alerts = read("helm/tollgate/files/alerts.yaml");
+    let map = find("ConfigMap", "edge-limits-alerts");
+    assert_eq!(map["data"], json!({ "tollgate.yaml": alerts }));
+    assert_eq!(map["metadata"]["labels"]["prometheus_rule"], "1");
+    let map = find("ConfigMap", "edge-limits-dashboard");
+    let dashboard = read("helm/tollgate/files/dashboard.json");
+    assert_eq!(map["data"], json!({ "tollgate.json": dashboard }));
+    assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
+    let groups = find("PrometheusRule", "edge-limits")["spec"]["groups"]
+        .as_array()
+        .unwrap();
+    let (added, ours) = groups.split_last().unwrap();
+    assert_eq!(ours, yaml(&alerts)[0]["groups"].as_array().unwrap());
+    assert_eq!(added["name"], "ours");
+    // A template of Prometheus's, which is none of helm's.
+    assert_eq!(
+        added["rules"][0]["annotations"]["summary"],
+        "{{ $labels.pod }} refuses much"
+    );
+    for off in newest.filter(|case| case.name == "everything-off") {
+        let kinds = off
+            .objects
+            .iter()
+            .map(|object| object["kind"].as_str().unwrap());
+        assert_eq!(kinds.collect::<Vec<_>>(), ["Service", "Deployment"]);
+    }
+}
