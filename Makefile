@@ -9,6 +9,9 @@
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
 # make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
+# make image  the files of an image in target/image: the static release binary, authorities, and beside them an SBOM
+# make test-image  `make image`, the image and its pods tested with that binary, and the binary built once more elsewhere: the
+#             same bytes? (as root, 15 minutes)
 # make fuzz   the rules loader, xDS resources, the quick door's reader, its HTTP/2 and /json, a minute of mutations each
 #             (nightly); FUZZ_SECONDS=600 for longer
 # make advisories  known flaws in what we depend on: asks the advisory database of RustSec, so it needs GitHub
@@ -22,10 +25,12 @@ TOOLS := target/tools
 PROMTOOL := target/promtool
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
+# Of auditable2cdx.
+SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory test-hostile lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -69,6 +74,20 @@ test-memory: export MEMORY_SECONDS ?= 300
 test-memory:
 	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+
+# The same script as in the Dockerfile's build stage. The SBOM is what the binary says of itself.
+image: $(TOOLS)/.sbom-$(SBOM)
+	image/build.sh target/image/out
+	$(TOOLS)/bin/auditable2cdx target/image/out/usr/bin/tollgate > target/image/tollgate.cdx.json
+
+test-image: deps image
+	TOLLGATE_IMAGE=target/image $(CARGO) test --locked --test image -- --nocapture
+	$(CARGO) test --locked --test image-release -- --nocapture
+
+# Reads the list of crates that `cargo auditable` puts into a binary, and writes it as CycloneDX.
+$(TOOLS)/.sbom-$(SBOM):
+	$(CARGO) install --quiet --locked --force --version =$(SBOM) --root $(TOOLS) auditable2cdx
+	touch $@
 
 bench: deps
 	$(CARGO) bench --locked --bench wire -- $(BENCH)
@@ -119,11 +138,18 @@ fuzz: $(VENV)/.cargo-tools
 # folders; where the package starts one as a service, nothing here speaks to it.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
+# What builds and runs images without a daemon; without what Debian recommends, which is as much again.
+CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
+
 deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install $(PACKAGES)"; exit 1; }; }
+	@{ command -v podman && command -v runc && command -v catatonit && command -v ip; } >/dev/null || { \
+	  echo "installing $(CONTAINERS)"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CONTAINERS) >/dev/null; } || \
+	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(CONTAINERS)"; exit 1; }; }
 
 # What counts instructions. Built without optimisation: it only starts callgrind and reads what it wrote.
 $(TOOLS)/.gungraun-$(GUNGRAUN):

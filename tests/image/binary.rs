@@ -1,0 +1,94 @@
+//! The static binary that the image is built around, and what lies beside it there.
+//!
+//! How: `make test-image` says by TOLLGATE_IMAGE where `image/build.sh` laid out the release binary. Otherwise the crates that
+//! cargo has compiled for these tests are linked once more, as a static binary. That takes seconds instead of five minutes, and
+//! the image, the pods and what they do are the same.
+//!
+//! What it deliberately does not do: compile anything.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::machine::run;
+
+/// A folder whose `out` has the image's files.
+pub(crate) fn context() -> &'static Path {
+    static CONTEXT: OnceLock<PathBuf> = OnceLock::new();
+    CONTEXT.get_or_init(|| {
+        std::env::var_os("TOLLGATE_IMAGE").map_or_else(linked, |folder| {
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+        })
+    })
+}
+
+/// Lays out what `image/build.sh` lays out, around a binary that is only linked.
+fn linked() -> PathBuf {
+    let context = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
+    let out = context.join("out");
+    // Left behind by an earlier run.
+    let _ = fs::remove_dir_all(&out);
+    for folder in ["usr/bin", "bin", "etc/ssl/certs"] {
+        fs::create_dir_all(out.join(folder)).expect("a folder");
+    }
+    let binary = out.join("usr/bin/tollgate");
+    link(&binary);
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("its mode");
+    symlink("../usr/bin/tollgate", out.join("bin/ratelimit")).expect("a link");
+    let authorities = "etc/ssl/certs/ca-certificates.crt";
+    fs::copy(Path::new("/").join(authorities), out.join(authorities)).expect("Debian's");
+    context
+}
+
+/// Links the compiled crates statically. Which they are, cargo says, asked for the very tests that run: nothing is left for it to do.
+fn link(binary: &Path) {
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo tells the programs that it runs would make some build scripts run again, and compile all that is above them.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"];
+        if told.iter().any(|told| name.starts_with(told)) {
+            cargo.env_remove(&*name);
+        }
+    }
+    let said = run(cargo
+        .args(["test", "--no-run", "--test=image", "--locked", "--offline"])
+        .arg("--message-format=json")
+        .current_dir(env!("CARGO_MANIFEST_DIR")));
+    let messages = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let (mut libraries, mut paths) = (Vec::new(), BTreeSet::new());
+    for message in messages {
+        let name = message["target"]["name"].as_str().unwrap_or_default();
+        let texts = |field: &str| {
+            let texts = message[field].as_array().into_iter().flatten();
+            texts.filter_map(Value::as_str).map(str::to_owned)
+        };
+        if ["tollgate", "mimalloc"].contains(&name) {
+            let library = texts("filenames")
+                .find(|file| Path::new(file).extension().is_some_and(|is| is == "rlib"));
+            libraries.extend(library.map(|file| format!("--extern={name}={file}")));
+        }
+        paths.extend(texts("linked_paths").map(|path| format!("-L{path}")));
+    }
+    assert_eq!(libraries.len(), 2, "{said}");
+    let deps = Path::new(libraries[0].split('=').next_back().expect("a path"));
+    let deps = deps.parent().expect("a folder").display();
+    run(
+        Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+            .args(["--edition=2024", "--crate-name=tollgate", "src/main.rs"])
+            .args(["-Ctarget-feature=+crt-static", "-Cstrip=symbols"])
+            .args(&libraries)
+            .args(paths)
+            .arg(format!("-Ldependency={deps}"))
+            .arg("-o")
+            .arg(binary)
+            .current_dir(env!("CARGO_MANIFEST_DIR")),
+    );
+}

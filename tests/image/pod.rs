@@ -1,0 +1,255 @@
+//! The chart's Deployment, rendered by real helm and run by `podman play kube`, one pod at a time.
+//!
+//! How: of what was rendered only the name changes, as a ReplicaSet would change it, and for a test that exchanges rules where
+//! they are mounted from: podman writes a ConfigMap plainly, Kubernetes through links. podman can ask no probe of an image
+//! without a shell, so the chart renders none and the tests ask, as kubelet would.
+//!
+//! What it deliberately does not do: schedule, or restart what ended.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::machine::{IMAGE, PODS, podman, run};
+use crate::running::{component, http, wait_for};
+
+/// How long a pod may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// The Deployment and the ConfigMap, as the chart renders them.
+pub(crate) struct Rendered {
+    deployment: Value,
+    config_map: Value,
+}
+
+/// A pod that runs.
+pub(crate) struct Pod {
+    name: String,
+    container: String,
+    pub(crate) address: IpAddr,
+    /// The process, as this machine numbers it.
+    pub(crate) process: u32,
+    /// How long it may take to end, and how long kubelet would wait before it asks.
+    grace: Duration,
+    pre_stop: Duration,
+}
+
+// === impl Rendered ===
+
+impl Rendered {
+    /// Renders the chart with these further arguments of helm.
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        let (repository, tag) = IMAGE.split_once(':').expect("a tag");
+        let text = run(Command::new(component("helm/4.3.1/helm"))
+            .args(["template", "demo", "helm/tollgate", "--namespace", "prod"])
+            .args(["--show-only=templates/deployment.yaml"])
+            .args(["--show-only=templates/configmap.yaml"])
+            .arg(format!(
+                "--set=image.repository={repository},image.tag={tag},image.pullPolicy=Never"
+            ))
+            .arg("--set=startupProbe=null,livenessProbe=null,readinessProbe=null")
+            .args(arguments)
+            .current_dir(env!("CARGO_MANIFEST_DIR")));
+        let documents = yaml(&text);
+        let only = |kind: &str| {
+            let of_kind = documents.iter().find(|document| document["kind"] == kind);
+            of_kind.expect(kind).clone()
+        };
+        Self {
+            deployment: only("Deployment"),
+            config_map: only("ConfigMap"),
+        }
+    }
+
+    /// The same with its rules in this folder of the machine in place of the ConfigMap.
+    pub(crate) fn with_rules_in(mut self, folder: &Path) -> Self {
+        let volumes = self.deployment["spec"]["template"]["spec"]["volumes"]
+            .as_array_mut()
+            .expect("volumes");
+        let rules = volumes
+            .iter_mut()
+            .find(|volume| volume["configMap"].is_object());
+        let rules = rules.expect("rules from a ConfigMap");
+        let name = rules["name"].clone();
+        *rules = json!({"name": name, "hostPath": {"path": folder, "type": "Directory"}});
+        self
+    }
+
+    /// The rules files, by name.
+    pub(crate) fn rules(&self) -> &Value {
+        &self.config_map["data"]
+    }
+
+    /// For how long a new pod must be ready before an old one may go.
+    pub(crate) fn min_ready(&self) -> Duration {
+        seconds(&self.deployment["spec"]["minReadySeconds"])
+    }
+
+    /// What the container may take of memory, in bytes.
+    pub(crate) fn memory_limit(&self) -> u64 {
+        let limit = &self.spec()["containers"][0]["resources"]["limits"]["memory"];
+        let text = limit.as_str().expect("a limit");
+        let mebibytes = text.strip_suffix("Mi").expect("in mebibytes");
+        mebibytes.parse::<u64>().expect("a number") << 20
+    }
+
+    fn spec(&self) -> &Value {
+        &self.deployment["spec"]["template"]["spec"]
+    }
+
+    /// Starts one pod of that name, which nobody had before.
+    pub(crate) fn start(&self, name: &str) -> Pod {
+        let mut deployment = self.deployment.clone();
+        deployment["metadata"]["name"] = json!(name);
+        deployment["spec"]["replicas"] = json!(1);
+        // podman takes them for ports of the machine, of which there is one each.
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+            .as_array_mut()
+            .expect("containers")
+        {
+            container
+                .as_object_mut()
+                .expect("a container")
+                .remove("ports");
+        }
+        let file = PathBuf::from(format!("/run/{name}.yaml"));
+        // What is JSON is YAML as well.
+        let text = format!("{}\n---\n{deployment}\n", self.config_map);
+        fs::write(&file, text).expect("the manifest");
+        podman(&["play", "kube", file.to_str().expect("a path")]);
+        let mut pods = fs::File::options().append(true).create(true).open(PODS);
+        let pods = pods.as_mut().expect("a file");
+        let format = "--format={{.ID}}";
+        let id = podman(&["pod", "inspect", format, &format!("{name}-pod-0")]);
+        writeln!(pods, "{}", id.trim()).expect("a line");
+        let containers = self.spec()["containers"].as_array().expect("containers");
+        let container = containers[0]["name"].as_str().expect("a name");
+        let container = format!("{name}-pod-0-{container}");
+        let inspected = |format: &str| podman(&["inspect", "--format", format, &container]);
+        let address = inspected("{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}");
+        Pod {
+            name: format!("{name}-pod-0"),
+            address: address.trim().parse().expect("an address"),
+            process: inspected("{{.State.Pid}}")
+                .trim()
+                .parse()
+                .expect("a number"),
+            grace: seconds(&self.spec()["terminationGracePeriodSeconds"]),
+            pre_stop: seconds(&containers[0]["lifecycle"]["preStop"]["sleep"]["seconds"]),
+            container,
+        }
+    }
+}
+
+// === impl Pod ===
+
+impl Pod {
+    pub(crate) fn grpc(&self) -> SocketAddr {
+        (self.address, 8081).into()
+    }
+
+    /// What kubelet's readiness probe asks.
+    pub(crate) fn is_ready(&self) -> bool {
+        let http_port = SocketAddr::from((self.address, 8080));
+        // Nobody may listen there yet, or any more.
+        TcpStream::connect(http_port).is_ok() && http(http_port, "GET", "/readyz", "").0 == 200
+    }
+
+    /// Waits until it is ready.
+    pub(crate) fn ready(self) -> Self {
+        let ready = wait_for(READY_WITHIN, || self.is_ready().then_some(()));
+        assert!(
+            ready.is_some(),
+            "{} is not ready: {}",
+            self.name,
+            self.said()
+        );
+        self
+    }
+
+    /// A metric by its name and labels; 0 when it is not there.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let (_, text) = http((self.address, 8080).into(), "GET", "/metrics", "");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().expect("a whole number"))
+    }
+
+    /// What it has said.
+    pub(crate) fn said(&self) -> String {
+        let output = Command::new("podman")
+            .args(["logs", &self.container])
+            .output()
+            .expect("podman runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        text(&output.stdout) + &text(&output.stderr)
+    }
+
+    /// A field of `/proc/…/status`.
+    pub(crate) fn status(&self, field: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let value = line.and_then(|rest| rest.strip_prefix(':')).expect(field);
+        value.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A file of its own root, as the machine sees it.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        Path::new(&format!("/proc/{}/root", self.process)).join(file.trim_start_matches('/'))
+    }
+
+    /// What kubelet does when it is to go: waits as the preStop hook says, asks it to end, and kills it when its grace is over.
+    /// How long that took; it must have ended by itself, and well.
+    pub(crate) fn end(&self) -> Duration {
+        let began = Instant::now();
+        std::thread::sleep(self.pre_stop);
+        let left = self.grace.saturating_sub(self.pre_stop);
+        podman(&[
+            "stop",
+            &format!("--time={}", left.as_secs()),
+            &self.container,
+        ]);
+        let took = began.elapsed();
+        // 137 if it was killed.
+        let code = podman(&[
+            "inspect",
+            "--format",
+            "{{.State.ExitCode}}",
+            &self.container,
+        ]);
+        assert_eq!(code.trim(), "0", "{}", self.said());
+        assert!(took < self.grace, "{took:?} of {:?}", self.grace);
+        podman(&["pod", "rm", "--force", "--time=0", &self.name]);
+        took
+    }
+}
+
+/// A number of seconds; none when there is no such field.
+fn seconds(value: &Value) -> Duration {
+    Duration::from_secs(value.as_u64().unwrap_or_default())
+}
+
+/// The documents of a YAML text, read by PyYAML.
+fn yaml(text: &str) -> Vec<Value> {
+    const READ: &str =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let mut python = Command::new(component("venv/bin/python"))
+        .args(["-c", READ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut stdin = python.stdin.take().expect("its stdin");
+    stdin.write_all(text.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "not YAML:\n{text}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}

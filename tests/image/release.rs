@@ -1,0 +1,157 @@
+//! The release binary of `image/build.sh`: static, without a path of the machine that built it, with the list of its crates, and the
+//! same wherever it is built. Not part of `cargo test`; `make test-image` runs it.
+//!
+//! How: the second build is another copy of the sources, in another folder, that finds its crates by another path.
+//!
+//! What it deliberately does not do: build with another compiler. Another compiler makes another binary.
+// tests: a panic is how it says no.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Where `make image` has put it, and its SBOM.
+const BINARY: &str = "target/image/out/usr/bin/tollgate";
+const SBOM: &str = "target/image/tollgate.cdx.json";
+
+/// Prints what was compressed.
+const READ: &str =
+    "import sys, zlib; print(zlib.decompress(open(sys.argv[1], 'rb').read()).decode())";
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a program prints, run at the repository's root; it must succeed.
+fn run(command: &mut Command) -> String {
+    let output = command.current_dir(root()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn binary() -> Vec<u8> {
+    fs::read(root().join(BINARY)).expect("run `make image`")
+}
+
+fn cargo_home() -> PathBuf {
+    let home = || Path::new(&std::env::var_os("HOME").expect("a home")).join(".cargo");
+    std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
+}
+
+/// The crates that are linked: name and version.
+fn linked() -> BTreeSet<(String, String)> {
+    let tree = run(Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--target", TARGET])
+        .args(["--edges=normal,no-proc-macro", "--prefix=none"])
+        .arg("--format={p}"));
+    let crates = tree.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_owned();
+        let version = words.next()?.trim_start_matches('v').to_owned();
+        Some((name, version))
+    });
+    crates.collect()
+}
+
+fn name_and_version(item: &Value) -> (String, String) {
+    let text = |field: &str| item[field].as_str().expect(field).to_owned();
+    (text("name"), text("version"))
+}
+
+#[test]
+fn the_binary_is_static() {
+    let headers = run(Command::new("readelf").args(["--wide", "--program-headers", BINARY]));
+    assert!(headers.contains("LOAD") && !headers.contains("INTERP"));
+    let needed = run(Command::new("readelf").args(["--wide", "--dynamic", BINARY]));
+    assert!(!needed.contains("NEEDED"), "{needed}");
+}
+
+#[test]
+fn no_path_of_the_machine_that_built_it_is_in_the_binary() {
+    let binary = binary();
+    let sysroot = run(Command::new("rustc").args(["--print=sysroot"]));
+    for path in [root(), &cargo_home(), Path::new(sysroot.trim())] {
+        let path = path.to_str().unwrap().as_bytes();
+        let there = binary.windows(path.len()).any(|bytes| bytes == path);
+        assert!(!there, "{}", String::from_utf8_lossy(path));
+    }
+    // What they became is there, so this looked at the right thing.
+    assert!(binary.windows(16).any(|bytes| bytes == b"/cargo/registry/"));
+}
+
+#[test]
+fn the_binary_and_its_sbom_name_every_crate_that_is_linked() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = folder.path().join("list");
+    run(Command::new("objcopy")
+        .arg(format!("--dump-section=.dep-v0={}", list.display()))
+        .args([BINARY, "/dev/null"]));
+    let list = run(Command::new("python3").args(["-c", READ]).arg(list));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let packages = list["packages"].as_array().unwrap().iter();
+    let in_the_binary: BTreeSet<_> = packages
+        .filter(|package| package["kind"] != "build")
+        .map(name_and_version)
+        .collect();
+
+    let sbom = fs::read_to_string(root().join(SBOM)).expect("run `make image`");
+    let sbom: Value = serde_json::from_str(&sbom).unwrap();
+    assert_eq!(sbom["bomFormat"], "CycloneDX");
+    let components = sbom["components"].as_array().unwrap().iter();
+    let mut in_the_sbom: BTreeSet<_> = components.map(name_and_version).collect();
+    in_the_sbom.insert(name_and_version(&sbom["metadata"]["component"]));
+
+    let linked = linked();
+    assert!(linked.len() > 100, "{linked:?}");
+    for (named, by) in [(in_the_binary, "the binary"), (in_the_sbom, "the SBOM")] {
+        let missing: Vec<_> = linked.difference(&named).collect();
+        assert!(missing.is_empty(), "{by}: {missing:?}");
+    }
+}
+
+#[test]
+fn the_same_sources_elsewhere_make_the_same_binary() {
+    // Not below the repository, whose paths are taken out.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let sources = elsewhere.path().join("another folder");
+    let listed = run(Command::new("git").args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]));
+    for file in listed.split_terminator('\0') {
+        let there = sources.join(file);
+        fs::create_dir_all(there.parent().unwrap()).unwrap();
+        // It may have been removed, and the index not know yet.
+        if root().join(file).exists() {
+            fs::copy(root().join(file), there).unwrap();
+        }
+    }
+    let home = elsewhere.path().join("home");
+    std::os::unix::fs::symlink(cargo_home(), &home).unwrap();
+    let out = elsewhere.path().join("out");
+    run(Command::new(sources.join("image/build.sh"))
+        .arg(&out)
+        .env("CARGO_HOME", &home));
+    let again = fs::read(out.join("usr/bin/tollgate")).unwrap();
+    assert!(
+        again == binary(),
+        "two builds are two binaries; the second has {} bytes",
+        again.len()
+    );
+}

@@ -1,0 +1,112 @@
+//! Rendered pods, run from the image: confined as the chart says, whoever they run as; obeying rules that change; ending in time.
+//!
+//! What it deliberately does not do: try every value of the chart. `tests/chart` starts what other values render.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use crate::asking::{Code, Service, descriptor, request};
+use crate::machine::alone;
+use crate::pod::{Pod, Rendered};
+use crate::running::{PATIENCE, wait_for};
+use crate::volume::Volume;
+
+/// Who the image says it runs as, who Envoy Gateway has its rate limit service run as, and one of a range that OpenShift gives.
+const USERS: [[u32; 2]; 3] = [[65532, 65532], [65534, 65534], [1_000_650_000, 0]];
+
+/// Rules of so many a day.
+fn rules(requests: u32) -> String {
+    let limit = format!(r#"{{"unit":"day","requests_per_unit":{requests}}}"#);
+    let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
+    format!(r#"--set-json=rules={{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#)
+}
+
+/// Checks so many times by gRPC, over one connection: the answers.
+fn ask(pod: &Pod, times: usize) -> Vec<Code> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut client = Service::connect(pod.grpc()).await;
+        let mut codes = Vec::new();
+        for _ in 0..times {
+            let asked = request("a", vec![descriptor(&[("k", "v")])]);
+            let answer = client.should_rate_limit(asked).await.unwrap();
+            codes.push(answer.into_inner().overall_code());
+        }
+        codes
+    })
+}
+
+#[test]
+fn a_rendered_pod_answers_may_do_nothing_else_and_ends_within_its_grace() {
+    alone(|_| {
+        for [user, group] in USERS {
+            let who = format!(
+                "--set=podSecurityContext.runAsUser={user},podSecurityContext.runAsGroup={group}"
+            );
+            let rendered = Rendered::new(&[&rules(2), &who]);
+            let pod = rendered.start(&format!("user-{user}")).ready();
+            assert_eq!(ask(&pod, 3), [Code::Ok, Code::Ok, Code::OverLimit]);
+
+            for (field, id) in [("Uid", user), ("Gid", group)] {
+                assert_eq!(pod.status(field), vec![id.to_string(); 4].join(" "));
+            }
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                assert_eq!(pod.status(set), "0000000000000000", "{set}");
+            }
+            assert_eq!(pod.status("NoNewPrivs"), "1");
+            // 2: system calls are filtered.
+            assert_eq!(pod.status("Seccomp"), "2");
+            // This is root, so nothing but the mount can refuse it.
+            for file in ["/written", "/etc/tollgate/rules/written"] {
+                let refused = fs::write(pod.path(file), "").unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem, "{file}");
+            }
+            let memory = pod.metric("tollgate_memory_max_bytes");
+            assert_eq!(memory, rendered.memory_limit() / 2);
+            if user == USERS[0][0] {
+                let took = pod.end();
+                println!("asked to end, the pod had ended well {took:?} later");
+            }
+        }
+    });
+}
+
+#[test]
+fn rules_that_kubelet_exchanges_are_obeyed_by_a_running_pod() {
+    alone(|_| {
+        let mut volume = Volume::new("rules");
+        let rendered = |requests| Rendered::new(&[&rules(requests)]);
+        volume.write(rendered(1_000).rules());
+        let pod = rendered(1_000).with_rules_in(&volume.folder);
+        let pod = pod.start("reloading").ready();
+        assert_eq!(ask(&pod, 3), [Code::Ok; 3]);
+        volume.write(rendered(5).rules());
+        let generation = || pod.metric("tollgate_rules_generation");
+        let before = generation();
+        let taken = wait_for(PATIENCE, || (generation() > before).then_some(()));
+        assert!(taken.is_some(), "{}", pod.said());
+        // What was consumed stays consumed.
+        let ok = Code::Ok;
+        assert_eq!(ask(&pod, 3), [ok, ok, Code::OverLimit]);
+        // Rules that are no good change nothing.
+        volume.write(&serde_json::json!({"a.yaml": "domain: ["}));
+        let refused = || pod.metric("ratelimit_service_config_load_error") > 0;
+        assert!(wait_for(PATIENCE, || refused().then_some(())).is_some());
+        assert_eq!(ask(&pod, 1), [Code::OverLimit]);
+    });
+}
+
+#[test]
+fn a_pod_that_is_asked_to_end_is_not_ready_but_answers_until_its_drain_is_over() {
+    alone(|_| {
+        let pod = Rendered::new(&[&rules(1_000)]).start("draining").ready();
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| pod.end());
+            let unready = wait_for(PATIENCE, || (!pod.is_ready()).then_some(()));
+            assert!(unready.is_some());
+            assert_eq!(ask(&pod, 3), [Code::Ok; 3], "{}", pod.said());
+            assert!(ending.join().unwrap() > Duration::from_secs(1));
+        });
+    });
+}
