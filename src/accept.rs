@@ -12,6 +12,7 @@
 //!
 //! What it deliberately does not do: read, speak HTTP, read certificates, decide how long a connection lives.
 
+mod pace;
 mod secure;
 mod socket;
 
@@ -28,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
-pub use self::secure::Secured;
-use self::secure::Stream;
-use self::socket::Lone;
+pub use self::secure::{HandshakeBounds, Secured};
+use self::secure::{LoneStream, Stream};
+use self::socket::Socket;
 pub use self::socket::{Listener, SocketFile, bind_unix};
 use crate::metrics::PortCounters;
 
@@ -64,8 +65,7 @@ pub struct Connection {
 /// A connection on its way from one runtime to another.
 #[derive(Debug)]
 pub struct Detached {
-    socket: Lone,
-    secured: Option<Arc<Secured>>,
+    stream: LoneStream,
     peer: Option<SocketAddr>,
     greeting_bytes_left: usize,
     open: OpenConnection,
@@ -147,20 +147,75 @@ pub fn accept_at(
     impl Future<Output = ()> + Send + 'static,
 ) {
     let (sender, receiver) = mpsc::channel(WAITING_CONNECTIONS_MAX);
-    let Port {
-        connections_max,
-        greeting_bytes,
-        secured,
-        counters,
-    } = port;
-    let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+    let greeting_bytes = port.greeting_bytes;
+    let secured = port.secured.clone();
+    let accepting = Accepting::new(listener, port);
     let run = async move {
+        let Some(secured) = secured else {
+            loop {
+                let (socket, peer, open) = tokio::select! {
+                    () = sender.closed() => return,
+                    accepted = accepting.next() => accepted,
+                };
+                let connection = Connection::new(Stream::Bare(socket), peer, greeting_bytes, open);
+                if sender.send(connection).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // What shakes hands has a thread of its own, and those who come in by it are taken over here.
+        let (welcomed, mut waiting) = mpsc::channel::<Detached>(WAITING_CONNECTIONS_MAX);
+        let welcoming = Arc::clone(&secured);
+        secured.spawn(async move {
+            loop {
+                let (socket, peer, open) = tokio::select! {
+                    () = welcomed.closed() => return,
+                    accepted = accepting.next() => accepted,
+                };
+                welcoming.welcome(socket, peer, greeting_bytes, open, &welcomed);
+            }
+        });
         loop {
-            let accepted = tokio::select! {
+            let detached = tokio::select! {
                 () = sender.closed() => return,
-                accepted = listener.accept() => accepted,
+                detached = waiting.recv() => detached,
             };
-            let (socket, peer) = match accepted {
+            let Some(detached) = detached else {
+                return;
+            };
+            match detached.attach() {
+                Ok(connection) => drop(sender.send(connection).await),
+                Err(error) => tracing::debug!(%error, "a connection was lost on its way"),
+            }
+        }
+    };
+    (receiver, run)
+}
+
+/// A port that accepts.
+struct Accepting {
+    listener: Listener,
+    counters: PortCounters,
+    permits: Arc<Semaphore>,
+}
+
+// === impl Accepting ===
+
+impl Accepting {
+    fn new(listener: Listener, port: Port) -> Self {
+        let permits = port.connections_max.min(Semaphore::MAX_PERMITS);
+        Self {
+            listener,
+            counters: port.counters,
+            permits: Arc::new(Semaphore::new(permits)),
+        }
+    }
+
+    /// The next connection that the port may hold.
+    async fn next(&self) -> (Socket, Option<SocketAddr>, OpenConnection) {
+        let counters = &self.counters;
+        loop {
+            let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     counters.accept_errors.inc();
@@ -169,28 +224,19 @@ pub fn accept_at(
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                 counters.refused.inc();
                 continue;
             };
             counters.accepted.inc();
             counters.open.inc();
-            let connection = Connection {
-                stream: Stream::Bare(socket, secured.clone()),
-                peer,
-                waiting: Some(Box::pin(sleep(GREETING_WAIT_MAX))),
-                greeting_bytes_left: greeting_bytes,
-                open: OpenConnection {
-                    counters: counters.clone(),
-                    _permit: permit,
-                },
+            let open = OpenConnection {
+                counters: counters.clone(),
+                _permit: permit,
             };
-            if sender.send(connection).await.is_err() {
-                return;
-            }
+            return (socket, peer, open);
         }
-    };
-    (receiver, run)
+    }
 }
 
 /// Says when to stop. Every connection that is served gets one.
@@ -255,16 +301,31 @@ impl Drop for OpenConnection {
 // === impl Connection ===
 
 impl Connection {
-    /// Takes it off the runtime that it is on, before anything was said on it.
+    /// Its greeting may take as long as any.
+    fn new(
+        stream: Stream,
+        peer: Option<SocketAddr>,
+        greeting_bytes_left: usize,
+        open: OpenConnection,
+    ) -> Self {
+        let greeted = greeting_bytes_left == 0;
+        Self {
+            stream,
+            peer,
+            waiting: (!greeted).then(|| Box::pin(sleep(GREETING_WAIT_MAX))),
+            greeting_bytes_left,
+            open,
+        }
+    }
+
+    /// Takes it off the runtime that it is on.
     ///
     /// # Errors
     ///
-    /// When the system will not let go of it, or something was said.
+    /// When the system will not let go of it.
     pub fn detach(self) -> io::Result<Detached> {
-        let (socket, secured) = self.stream.untouched().ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Detached {
-            socket: socket.into_lone()?,
-            secured,
+            stream: self.stream.into_lone()?,
             peer: self.peer,
             greeting_bytes_left: self.greeting_bytes_left,
             open: self.open,
@@ -279,14 +340,13 @@ impl Detached {
     ///
     /// When the system will not wait for it there.
     pub fn attach(self) -> io::Result<Connection> {
-        let greeted = self.greeting_bytes_left == 0;
-        Ok(Connection {
-            stream: Stream::Bare(self.socket.into_socket()?, self.secured),
-            peer: self.peer,
-            waiting: (!greeted).then(|| Box::pin(sleep(GREETING_WAIT_MAX))),
-            greeting_bytes_left: self.greeting_bytes_left,
-            open: self.open,
-        })
+        let stream = self.stream.into_stream()?;
+        Ok(Connection::new(
+            stream,
+            self.peer,
+            self.greeting_bytes_left,
+            self.open,
+        ))
     }
 }
 

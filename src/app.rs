@@ -174,8 +174,8 @@ impl App {
         let (store, workers) = store::build(&setup, &settings.store)?;
         let now = clock.now();
         let guarded = |port, files: Option<ServerFiles>| {
-            let guarded = files
-                .map(|files| Guarded::new(port, files, &settings.grpc_tls, cores, &metrics, now));
+            let guarded =
+                files.map(|files| Guarded::new(port, files, &settings.grpc_tls, &metrics, now));
             guarded.transpose()
         };
         let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);

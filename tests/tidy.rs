@@ -103,6 +103,16 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "as rustls",
     ),
     (
+        "futures_util",
+        &["service/connections/taken.rs"],
+        "one task polls many streams",
+    ),
+    (
+        "rustix",
+        &["accept/pace.rs"],
+        "one thread looks at what it has used of a processor",
+    ),
+    (
         "subtle",
         &["admin/guard.rs"],
         "one secret is compared with what a stranger says",

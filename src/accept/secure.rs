@@ -1,73 +1,76 @@
 //! TLS under a connection: the handshake, its bounds, and what is counted when there is none.
 //!
-//! How: a [`Stream`] begins bare. Where the port is TLS its first poll begins the handshake, and reading and writing wait
-//! for that; so whoever serves the connection sees bytes and knows nothing of it, and the handshake's work is done on the
-//! core that serves it. Which certificate is shown is read when the handshake begins, so an exchange of certificates
-//! touches nobody who is connected.
+//! Why apart: to answer a greeting costs as much as hundreds of checks, and who sends one need not do any work for it: the same
+//! recorded greeting will do every time. On a core that decides, each would be a wait for all who ask there. How: a port
+//! with TLS has a thread of its own, which accepts, shakes hands and hands on only those connections whose handshake is done
+//! ([`Detached`]); the cores that serve never see the others. That thread has the lower priority, and a share of one core's
+//! time ([`Pace`]), so that whoever is connected notices as little of a flood as may be.
 //!
-//! To answer a greeting costs as much as a hundred checks, and a crowd of strangers can make it due all at once. So who has
-//! bytes to work on takes a turn first, of which there are half as many as cores, and keeps it until those who share its core
-//! have had theirs: a core works on one handshake between two looks at its checks.
+//! Whole greetings are worked on one after the other. Who has left by the time it is his turn costs nothing more, and who
+//! sends half a greeting costs nothing but his place. Which certificate is shown is read when it is worked on, so an exchange
+//! of certificates touches nobody who is connected.
 //!
 //! What it deliberately does not do: read certificates (`config/tls`), choose what is spoken under it.
 
+use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use rustls::server::Acceptor;
 use rustls::{CertificateError, Error, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::runtime::{self, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{Accept, TlsAcceptor};
 
-use super::socket::Socket;
+use super::pace::{self, Pace};
+use super::socket::{Lone, Socket};
+use super::{Detached, OpenConnection};
 use crate::metrics::{HandshakeCounters, HandshakeFailure};
 
-/// TLS on one port.
+/// TLS on one port. Dropped, its thread ends and all handshakes with it.
 #[derive(Debug)]
 pub struct Secured {
     config: ArcSwap<ServerConfig>,
     under_way: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    pace: Pace,
     within: Duration,
     counters: HandshakeCounters,
+    /// One thread. None only while this is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// What handshakes may take.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeBounds {
+    /// How many may be under way.
+    pub under_way_max: usize,
+    /// How long one may take.
+    pub within: Duration,
+    /// How much of one core's time all of them may take together, in percent.
+    pub cpu_percent_max: u8,
 }
 
 /// What a connection's bytes go through.
 pub(super) enum Stream {
-    /// Nothing; or nothing yet, where the port is TLS.
-    Bare(Socket, Option<Arc<Secured>>),
-    /// A handshake is under way.
-    Greeting(Box<Handshake>),
+    /// Nothing.
+    Bare(Socket),
     /// TLS.
     Secure(Box<TlsStream<Socket>>),
-    /// The handshake failed.
-    Failed,
 }
 
-/// A handshake that is under way.
-pub(super) struct Handshake {
-    accept: Accept<Socket>,
-    over: Pin<Box<Sleep>>,
-    turn: Turn,
-    turns: Arc<Semaphore>,
-    _counted: UnderWay,
-    counters: HandshakeCounters,
-}
-
-/// Whether a handshake may be worked on.
-enum Turn {
-    /// Nobody has asked.
-    No,
-    /// Others are before it.
-    Waits(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>),
-    /// It was, and others of its core have not been yet.
-    Had { _permit: OwnedSemaphorePermit },
+/// The same on no runtime.
+#[derive(Debug)]
+pub(super) enum LoneStream {
+    Bare(Lone),
+    Secure(Box<TlsStream<Socket>>, Lone),
 }
 
 /// One of the handshakes that a port may have under way.
@@ -79,21 +82,31 @@ struct UnderWay {
 // === impl Secured ===
 
 impl Secured {
-    /// TLS as `config` says, with so many handshakes at a time, each within that time; for so many cores.
+    /// TLS as `config` says, within those bounds. Its thread runs from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no thread or no way to wait for sockets.
     pub fn new(
         config: Arc<ServerConfig>,
-        cores: usize,
-        handshakes_max: usize,
-        within: Duration,
+        bounds: HandshakeBounds,
         counters: HandshakeCounters,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("handshakes")
+            .on_thread_start(pace::let_others_go_first)
+            .enable_all()
+            .build()?;
+        let permits = bounds.under_way_max.min(Semaphore::MAX_PERMITS);
+        Ok(Self {
             config: ArcSwap::new(config),
-            under_way: Arc::new(Semaphore::new(handshakes_max.min(Semaphore::MAX_PERMITS))),
-            turns: Arc::new(Semaphore::new((cores / 2).max(1))),
-            within,
+            under_way: Arc::new(Semaphore::new(permits)),
+            pace: Pace::new(bounds.cpu_percent_max, counters.paced.clone()),
+            within: bounds.within,
             counters,
-        }
+            runtime: Some(runtime),
+        })
     }
 
     /// Shows another certificate from now on; connections that are there stay.
@@ -101,74 +114,111 @@ impl Secured {
         self.config.store(config);
     }
 
-    fn begin(&self, socket: Socket) -> Result<Handshake, HandshakeFailure> {
-        let permit = Arc::clone(&self.under_way).try_acquire_owned();
-        let permit = permit.map_err(|_| HandshakeFailure::TooMany)?;
+    /// Runs something on the thread of the handshakes.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(task);
+        }
+    }
+
+    /// Shakes hands with whoever is at the other end, and hands on the connection when that is done. Closes it at once where
+    /// too many handshakes are under way. On the thread of the handshakes.
+    pub(super) fn welcome(
+        self: &Arc<Self>,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        greeting_bytes: usize,
+        open: OpenConnection,
+        to: &mpsc::Sender<Detached>,
+    ) {
+        let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
+            self.counters.failed(HandshakeFailure::TooMany);
+            return;
+        };
         self.counters.under_way.inc();
-        let acceptor = TlsAcceptor::from(self.config.load_full());
-        Ok(Handshake {
-            accept: acceptor.accept(socket),
-            over: Box::pin(sleep(self.within)),
-            turn: Turn::No,
-            turns: Arc::clone(&self.turns),
-            _counted: UnderWay {
-                counters: self.counters.clone(),
-                _permit: permit,
-            },
+        let under_way = UnderWay {
             counters: self.counters.clone(),
-        })
+            _permit: permit,
+        };
+        let (secured, to) = (Arc::clone(self), to.clone());
+        tokio::spawn(async move {
+            let shaken = tokio::select! {
+                () = to.closed() => return,
+                shaken = timeout(secured.within, secured.shake(socket)) => shaken,
+            };
+            let failure = match shaken {
+                Err(_) => HandshakeFailure::TooSlow,
+                Ok(Err(error)) => failure(&error),
+                Ok(Ok(stream)) => {
+                    secured.counters.done.inc();
+                    drop(under_way);
+                    if let Ok(stream) = Stream::Secure(Box::new(stream)).into_lone() {
+                        let connection = Detached {
+                            stream,
+                            peer,
+                            greeting_bytes_left: greeting_bytes,
+                            open,
+                        };
+                        // Nobody is there to take it when the service stops.
+                        let _ = to.send(connection).await;
+                    }
+                    return;
+                }
+            };
+            secured.counters.failed(failure);
+        });
+    }
+
+    async fn shake(&self, socket: Socket) -> io::Result<TlsStream<Socket>> {
+        // Until the greeting is whole there is nothing to work on.
+        let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
+        let turn = self.pace.turn().await;
+        if greeting.io.is_read_closed() {
+            // Whoever has no more to say will never finish.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut accept = greeting.into_stream(self.config.load_full());
+        let mut polled = poll_once(&mut accept).await;
+        turn.end();
+        while polled.is_pending() {
+            // More to read is more to work on; else there may be something left to send.
+            let waited = poll_fn(|cx| {
+                let socket = accept.get_ref();
+                if socket.is_some_and(|socket| socket.poll_read_ready(cx).is_ready()) {
+                    return Poll::Ready(None);
+                }
+                Pin::new(&mut accept).poll(cx).map(Some)
+            });
+            polled = if let Some(done) = waited.await {
+                Poll::Ready(done)
+            } else {
+                let turn = self.pace.turn().await;
+                let polled = poll_once(&mut accept).await;
+                turn.end();
+                polled
+            };
+        }
+        poll_fn(|_| std::mem::replace(&mut polled, Poll::Pending)).await
+    }
+}
+
+/// What a future comes to by being polled once.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Nobody waits here: this may be a task of another runtime.
+            runtime.shutdown_background();
+        }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.counters.under_way.dec();
-    }
-}
-
-// === impl Handshake ===
-
-impl Handshake {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<TlsStream<Socket>, io::Error>> {
-        if let Poll::Ready(done) = self.go_on(cx) {
-            match &done {
-                Ok(_) => self.counters.done.inc(),
-                Err(error) => self.counters.failed(failure(error)),
-            }
-            return Poll::Ready(done);
-        }
-        ready!(self.over.as_mut().poll(cx));
-        self.counters.failed(HandshakeFailure::TooSlow);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl Handshake {
-    /// Goes on as far as it may.
-    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<TlsStream<Socket>, io::Error>> {
-        if matches!(self.turn, Turn::Had { .. }) {
-            self.turn = Turn::No;
-        }
-        let socket = self.accept.get_ref();
-        if !socket.is_some_and(|socket| socket.poll_read_ready(cx).is_ready()) {
-            // There is nothing to work on, but perhaps something to send.
-            return Pin::new(&mut self.accept).poll(cx);
-        }
-        if let Turn::No = self.turn {
-            let turns = Arc::clone(&self.turns);
-            self.turn = Turn::Waits(Box::pin(async move { turns.acquire_owned().await.ok() }));
-        }
-        let permit = match &mut self.turn {
-            Turn::Waits(turn) => ready!(turn.as_mut().poll(cx)),
-            Turn::No | Turn::Had { .. } => None,
-        };
-        self.turn = permit.map_or(Turn::No, |permit| Turn::Had { _permit: permit });
-        let done = Pin::new(&mut self.accept).poll(cx);
-        if done.is_pending() {
-            // To give its turn back after the others.
-            cx.waker().wake_by_ref();
-        }
-        done
     }
 }
 
@@ -203,53 +253,37 @@ fn failure(error: &io::Error) -> HandshakeFailure {
 // === impl Stream ===
 
 impl Stream {
-    /// The socket, if nothing was said on it yet.
-    pub(super) fn untouched(self) -> Option<(Socket, Option<Arc<Secured>>)> {
-        match self {
-            Self::Bare(socket, secured) => Some((socket, secured)),
-            _ => None,
-        }
-    }
-
-    /// Goes on with the handshake where there is one; ready when bytes may go through.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            match self {
-                Self::Bare(_, None) | Self::Secure(_) => return Poll::Ready(Ok(())),
-                Self::Failed => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-                Self::Greeting(handshake) => match ready!(handshake.poll(cx)) {
-                    Ok(stream) => *self = Self::Secure(Box::new(stream)),
-                    Err(error) => {
-                        *self = Self::Failed;
-                        return Poll::Ready(Err(error));
-                    }
-                },
-                Self::Bare(_, Some(_)) => {
-                    let Self::Bare(socket, Some(secured)) = std::mem::replace(self, Self::Failed)
-                    else {
-                        continue;
-                    };
-                    match secured.begin(socket) {
-                        Ok(handshake) => *self = Self::Greeting(Box::new(handshake)),
-                        Err(failure) => {
-                            secured.counters.failed(failure);
-                            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-                        }
-                    }
-                }
+    /// Takes it off the runtime that it is on.
+    pub(super) fn into_lone(self) -> io::Result<LoneStream> {
+        Ok(match self {
+            Self::Bare(socket) => LoneStream::Bare(socket.into_lone()?),
+            Self::Secure(mut stream) => {
+                let (socket, _) = stream.get_mut();
+                let lone = std::mem::replace(socket, Socket::Away).into_lone()?;
+                LoneStream::Secure(stream, lone)
             }
-        }
+        })
+    }
+}
+
+impl LoneStream {
+    /// Puts it on the runtime that this is called on.
+    pub(super) fn into_stream(self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Bare(lone) => Stream::Bare(lone.into_socket()?),
+            Self::Secure(mut stream, lone) => {
+                *stream.get_mut().0 = lone.into_socket()?;
+                Stream::Secure(stream)
+            }
+        })
     }
 }
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Bare(_, None) => "plain",
-            Self::Bare(_, Some(_)) => "TLS to come",
-            Self::Greeting(_) => "TLS handshake",
+            Self::Bare(_) => "plain",
             Self::Secure(_) => "TLS",
-            Self::Failed => "failed",
         })
     }
 }
@@ -260,12 +294,9 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        ready!(stream.poll_open(cx))?;
-        match stream {
-            Self::Bare(socket, _) => Pin::new(socket).poll_read(cx, buffer),
+        match self.get_mut() {
+            Self::Bare(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::Secure(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
-            Self::Greeting(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }
 }
@@ -276,31 +307,23 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let stream = self.get_mut();
-        ready!(stream.poll_open(cx))?;
-        match stream {
-            Self::Bare(socket, _) => Pin::new(socket).poll_write(cx, bytes),
+        match self.get_mut() {
+            Self::Bare(socket) => Pin::new(socket).poll_write(cx, bytes),
             Self::Secure(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
-            Self::Greeting(_) | Self::Failed => Poll::Ready(Ok(0)),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        ready!(stream.poll_open(cx))?;
-        match stream {
-            Self::Bare(socket, _) => Pin::new(socket).poll_flush(cx),
+        match self.get_mut() {
+            Self::Bare(socket) => Pin::new(socket).poll_flush(cx),
             Self::Secure(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
-            Self::Greeting(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Bare(socket, _) => Pin::new(socket).poll_shutdown(cx),
+            Self::Bare(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::Secure(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
-            // Nothing was promised; dropping it closes it.
-            Self::Greeting(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }
 
@@ -309,20 +332,16 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let stream = self.get_mut();
-        ready!(stream.poll_open(cx))?;
-        match stream {
-            Self::Bare(socket, _) => Pin::new(socket).poll_write_vectored(cx, buffers),
+        match self.get_mut() {
+            Self::Bare(socket) => Pin::new(socket).poll_write_vectored(cx, buffers),
             Self::Secure(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, buffers),
-            Self::Greeting(_) | Self::Failed => Poll::Ready(Ok(0)),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        // It is asked once, before there is TLS; and TLS takes several pieces at once as well.
         match self {
-            Self::Bare(socket, None) => socket.is_write_vectored(),
-            _ => true,
+            Self::Bare(socket) => socket.is_write_vectored(),
+            Self::Secure(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -11,10 +11,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// A port, bound.
@@ -39,6 +39,8 @@ pub struct SocketFile {
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// It was taken away to another runtime.
+    Away,
 }
 
 /// The same on no runtime.
@@ -163,6 +165,10 @@ impl Drop for SocketFile {
     }
 }
 
+fn away() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
 // === impl Socket ===
 
 impl Socket {
@@ -171,13 +177,27 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
+            Self::Away => Poll::Ready(Err(away())),
         }
+    }
+
+    /// Whether the other end is known to have nothing more to say.
+    pub(super) fn is_read_closed(&self) -> bool {
+        // It is asked once, and nobody is woken.
+        let mut cx = Context::from_waker(Waker::noop());
+        let ready = match self {
+            Self::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            Self::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            Self::Away => return true,
+        };
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
     pub(super) fn into_lone(self) -> io::Result<Lone> {
         Ok(match self {
             Self::Tcp(stream) => Lone::Tcp(stream.into_std()?),
             Self::Unix(stream) => Lone::Unix(stream.into_std()?),
+            Self::Away => return Err(away()),
         })
     }
 }
@@ -200,6 +220,7 @@ impl AsyncRead for Socket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Away => Poll::Ready(Err(away())),
         }
     }
 }
@@ -213,6 +234,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Away => Poll::Ready(Err(away())),
         }
     }
 
@@ -220,6 +242,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Away => Poll::Ready(Err(away())),
         }
     }
 
@@ -227,6 +250,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Away => Poll::Ready(Err(away())),
         }
     }
 
@@ -238,6 +262,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
+            Self::Away => Poll::Ready(Err(away())),
         }
     }
 
@@ -245,6 +270,7 @@ impl AsyncWrite for Socket {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Away => false,
         }
     }
 }

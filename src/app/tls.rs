@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::{AppError, LOOK_INTERVAL};
-use crate::accept::Secured;
+use crate::accept::{HandshakeBounds, Secured};
 use crate::clock::Clock;
 use crate::config::settings::GrpcTlsSettings;
 use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
@@ -35,7 +35,6 @@ impl Guarded {
         port: &'static str,
         files: ServerFiles,
         settings: &GrpcTlsSettings,
-        cores: usize,
         metrics: &Metrics,
         now: Timestamp,
     ) -> Result<Self, AppError> {
@@ -45,13 +44,17 @@ impl Guarded {
         if let Err(error) = files.read_at(now) {
             tracing::error!("the {port} port's certificate is shown all the same: {error}");
         }
-        let secured = Secured::new(
-            loaded.config,
-            cores,
-            settings.tls_handshakes_max,
-            settings.tls_handshake_timeout,
-            metrics.handshakes(port),
-        );
+        let bounds = HandshakeBounds {
+            under_way_max: settings.tls_handshakes_max,
+            within: settings.tls_handshake_timeout,
+            cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
+        };
+        let secured =
+            Secured::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
+                AppError::Tls(format!(
+                    "the {port} port: no thread for handshakes: {error}"
+                ))
+            })?;
         let guarded = Self {
             secured: Arc::new(secured),
             port,

@@ -199,12 +199,12 @@ pub struct Settings {
     pub streams_max: u32,
 
     /// How long a call's message may take to come once its headers have, and its answer to go where the caller makes no
-    /// room for it; then the call is reset. 0 is for ever. By the door h2 only
+    /// room for it; then the call is reset. 0 is for ever
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 
     /// How many streams a connection may reset in a second, or have refused; a connection that does more is closed. An Envoy
-    /// whose 20 ms are over for all it has under way resets some 50,000. By the door h2 only
+    /// whose 20 ms are over for all it has under way resets some 50,000
     #[arg(
         long,
         env = "TOLLGATE_RESETS_PER_SECOND_MAX",
@@ -213,7 +213,7 @@ pub struct Settings {
     pub resets_per_second_max: u32,
 
     /// How many frames a second a connection may send that bring no call on: pings, settings, windows, frames of nothing; a
-    /// connection that sends more is closed. By the door h2 only
+    /// connection that sends more is closed
     #[arg(
         long,
         env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX",

@@ -13,6 +13,7 @@ pub(super) struct TlsVecs {
     under_way: IntGaugeVec,
     done: IntCounterVec,
     failed: IntCounterVec,
+    paced: IntCounterVec,
     expiry_seconds: IntGaugeVec,
     loads: IntCounterVec,
 }
@@ -24,6 +25,8 @@ pub struct HandshakeCounters {
     pub under_way: IntGauge,
     /// Done so far.
     pub done: IntCounter,
+    /// Times that one had to wait because all of them had taken as much of a core as they may.
+    pub paced: IntCounter,
     failed: IntCounterVec,
     port: String,
 }
@@ -91,6 +94,12 @@ impl TlsVecs {
                 "Connections closed because there was no TLS handshake, by why",
                 &["port", "reason"],
             )?,
+            paced: counters(
+                r,
+                "tollgate_tls_handshakes_paced_total",
+                "Times that a TLS handshake waited because all of a port had taken as much of a core as they may",
+                &["port"],
+            )?,
             expiry_seconds: gauges(
                 r,
                 "tollgate_tls_certificate_expiry_seconds",
@@ -110,6 +119,7 @@ impl TlsVecs {
         HandshakeCounters {
             under_way: self.under_way.with_label_values(&[port]),
             done: self.done.with_label_values(&[port]),
+            paced: self.paced.with_label_values(&[port]),
             failed: self.failed.clone(),
             port: port.to_owned(),
         }

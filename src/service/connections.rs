@@ -4,27 +4,41 @@
 //! a grace set it closes without the GOAWAY that would let callers finish. Here each connection draws its own age, is
 //! asked to go by GOAWAY, and is closed when the grace is over too. It is hyper underneath either way.
 //!
+//! Nor is it hyper alone. What it reads is watched ([`watched`]), and the streams that it takes up are polled in their
+//! connection's own task ([`taken`]): so whoever makes trouble meets the same bounds as at our own HTTP/2, and has his turn
+//! like anybody else.
+//!
 //! Bounds are chosen so that a real Envoy never meets one: it opens up to 1,024 streams before it has read what we allow,
 //! and resets them in crowds when its 20 ms are over.
 //!
-//! What it deliberately does not do: count what HTTP/2 itself refuses (streams and headers beyond their bounds; hyper
-//! answers those without telling), TLS.
+//! What it deliberately does not do: count what hyper answers without closing (streams and headers beyond their bounds), TLS.
 
+mod taken;
+mod watched;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tonic::service::Routes;
 
+use self::taken::{Calls, Streams, Taken, taking};
+use self::watched::{Turn, Watched};
+use super::ratelimit::RateLimit;
 use crate::accept::{Connection, Stopping, serve_each};
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
 
 /// Streams that one connection may have reset before they were taken up.
 pub(super) const RESET_STREAMS_MAX: usize = 4_096;
+
+/// How often a turn goes from what comes to what is answered: what was answered is sent in the same turn.
+const ROUNDS_PER_TURN_MAX: usize = 2;
 
 /// How long connections live and what they may do. No time is no bound.
 #[derive(Clone, Copy, Debug)]
@@ -41,24 +55,36 @@ pub(super) struct Bounds {
     pub(super) control_frames_per_second_max: u32,
 }
 
-/// Serves `routes` until `shutdown`, then says GOAWAY and lets what is under way end.
+/// What connections are served with.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) routes: Routes,
+    pub(super) bounds: Bounds,
+    pub(super) service: Arc<RateLimit>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// One connection, and the streams that it has open.
+struct Served {
+    http2: Pin<Box<http2::Connection<TokioIo<Watched>, Calls, Taken>>>,
+    taken: Taken,
+    open: Streams,
+    turn: Arc<Turn>,
+}
+
+/// Serves until `shutdown`, then says GOAWAY and lets what is under way end.
 pub(super) async fn serve(
-    routes: Routes,
-    bounds: Bounds,
-    metrics: &Metrics,
+    serving: Serving,
     connections: mpsc::Receiver<Connection>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let aged = metrics.connections.aged.clone();
-    let silent = metrics.connections.silent.clone();
     let serve_one = |connection, stopping| {
-        let (routes, aged, silent) = (routes.clone(), aged.clone(), silent.clone());
+        let serving = serving.clone();
         async move {
-            let aged = move || aged.inc();
-            if let Err(error) = serve_one(routes, bounds, connection, stopping, aged).await {
+            if let Err(error) = serve_one(&serving, connection, stopping).await {
                 // Only its keepalive has a time.
                 if error.is_timeout() {
-                    silent.inc();
+                    serving.metrics.connections.silent.inc();
                 }
                 tracing::debug!(%error, "a gRPC connection ended");
             }
@@ -68,37 +94,83 @@ pub(super) async fn serve(
 }
 
 async fn serve_one(
-    routes: Routes,
-    bounds: Bounds,
+    serving: &Serving,
     connection: Connection,
     mut stopping: Stopping,
-    aged: impl FnOnce(),
 ) -> hyper::Result<()> {
-    let mut serving = std::pin::pin!(
-        http2::Builder::new(TokioExecutor::new())
+    let (bounds, metrics) = (serving.bounds, &serving.metrics);
+    let mut served = Served::new(serving, connection);
+    tokio::select! {
+        served = &mut served => served,
+        () = stopping.wait() => {
+            served.http2.as_mut().graceful_shutdown();
+            served.await
+        }
+        () = over(bounds.own_age()) => {
+            metrics.connections.aged.inc();
+            served.http2.as_mut().graceful_shutdown();
+            tokio::select! {
+                served = served => served,
+                // Dropping it closes it.
+                () = over(bounds.age_grace) => Ok(()),
+            }
+        }
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    fn new(serving: &Serving, connection: Connection) -> Self {
+        let Serving {
+            routes,
+            bounds,
+            service,
+            metrics,
+        } = serving;
+        let turn = Arc::<Turn>::default();
+        let (service, turn_too) = (Arc::clone(service), Arc::clone(&turn));
+        let watched = Watched::new(connection, bounds, turn_too, service, Arc::clone(metrics));
+        let (calls, taken) = taking(routes.clone(), bounds.body_wait, Arc::clone(metrics));
+        let http2 = http2::Builder::new(taken.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(bounds.streams_max)
             .max_header_list_size(bounds.header_list_bytes_max)
             .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
             .keep_alive_interval(bounds.keepalive_interval)
             .keep_alive_timeout(bounds.keepalive_timeout)
-            .serve_connection(TokioIo::new(connection), TowerToHyperService::new(routes))
-    );
-    tokio::select! {
-        served = &mut serving => served,
-        () = stopping.wait() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+            .serve_connection(TokioIo::new(watched), calls);
+        Self {
+            http2: Box::pin(http2),
+            taken,
+            open: Streams::default(),
+            turn,
         }
-        () = over(bounds.own_age()) => {
-            aged();
-            serving.as_mut().graceful_shutdown();
-            tokio::select! {
-                served = serving => served,
-                // Dropping it closes it.
-                () = over(bounds.age_grace) => Ok(()),
+    }
+}
+
+impl Future for Served {
+    type Output = hyper::Result<()>;
+
+    /// One turn: reads and takes up, answers, sends.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let served = self.get_mut();
+        served.turn.begin();
+        for _ in 0..ROUNDS_PER_TURN_MAX {
+            if let Poll::Ready(ended) = served.http2.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            if served.taken.poll(&mut served.open, cx) == 0 {
+                if served.turn.is_over() {
+                    // There may be more to read.
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
             }
         }
+        // There are answers to send at least.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

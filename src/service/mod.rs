@@ -70,9 +70,7 @@ struct Tonic(Arc<RateLimit>);
 
 /// The gRPC port's way in, ready to serve.
 pub struct FrontDoor {
-    routes: Routes,
-    bounds: connections::Bounds,
-    metrics: Arc<Metrics>,
+    serving: connections::Serving,
     /// None where tonic takes every call.
     cores: Option<Arc<Cores>>,
 }
@@ -141,12 +139,13 @@ impl FrontDoor {
                 Some(Arc::new(Cores::start(cores, &serving)?))
             }
         };
-        Ok(Self {
+        let serving = connections::Serving {
             routes,
             bounds,
+            service: Arc::clone(service),
             metrics: Arc::clone(metrics),
-            cores,
-        })
+        };
+        Ok(Self { serving, cores })
     }
 
     /// Runs what a store needs to answer, each beside the connections that will ask it.
@@ -169,14 +168,7 @@ impl FrontDoor {
     ) {
         match &self.cores {
             None => {
-                connections::serve(
-                    self.routes.clone(),
-                    self.bounds,
-                    &self.metrics,
-                    connections,
-                    shutdown,
-                )
-                .await;
+                connections::serve(self.serving.clone(), connections, shutdown).await;
             }
             Some(cores) => {
                 let serve_one = |connection, stopping| {

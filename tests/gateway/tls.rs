@@ -24,6 +24,9 @@ const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =
 /// How many clients come at once.
 const MANY: u64 = 200;
 
+/// More sessions than a server remembers unless told otherwise.
+const SESSIONS: usize = 300;
+
 /// Arguments for TLS with the certificates in a secret.
 fn arguments(secret: &Secret, door: &str) -> Vec<String> {
     let named = [
@@ -350,6 +353,92 @@ async fn many_at_once_all_have_their_turn() {
         assert_eq!(done, MANY);
         assert_eq!(tollgate.metric(under_way), 8);
         drop(stalled);
+    }
+}
+
+/// What the thread that shakes hands has used of a processor, in seconds, and its nice value.
+fn thread_of_handshakes(tollgate: &Tollgate) -> (f64, i64) {
+    let tasks = format!("/proc/{}/task", tollgate.id());
+    let tasks = std::fs::read_dir(tasks)
+        .unwrap()
+        .map(|task| task.unwrap().path());
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let task = tasks
+        .into_iter()
+        .find(|task| read(task.join("comm")).trim() == "handshakes")
+        .expect("a thread of its own");
+    let used = read(task.join("schedstat"));
+    let used: f64 = used.split(' ').next().unwrap().parse().unwrap();
+    let stat = read(task.join("stat"));
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    (
+        used / 1e9,
+        rest.split(' ').nth(16).unwrap().parse().unwrap(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_take_no_more_of_a_core_than_they_may() {
+    for door in DOORS {
+        let authority = Authority::new("an authority");
+        let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
+        let more = [
+            "--tls-handshakes-cpu-percent-max",
+            "2",
+            "--tls-handshake-timeout",
+            "30s",
+        ];
+        let tollgate = start(&arguments(&secret, door), &more);
+        let client = TlsClient::new(&authority, None);
+        let (before, nice) = thread_of_handshakes(&tollgate);
+        assert_eq!(nice, 10, "{door}");
+        let began = tokio::time::Instant::now();
+        let to = tollgate.grpc;
+        let asking: Vec<_> = (0..12)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { ask(client.channel(to).await?).await })
+            })
+            .collect();
+        for asked in asking {
+            let asked = timeout(PATIENCE, asked).await.expect("a turn").unwrap();
+            assert_eq!(asked, Ok(Code::Ok), "{door}");
+        }
+        let (after, _) = thread_of_handshakes(&tollgate);
+        let (used, took) = (after - before, began.elapsed().as_secs_f64());
+        // The last has not been rested for.
+        assert!(used < 0.02 * took + 0.008, "{door}: {used} s of {took} s");
+        let paced = tollgate.metric("tollgate_tls_handshakes_paced_total{port=\"grpc\"}");
+        assert!(paced > 0, "{door}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_come_again_are_known_however_many_they_are() {
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+    let tollgate = start(&arguments(&secret, "h2"), &[]);
+    let client = TlsClient::new(&authority, None);
+    let come = async |config: &std::sync::Arc<rustls::ClientConfig>| {
+        let stream = TcpStream::connect(tollgate.grpc).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::clone(config));
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        // What it may come again with is in front of what it is greeted with.
+        assert!(stream.read(&mut [0; 64]).await.unwrap() > 0);
+        stream.get_ref().1.handshake_kind()
+    };
+    let configs: Vec<_> = (0..SESSIONS)
+        .map(|_| {
+            let mut config = std::sync::Arc::unwrap_or_clone(client.config());
+            config.resumption = rustls::client::Resumption::in_memory_sessions(8);
+            std::sync::Arc::new(config)
+        })
+        .collect();
+    for kind in [rustls::HandshakeKind::Full, rustls::HandshakeKind::Resumed] {
+        for config in &configs {
+            assert_eq!(come(config).await, Some(kind));
+        }
     }
 }
 

@@ -7,25 +7,26 @@
 //! What it deliberately does not do: decode headers. An answer's own bytes must say OK.
 
 use std::collections::HashSet;
-use std::io::{Read, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Mutex;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
 
 use crate::frames::{
     ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame, hello,
 };
-use crate::running::PATIENCE;
+use crate::line::Line;
 
 /// Questions a second.
 pub(crate) const PER_SECOND: u32 = 1_000;
 
 /// A connection that asks.
 pub(crate) struct AskingOn {
-    reading: Mutex<TcpStream>,
-    writing: Mutex<TcpStream>,
+    line: Line,
     next: AtomicU32,
     /// Streams whose message has come, and whose end has not.
     decided: Mutex<HashSet<u32>>,
@@ -41,15 +42,12 @@ pub(crate) struct Asked {
 // === impl AskingOn ===
 
 impl AskingOn {
-    pub(crate) fn connect(service: SocketAddr) -> Self {
-        let mut stream = TcpStream::connect(service).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    pub(crate) fn connect(service: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Self {
+        let line = Line::connect(service, tls);
         let room = frame(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes());
-        stream.write_all(&[hello(&[]), room].concat()).unwrap();
+        line.write(&[hello(&[]), room].concat());
         Self {
-            reading: Mutex::new(stream.try_clone().unwrap()),
-            writing: Mutex::new(stream),
+            line,
             next: AtomicU32::new(1),
             decided: Mutex::default(),
         }
@@ -69,10 +67,9 @@ impl AskingOn {
                     self.write(&call(first + number * 2));
                 }
             });
-            let mut reading = self.reading.lock().unwrap();
             let (mut taken, mut undecided) = (Vec::with_capacity(count as usize), 0);
             while taken.len() < count as usize {
-                let (stream, decided) = self.answered(&mut *reading);
+                let (stream, decided) = self.answered(&mut &self.line);
                 let number = (stream - first) / 2;
                 undecided += usize::from(!decided);
                 taken.push(began.elapsed().saturating_sub(pause * number));
@@ -83,7 +80,7 @@ impl AskingOn {
     }
 
     fn write(&self, bytes: &[u8]) {
-        self.writing.lock().unwrap().write_all(bytes).unwrap();
+        self.line.write(bytes);
     }
 
     /// The stream of the next call that is answered to its end, and whether it was decided.

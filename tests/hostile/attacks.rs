@@ -17,13 +17,14 @@ use crate::frames::{
     CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
     frame, head, hello,
 };
+use crate::greetings;
 use crate::socket::Socket;
 
 /// From how many connections trouble comes, unless there is a reason for another number.
 const CONNECTIONS: usize = 8;
 
 /// How often something is done.
-const TICK: Duration = Duration::from_millis(5);
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -33,6 +34,8 @@ const BROKEN: &str = "tollgate_connections_broken_total{reason=\"enhance_your_ca
 /// One kind of trouble.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
+    /// Whether the port is TLS, and by which kind of key.
+    pub(crate) tls: Option<Key>,
     /// What the service is told; `WAIT` stands for a fifth of a round's half.
     pub(crate) arguments: &'static [&'static str],
     /// What tells, at the quick door.
@@ -40,10 +43,19 @@ pub(crate) struct Attack {
     pub(crate) make: fn(&Field) -> Tally,
 }
 
+/// A kind of key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Key {
+    Ecdsa,
+    Rsa,
+}
+
 /// Where it takes place.
 pub(crate) struct Field {
     pub(crate) service: SocketAddr,
     pub(crate) connections: usize,
+    /// What a client of TLS begins with.
+    pub(crate) greeting: Vec<u8>,
     /// Of each rate.
     pub(crate) share: f64,
     /// It has begun.
@@ -65,36 +77,42 @@ pub(crate) struct Tally {
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "none",
+        tls: None,
         arguments: &[],
         counters: &[],
         make: |field| many(field, 0, Kind::SILENT, |_| Vec::new()),
     },
     Attack {
         name: "streams reset, at somebody else",
+        tls: None,
         arguments: &[],
         counters: &[],
         make: at_somebody_else,
     },
     Attack {
         name: "streams reset",
+        tls: None,
         arguments: &[],
         counters: &[],
         make: |field| many(field, CONNECTIONS, Kind::at(40_000), reset),
     },
     Attack {
         name: "streams reset beyond the bound",
+        tls: None,
         arguments: &["--resets-per-second-max", "200"],
         counters: &[BROKEN],
         make: |field| many(field, CONNECTIONS, Kind::at(40_000), reset),
     },
     Attack {
         name: "slow senders",
+        tls: None,
         arguments: &["--body-wait", "WAIT"],
         counters: &["tollgate_calls_late_total"],
         make: |field| many(field, 16, Kind::at(20_000), a_byte_more),
     },
     Attack {
         name: "slow readers",
+        tls: None,
         arguments: &["--keepalive-interval", "WAIT", "--keepalive-timeout", "1s"],
         counters: &["tollgate_connections_silent_total"],
         make: |field| {
@@ -107,6 +125,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "no room for answers",
+        tls: None,
         arguments: &["--body-wait", "WAIT"],
         counters: &["tollgate_answers_unread_total"],
         make: |field| {
@@ -119,30 +138,35 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "silent connections",
+        tls: None,
         arguments: &[],
         counters: &[],
         make: |field| many(field, field.connections, Kind::SILENT, |_| Vec::new()),
     },
     Attack {
         name: "headers without end",
+        tls: None,
         arguments: &[],
         counters: &[BROKEN],
         make: |field| many(field, CONNECTIONS, Kind::at(5_000), endless),
     },
     Attack {
         name: "pings and settings",
+        tls: None,
         arguments: &[],
         counters: &[],
         make: |field| many(field, CONNECTIONS, Kind::at(40_000), control),
     },
     Attack {
         name: "pings and settings beyond the bound",
+        tls: None,
         arguments: &["--control-frames-per-second-max", "200"],
         counters: &[BROKEN],
         make: |field| many(field, CONNECTIONS, Kind::at(40_000), control),
     },
     Attack {
         name: "connections that come and go",
+        tls: None,
         arguments: &[],
         counters: &["tollgate_connections_accepted_total{port=\"grpc\"}"],
         make: |field| {
@@ -152,6 +176,41 @@ pub(crate) const ATTACKS: &[Attack] = &[
             };
             many(field, 2, kind, |number| call(number * 2 + 1))
         },
+    },
+    Attack {
+        name: "TLS greetings",
+        tls: Some(Key::Ecdsa),
+        arguments: &[],
+        counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
+        make: |field| greetings::whole(field, 500),
+    },
+    Attack {
+        name: "TLS greetings, an RSA key",
+        tls: Some(Key::Rsa),
+        arguments: &[],
+        counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
+        make: |field| greetings::whole(field, 500),
+    },
+    Attack {
+        name: "TLS greetings beyond their share",
+        tls: Some(Key::Rsa),
+        arguments: &["--tls-handshakes-cpu-percent-max", "2"],
+        counters: &["tollgate_tls_handshakes_paced_total{port=\"grpc\"}"],
+        make: |field| greetings::whole(field, 500),
+    },
+    Attack {
+        name: "TLS greetings cut off",
+        tls: Some(Key::Ecdsa),
+        arguments: &["--tls-handshake-timeout", "WAIT"],
+        counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_slow\"}"],
+        make: |field| greetings::halves(field, 500),
+    },
+    Attack {
+        name: "TLS greetings beyond the bound",
+        tls: Some(Key::Ecdsa),
+        arguments: &["--tls-handshakes-max", "2"],
+        counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_many\"}"],
+        make: |field| greetings::halves(field, 500),
     },
 ];
 
@@ -193,6 +252,7 @@ fn at_somebody_else(field: &Field) -> Tally {
         service: listener.local_addr().unwrap(),
         ready: AtomicBool::new(false),
         stop: AtomicBool::new(false),
+        greeting: Vec::new(),
         ..*field
     };
     std::thread::scope(|scope| {

@@ -10,7 +10,8 @@
 //! - `HOSTILE_ROUNDS=5` how many there are;
 //! - `HOSTILE_CONNECTIONS=15000` how many silent connections there are;
 //! - `HOSTILE_SHARE=1` at which share of its rate trouble is made (an unoptimised service has enough with little);
-//! - `HOSTILE_ONLY=name` looks at one kind only.
+//! - `HOSTILE_ONLY=name` looks at one kind only, or at all whose names begin so;
+//! - `HOSTILE_DOOR=h2` looks at one door only.
 //!
 //! What it deliberately does not do: find out how much trouble a machine can bear. Who makes trouble here has a rate, since
 //! he shares two cores with the service and with the client that is measured.
@@ -29,17 +30,24 @@
 
 mod asking_on;
 mod attacks;
+#[path = "../gateway/certified.rs"]
+#[allow(dead_code)] // it was made for another binary
+mod certified;
 mod frames;
+mod greetings;
+mod line;
 #[path = "../running/mod.rs"]
 mod running;
 mod socket;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use asking_on::{Asked, AskingOn};
-use attacks::{ATTACKS, Attack, Field, Tally};
+use attacks::{ATTACKS, Attack, Field, Key, Tally};
+use certified::{Authority, Secret, TlsClient};
 use running::{PATIENCE, Tollgate, wait_for};
 
 const RULES: &str = "
@@ -74,6 +82,12 @@ impl Drop for Stopping<'_> {
     }
 }
 
+/// What a port with TLS shows, and a client that believes it.
+struct Secured {
+    secret: Secret,
+    client: Arc<rustls::ClientConfig>,
+}
+
 /// One round: alone, and in trouble.
 struct Round {
     quiet: Asked,
@@ -94,6 +108,32 @@ impl Extent {
             connections: number("HOSTILE_CONNECTIONS", 300.0) as usize,
             share: number("HOSTILE_SHARE", 0.1),
         }
+    }
+}
+
+impl Secured {
+    fn new(key: Key) -> Self {
+        let authority = Authority::new("an authority");
+        let signed = match key {
+            Key::Ecdsa => authority.signs(&["localhost"]),
+            Key::Rsa => authority.signs_rsa(&["localhost"]),
+        };
+        Self {
+            secret: Secret::new(&signed, &authority.pem),
+            client: TlsClient::new(&authority, None).config(),
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let named = [
+            ("--grpc-server-use-tls", "true".to_owned()),
+            ("--grpc-server-tls-cert", self.secret.file("tls.crt")),
+            ("--grpc-server-tls-key", self.secret.file("tls.key")),
+        ];
+        let pairs = named.into_iter();
+        pairs
+            .flat_map(|(name, value)| [name.to_owned(), value])
+            .collect()
     }
 }
 
@@ -135,6 +175,9 @@ fn trouble_at_tonics_door_is_its_own_makers() {
 }
 
 fn through(door: &str) {
+    if std::env::var("HOSTILE_DOOR").is_ok_and(|only| only != door) {
+        return;
+    }
     // Both ends of each connection have a descriptor in a process of their own.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let extent = Extent::read();
@@ -151,7 +194,10 @@ fn through(door: &str) {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for attack in ATTACKS {
-        if only.as_ref().is_none_or(|only| only == attack.name) {
+        if only
+            .as_ref()
+            .is_none_or(|only| attack.name.starts_with(only.as_str()))
+        {
             look(door, attack, &extent);
         }
     }
@@ -164,13 +210,36 @@ fn look(door: &str, attack: &Attack, extent: &Extent) {
     for argument in attack.arguments {
         arguments.push(if *argument == "WAIT" { &wait } else { argument });
     }
+    let secured = attack.tls.map(Secured::new);
+    let files = secured.iter().flat_map(Secured::arguments);
+    let files: Vec<_> = files.collect();
+    arguments.extend(files.iter().map(String::as_str));
     let service = Tollgate::start(RULES, &arguments);
-    let asking = AskingOn::connect(service.grpc);
+    let client = secured.as_ref().map(|secured| &secured.client);
+    let greeting = client.map(greetings::recorded).unwrap_or_default();
+    let asking = AskingOn::connect(service.grpc, client);
     asking.during(Duration::from_millis(200));
     let before = service.resident_bytes();
     let mut at_most = before;
     let rounds: Vec<Round> = (0..extent.rounds)
-        .map(|_| round(&service, attack, tells, extent, &asking, &mut at_most))
+        .map(|_| {
+            let field = Field {
+                service: service.grpc,
+                connections: extent.connections,
+                greeting: greeting.clone(),
+                ready: AtomicBool::new(false),
+                share: extent.share,
+                stop: AtomicBool::new(false),
+            };
+            round(
+                &service,
+                attack,
+                tells,
+                (extent, &field),
+                &asking,
+                &mut at_most,
+            )
+        })
         .collect();
     let after = service.resident_bytes();
     let told: Vec<_> = attack
@@ -226,22 +295,15 @@ fn round(
     service: &Tollgate,
     attack: &Attack,
     tells: &[&str],
-    extent: &Extent,
+    (extent, field): (&Extent, &Field),
     asking: &AskingOn,
     at_most: &mut u64,
 ) -> Round {
     let seconds = Duration::from_secs_f64(extent.seconds);
     let quiet = asking.during(seconds);
-    let field = Field {
-        service: service.grpc,
-        connections: extent.connections,
-        ready: AtomicBool::new(false),
-        share: extent.share,
-        stop: AtomicBool::new(false),
-    };
     let round = thread::scope(|scope| {
         let stopping = Stopping(&field.stop);
-        let maker = scope.spawn(|| (attack.make)(&field));
+        let maker = scope.spawn(|| (attack.make)(field));
         while !field.ready.load(Ordering::Acquire) {
             assert!(!maker.is_finished(), "{}: it never began", attack.name);
             thread::sleep(LOOK);

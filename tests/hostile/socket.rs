@@ -34,6 +34,8 @@ impl Socket {
         let from = Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number % 64).unwrap());
         socket.bind((from, 0).into()).unwrap();
         let stream = socket.connect(service).await.unwrap();
+        // Or the system would save up what is due, and send forty milliseconds of it at once.
+        stream.set_nodelay(true).unwrap();
         let mut connected = Self {
             // It stays as it is: one that does not block.
             stream: stream.into_std().unwrap(),

@@ -39,6 +39,10 @@ pub struct GrpcTlsSettings {
     /// How long one may take
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = some_time)]
     pub tls_handshake_timeout: Duration,
+
+    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that they wait
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub tls_handshakes_cpu_percent_max: u8,
 }
 
 // === impl GrpcTlsSettings ===

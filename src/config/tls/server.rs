@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -137,6 +138,9 @@ impl ServerFiles {
         let mut config = builder
             .with_single_cert(identity.chain, identity.key)
             .map_err(refused)?;
+        // Those who come again need no signature, however many they are; the key of their tickets goes with this set of
+        // certificates.
+        config.ticketer = Ticketer::new().map_err(refused)?;
         config.alpn_protocols = vec![self.protocol.as_bytes().to_vec()];
         Ok(Loaded {
             config: Arc::new(config),

@@ -136,13 +136,9 @@ impl Session {
                 Order::Close => return Poll::Ready(Ok(())),
             }
         }
-        // First what waits: whoever does not read its answers is not read either, and where our hello cannot go yet a
-        // handshake of TLS has had its turn.
-        if self.send(cx)?.is_pending() {
-            let http2 = self.http2.borrow();
-            if http2.is_full() || !http2.is_greeted() {
-                return Poll::Pending;
-            }
+        // First what waits: whoever does not read its answers is not read either.
+        if self.send(cx)?.is_pending() && self.http2.borrow().is_full() {
+            return Poll::Pending;
         }
         let read = self.read(cx);
         let sent = self.send(cx)?;
@@ -268,12 +264,11 @@ impl Session {
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
     ) {
-        let caller = Caller {
-            http2: Rc::clone(&self.http2),
-            stream,
-        };
         let taken = match &self.core {
-            Some(core) => core.take(body, timeout_us, parent, caller),
+            Some(core) => {
+                let caller = Caller::new(Rc::clone(&self.http2), stream);
+                core.take(body, timeout_us, parent, caller)
+            }
             None => Err(NotTaken),
         };
         if let Err(NotTaken) = taken {
@@ -302,6 +297,14 @@ impl Session {
     /// Sends what is written. Ready when all of it is sent.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let mut http2 = self.http2.borrow_mut();
+        let unread = http2.take_unread();
+        if unread > 0 {
+            self.serving
+                .metrics
+                .connections
+                .answers_unread
+                .inc_by(unread);
+        }
         loop {
             let connection = Pin::new(&mut self.connection);
             let bytes = http2.to_send();

@@ -13,6 +13,7 @@
 //! store's mailboxes and the counters are.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -61,7 +62,7 @@ struct Desk<R> {
     /// Places that are free.
     free: Vec<Ticket>,
     /// Places whose answers have all come.
-    complete: Vec<Ticket>,
+    complete: VecDeque<Ticket>,
     generation: Option<Rc<Held>>,
     counts: Counts,
     took: LocalHistogram,
@@ -114,7 +115,7 @@ impl<R: Respond> Core<R> {
             asking: serving.service.asking()?,
             slots: Vec::new(),
             free: Vec::new(),
-            complete: Vec::new(),
+            complete: VecDeque::new(),
             generation: None,
             counts: Counts::default(),
             took: serving.metrics.requests.response_time.local(),
@@ -150,6 +151,7 @@ impl<R: Respond> Core<R> {
             .and_then(|message| read(message, self.service.obeyed(), &mut request));
         if understood.is_none() {
             desk.request = request.emptied();
+            respond.leave();
             return Err(NotTaken);
         }
         desk.counts.requests = desk.counts.requests.saturating_add(1);
@@ -158,15 +160,15 @@ impl<R: Respond> Core<R> {
         match self.begin(desk, &request) {
             Err(unanswered) => {
                 desk.request = request.emptied();
+                desk.count_at_once(&self.metrics);
                 self.refuse(respond, unanswered, span);
-                desk.took.observe(0.0);
             }
             Ok(Begun::Beyond(decision)) => {
                 desk.request = request.emptied();
+                desk.count_at_once(&self.metrics);
                 desk.say_in(respond, &decision, &RateLimitResponse::default());
                 self.service
                     .end_span(span, Answered::Decided(&decision, None));
-                desk.took.observe(0.0);
             }
             Ok(Begun::Ask(generation)) => {
                 let ticket = desk.free_slot();
@@ -236,19 +238,17 @@ impl<R: Respond> Core<R> {
             if let Some(slot) = slots.get_mut(ticket as usize)
                 && slot.take(share)
             {
-                complete.push(ticket);
+                complete.push_back(ticket);
             }
         });
         if !desk.complete.is_empty() {
             let now_us = self.turn_us();
-            let mut complete = std::mem::take(&mut desk.complete);
-            for ticket in complete.drain(..) {
+            // One after the other: should a defect lose one, the others are still there.
+            while let Some(ticket) = desk.complete.pop_front() {
                 self.conclude(desk, ticket, now_us);
             }
-            desk.complete = complete;
         }
-        // Before the answers of this turn leave: nobody sees one that is not counted. Those given at once, beyond a bound or
-        // without rules, may be seen a turn before.
+        // Before the answers of this turn leave: nobody sees one that is not counted.
         desk.counts.flush(&self.metrics);
         desk.took.flush();
         self.turn_us.set(None);
@@ -378,6 +378,13 @@ impl<R: Respond> Desk<R> {
         Ok(generation)
     }
 
+    /// Counts a request whose answer may leave before the core has its turn.
+    fn count_at_once(&mut self, metrics: &Metrics) {
+        self.took.observe(0.0);
+        self.counts.flush(metrics);
+        self.took.flush();
+    }
+
     fn free_slot(&mut self) -> Ticket {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -411,7 +418,7 @@ impl<R: Respond> Desk<R> {
             0
         });
         if slot.shares == 0 {
-            self.complete.push(ticket);
+            self.complete.push_back(ticket);
         }
     }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use tonic::Status as GrpcStatus;
 
-use super::http2::Http2;
+use super::http2::{Http2, Reason};
 use crate::service::ratelimit::Unanswered;
 
 /// One who waits for one answer.
@@ -21,27 +21,62 @@ pub(super) trait Respond {
     /// Sends a gRPC error.
     fn refuse(self, unanswered: Unanswered);
 
+    /// Somebody else answers.
+    fn leave(self)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Whether nobody waits any more.
     fn is_gone(&self) -> bool;
 }
 
-/// A stream of a connection.
+/// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
 pub(super) struct Caller {
-    pub(super) http2: Rc<RefCell<Http2>>,
-    pub(super) stream: u32,
+    http2: Rc<RefCell<Http2>>,
+    stream: u32,
+    waits: bool,
 }
 
 // === impl Caller ===
 
+impl Caller {
+    pub(super) fn new(http2: Rc<RefCell<Http2>>, stream: u32) -> Self {
+        Self {
+            http2,
+            stream,
+            waits: true,
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.waits
+            && let Ok(mut http2) = self.http2.try_borrow_mut()
+            && !http2.is_gone(self.stream)
+        {
+            http2.reset(self.stream, Reason::Internal);
+        }
+    }
+}
+
 impl Respond for Caller {
-    fn answer(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn answer(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        self.waits = false;
         self.http2.borrow_mut().answer(self.stream, bytes, write);
     }
 
-    fn refuse(self, unanswered: Unanswered) {
+    fn refuse(mut self, unanswered: Unanswered) {
+        self.waits = false;
         let response = GrpcStatus::from(unanswered).into_http::<()>();
         let mut http2 = self.http2.borrow_mut();
         http2.refuse(self.stream, response.status(), response.headers());
+    }
+
+    fn leave(mut self) {
+        self.waits = false;
     }
 
     fn is_gone(&self) -> bool {

@@ -23,7 +23,15 @@ use super::{
 const REFLECTION: &str = "/grpc.reflection.";
 
 /// A frame of less that is not the last is counted: what it brings weighs less than what keeps it.
-const DATA_BYTES_MIN: usize = 64;
+pub(super) const DATA_BYTES_MIN: usize = 64;
+
+/// In how many frames and bytes headers may come whose list may be so long. It may be a little longer in its bytes than it
+/// counts, and be cut as its client likes, within reason.
+pub(super) fn block_bounds(header_list_bytes_max: usize) -> (usize, usize) {
+    let bytes_max = header_list_bytes_max.saturating_add(FRAME_BYTES_MAX);
+    let frames_max = (bytes_max / FRAME_BYTES_MAX).saturating_mul(2).max(8);
+    (frames_max, bytes_max)
+}
 
 // === impl Http2 ===
 
@@ -63,12 +71,7 @@ impl Http2 {
         }
         block.bytes.extend_from_slice(payload);
         block.frames = block.frames.saturating_add(1);
-        // A list may be a little longer in its bytes than it counts, and be cut as its client likes, within reason.
-        let bytes_max = self
-            .limits
-            .header_list_bytes_max
-            .saturating_add(FRAME_BYTES_MAX);
-        let frames_max = (bytes_max / FRAME_BYTES_MAX).saturating_mul(2).max(8);
+        let (frames_max, bytes_max) = block_bounds(self.limits.header_list_bytes_max);
         if block.bytes.len() > bytes_max || block.frames > frames_max {
             return broken(Reason::EnhanceYourCalm, "headers without end");
         }

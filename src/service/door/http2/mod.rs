@@ -14,6 +14,7 @@
 //! | `floods` | what a client may do so often a second |
 //! | `receive` | what comes: frames, and what they do to the connection |
 //! | `calls` | the calls in them |
+//! | `passing` | the same bounds where hyper speaks HTTP/2 |
 //! | `send` | what goes: answers, as much as the client has room for |
 //!
 //! It holds no socket and no clock and knows nobody who answers: a connection's task turns it (`connection`), and who
@@ -26,6 +27,7 @@ mod floods;
 mod frame;
 mod head;
 mod hpack;
+mod passing;
 mod receive;
 mod send;
 mod streams;
@@ -37,10 +39,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use tokio::sync::mpsc;
 
+use self::calls::block_bounds;
 use self::floods::Floods;
 pub(super) use self::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, Reason};
 use self::head::{Call, Heads};
 use self::hpack::Encoder;
+pub(in crate::service) use self::passing::Passing;
 pub(super) use self::receive::Event;
 use self::streams::Streams;
 use super::buffers::Buffers;
@@ -56,6 +60,9 @@ const USUAL_WINDOW_BYTES: u32 = 65_535;
 
 /// How many bytes may wait for a client that does not read, before we read no more of it.
 const OUT_BYTES_MAX: usize = 256 * 1024;
+
+/// How many bytes of answers may wait for a client in all, in their streams or behind them. An answer beyond that is dropped.
+const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What a ping says that goes with a goodbye, and one that asks whether anybody is there.
 const GOODBYE_PING: [u8; 8] = *b"goodbye!";
@@ -95,7 +102,7 @@ pub(super) enum Order {
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[error("{why} ({reason:?})")]
-pub(super) struct Broken {
+pub(in crate::service) struct Broken {
     pub(super) reason: Reason,
     pub(super) why: &'static str,
 }
@@ -122,6 +129,10 @@ pub(super) struct Http2 {
     out: Vec<u8>,
     /// How much of that the socket has taken.
     sent: usize,
+    /// How much waits in streams for room.
+    kept_bytes: usize,
+    /// Answers that were dropped since somebody asked.
+    unread: u64,
     buffers: Rc<Buffers>,
     send_room: i64,
     /// That room when the client last widened it.
@@ -239,6 +250,15 @@ struct Block {
     frames: usize,
 }
 
+// === impl Broken ===
+
+impl Broken {
+    /// What its reason is called in a metric.
+    pub(in crate::service) fn label(&self) -> &'static str {
+        self.reason.label()
+    }
+}
+
 // === impl Http2 ===
 
 impl Http2 {
@@ -261,6 +281,8 @@ impl Http2 {
             encoder: Encoder::default(),
             out: Vec::new(),
             sent: 0,
+            kept_bytes: 0,
+            unread: 0,
             buffers,
             send_room: i64::from(USUAL_WINDOW_BYTES),
             send_room_told: i64::from(USUAL_WINDOW_BYTES),

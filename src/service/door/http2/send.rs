@@ -14,7 +14,7 @@ use super::frame::{self, Head};
 use super::hpack::Encoder;
 use super::{
     Answered, FRAME_BYTES_MAX, GOODBYE_PING, Goodbye, Http2, KEEPALIVE_PING, OUT_BYTES_MAX, Reason,
-    Stage, Stream, USUAL_WINDOW_BYTES, WINDOW_BYTES,
+    Stage, Stream, UNREAD_BYTES_MAX, USUAL_WINDOW_BYTES, WINDOW_BYTES,
 };
 
 /// How much of what was sent may lie in front of what was not, beside half of all: so what is left is not moved often.
@@ -53,6 +53,11 @@ impl Http2 {
         self.out.len().saturating_sub(self.sent) > OUT_BYTES_MAX
     }
 
+    /// How many answers were dropped, since this was last asked, because too much waits for the client.
+    pub(in super::super) fn take_unread(&mut self) -> u64 {
+        std::mem::take(&mut self.unread)
+    }
+
     /// Whether a stream is there no more.
     pub(in super::super) fn is_gone(&self, id: u32) -> bool {
         !self.streams.is_open(id)
@@ -66,10 +71,15 @@ impl Http2 {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let connection_room = self.send_room;
+        let waiting = self.to_send().len().saturating_add(self.kept_bytes);
         let Some(stream) = self.streams.get_mut(id) else {
             return;
         };
         let room = usize::try_from(connection_room.min(stream.send_room)).unwrap_or(0);
+        if waiting > 0 && waiting.saturating_add(bytes) > UNREAD_BYTES_MAX {
+            self.unread = self.unread.saturating_add(1);
+            return self.reset(id, Reason::Cancel);
+        }
         if bytes > room.min(self.frame_bytes_max) {
             self.answer_later(id, bytes, write);
         } else {
@@ -98,6 +108,7 @@ impl Http2 {
         let kind = http::HeaderValue::from_static("application/grpc");
         headers.insert(http::header::CONTENT_TYPE, kind);
         self.write_head(id, StatusCode::OK, &headers, false);
+        self.kept_bytes = self.kept_bytes.saturating_add(frame.len());
         if let Some(stream) = self.streams.get_mut(id) {
             stream.stage = Stage::Answered(Box::new(Answered { frame, sent: 0 }));
         }
@@ -304,6 +315,9 @@ impl Http2 {
     pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
         let mut stream = self.streams.remove(id)?;
         let mut uneaten = 0;
+        if let Stage::Answered(answered) = &stream.stage {
+            self.kept_bytes = self.kept_bytes.saturating_sub(answered.frame.len());
+        }
         if let Stage::Forwarded(forwarded) = &mut stream.stage {
             forwarded.wake();
             uneaten = std::mem::take(&mut forwarded.uneaten);

@@ -877,6 +877,63 @@ fn an_answer_that_nobody_makes_room_for_is_reset() {
 }
 
 #[test]
+fn what_waits_for_a_client_that_reads_nothing_is_bounded_in_bytes() {
+    const ANSWER: usize = 1024 * 1024;
+    // Both kinds: those that wait in their streams for room, and those that the socket does not take.
+    for room in [0, 0x4000_0000] {
+        let mut client = Client::new();
+        client.good(&setting(frame::INITIAL_WINDOW_SIZE, room));
+        client.good(&window(0, 0x4000_0000));
+        for stream in (1..=15).step_by(2) {
+            client.good(&[head_of(stream), body(stream, b"ask")].concat());
+            client.answer(stream, ANSWER);
+        }
+        let http2 = &mut client.http2;
+        assert_eq!(http2.take_unread(), 5, "{room}");
+        assert_eq!(http2.take_unread(), 0);
+        assert!(http2.to_send().len() + http2.kept_bytes < UNREAD_BYTES_MAX);
+        // One that is dropped is told of, and when what waits has gone there is room again.
+        for stream in [1, 3, 5] {
+            client.good(&window(stream, u32::try_from(ANSWER).unwrap()));
+        }
+        let resets = client.seen().into_iter().filter(
+            |seen| matches!(seen, Seen::Reset(9.., code) if *code == Reason::Cancel as u32),
+        );
+        assert_eq!(resets.count(), 4, "{room}");
+        assert_eq!(client.http2.kept_bytes, 0, "{room}");
+        client.good(&[head_of(17), body(17, b"ask")].concat());
+        client.answer(17, 40);
+        assert_eq!(client.http2.take_unread(), 0);
+    }
+}
+
+#[test]
+fn a_call_that_a_defect_lost_is_reset() {
+    use crate::service::door::respond::{Caller, Respond as _};
+
+    let mut client = Client::new();
+    for stream in [1, 3, 5] {
+        client.good(&[head_of(stream), body(stream, b"ask")].concat());
+    }
+    client.seen();
+    let http2 = Rc::new(std::cell::RefCell::new(client.http2));
+    let caller = |stream| Caller::new(Rc::clone(&http2), stream);
+    drop(caller(1));
+    caller(3).leave();
+    caller(5).answer(3, |into| into.extend([1, 2, 3]));
+    client.http2 = Rc::into_inner(http2).unwrap().into_inner();
+    let seen = client.seen();
+    assert_eq!(seen[0], Seen::Reset(1, Reason::Internal as u32));
+    assert!(!client.http2.is_gone(3));
+    assert!(
+        matches!(seen.last(), Some(Seen::Headers(5, _, true))),
+        "{seen:?}"
+    );
+    let resets = seen.iter().filter(|seen| matches!(seen, Seen::Reset(..)));
+    assert_eq!(resets.count(), 1);
+}
+
+#[test]
 fn a_window_widened_for_nothing_is_counted() {
     let mut client = Client::new();
     // As often as something was sent.
