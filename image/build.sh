@@ -19,7 +19,8 @@ out=$1
 here=$(uname -m)
 arch=${2:-$here}
 target=$arch-unknown-linux-gnu
-tools=$PWD/target/tools
+# cargo hashes into the binary where cargo-auditable lies: who builds in two folders says one for both.
+tools=${TOOLS:-$PWD/target/tools}
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 
 if [ "$arch" != "$here" ]; then
@@ -43,7 +44,9 @@ CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s\037%s' \
   -Ctarget-feature=+crt-static "--remap-path-prefix=$PWD=/src" "--remap-path-prefix=$cargo_home=/cargo")
 CFLAGS="'-ffile-prefix-map=$PWD=/src' '-ffile-prefix-map=$cargo_home=/cargo'"
 CC_SHELL_ESCAPED_FLAGS=1
-export CARGO_ENCODED_RUSTFLAGS CFLAGS CC_SHELL_ESCAPED_FLAGS
+# The allocator says when it was compiled.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0}
+export CARGO_ENCODED_RUSTFLAGS CFLAGS CC_SHELL_ESCAPED_FLAGS SOURCE_DATE_EPOCH
 PATH=$tools/bin:$PATH cargo auditable build --release --locked --bin tollgate --target "$target" --target-dir target/static
 
 rm -rf "$out"

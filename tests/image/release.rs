@@ -147,7 +147,8 @@ fn the_same_sources_elsewhere_make_the_same_binary() {
     let out = elsewhere.path().join("out");
     run(Command::new(sources.join("image/build.sh"))
         .arg(&out)
-        .env("CARGO_HOME", &home));
+        .env("CARGO_HOME", &home)
+        .env("TOOLS", root().join("target/tools")));
     let again = fs::read(out.join("usr/bin/tollgate")).unwrap();
     assert!(
         again == binary(),
