@@ -56,6 +56,7 @@ fn schema_of(setting: &Arg) -> serde_json::Value {
     } else if is(TypeId::of::<bool>()) {
         json!(["boolean", "null"])
     } else if [
+        TypeId::of::<u8>(),
         TypeId::of::<u16>(),
         TypeId::of::<u32>(),
         TypeId::of::<usize>(),
