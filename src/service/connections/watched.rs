@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::service::door::{Broken, Passing};
 use crate::service::ratelimit::RateLimit;
 
-/// How many frames a turn brings before other connections have theirs: four calls, which are a tenth of a millisecond.
+/// How many frames a turn brings before other connections have theirs: four calls.
 const FRAMES_PER_TURN_MAX: usize = 8;
 
 /// How much is read at once. It holds more than one turn's frames only where they are of nothing.
