@@ -135,7 +135,7 @@ fn memory_max(settings: &Settings) -> usize {
 // === impl App ===
 
 impl App {
-    /// Builds the service. Nothing is answered and no task runs until [`App::run`], but for the thread that sends spans. Where
+    /// Builds the service. Nothing is answered and no task runs until [`App::run`], but for the threads that send spans and that wait for handshakes. Where
     /// there are to be traces it must be called within a runtime.
     ///
     /// # Errors

@@ -178,27 +178,14 @@ impl Secured {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut accept = greeting.into_stream(self.config.load_full());
-        let mut polled = poll_once(&mut accept).await;
+        let polled = poll_once(&mut accept).await;
         turn.end();
-        while polled.is_pending() {
-            // More to read is more to work on; else there may be something left to send.
-            let waited = poll_fn(|cx| {
-                let socket = accept.get_ref();
-                if socket.is_some_and(|socket| socket.poll_read_ready(cx).is_ready()) {
-                    return Poll::Ready(None);
-                }
-                Pin::new(&mut accept).poll(cx).map(Some)
-            });
-            polled = if let Some(done) = waited.await {
-                Poll::Ready(done)
-            } else {
-                let turn = self.pace.turn().await;
-                let polled = poll_once(&mut accept).await;
-                turn.end();
-                polled
-            };
+        match polled {
+            Poll::Ready(done) => done,
+            // Its rest is not queued again: it is small, the next turn is charged with it, and whoever came this far would be
+            // too late behind all who have only greeted.
+            Poll::Pending => accept.await,
         }
-        poll_fn(|_| std::mem::replace(&mut polled, Poll::Pending)).await
     }
 }
 

@@ -172,15 +172,6 @@ fn away() -> io::Error {
 // === impl Socket ===
 
 impl Socket {
-    /// Whether there is something to read.
-    pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-
     /// Whether the other end is known to have nothing more to say.
     pub(super) fn is_read_closed(&self) -> bool {
         // It is asked once, and nobody is woken.

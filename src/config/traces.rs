@@ -27,10 +27,11 @@ const BATCH_DELAY_MS: u64 = 5_000;
 
 /// How many spans may wait; and how many may be said to.
 const QUEUE_SPANS: usize = 2_048;
-const QUEUE_SPANS_MAX: usize = 1 << 20;
+const QUEUE_SPANS_MAX: usize = 1 << 16;
 
 /// How many spans are sent at once.
 const BATCH_SPANS: usize = 512;
+const BATCH_SPANS_MAX: usize = 1 << 13;
 
 /// Where spans go, and which.
 #[derive(Clone, Debug)]
@@ -124,14 +125,17 @@ impl TraceExport {
         let timeout_ms = number(signal("TIMEOUT"), TIMEOUT_MS);
         let batch_timeout_ms = number(named("OTEL_BSP_EXPORT_TIMEOUT"), BATCH_TIMEOUT_MS);
         let batch_delay_ms = number(named("OTEL_BSP_SCHEDULE_DELAY"), BATCH_DELAY_MS);
-        let mut size = |name: &str, usual: usize| {
+        // Room for all of it is made at the start.
+        let mut size = |name: &str, usual: usize, max: usize| {
             let said = number(named(name), u64::try_from(usual).unwrap_or(u64::MAX));
-            usize::try_from(said)
-                .unwrap_or(usize::MAX)
-                .clamp(1, QUEUE_SPANS_MAX)
+            usize::try_from(said).unwrap_or(usize::MAX).clamp(1, max)
         };
-        let queue_spans_max = size("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS);
-        let batch_spans_max = size("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS);
+        let queue_spans_max = size("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, QUEUE_SPANS_MAX);
+        let batch_spans_max = size(
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+            BATCH_SPANS,
+            BATCH_SPANS_MAX,
+        );
         let sampling = sampling(settings, &mut remarks);
         if let Some((name, value)) = signal("COMPRESSION")
             && value != "none"
@@ -147,9 +151,9 @@ impl TraceExport {
             queue_spans_max,
             batch_spans_max: batch_spans_max.min(queue_spans_max),
             sampling,
-            service_name: settings.tracing_service_name.clone(),
-            service_namespace: settings.tracing_service_namespace.clone(),
-            service_instance_id: settings.tracing_service_instance_id.clone(),
+            service_name: said(settings.tracing_service_name.as_ref()),
+            service_namespace: said(settings.tracing_service_namespace.as_ref()),
+            service_instance_id: said(settings.tracing_service_instance_id.as_ref()),
             remarks,
             files: ClientFiles {
                 authorities: file("CERTIFICATE"),
@@ -165,7 +169,8 @@ impl TraceExport {
     ///
     /// When one cannot be read or is not whole, or they do not belong together.
     pub fn tls(&self) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-        if !self.endpoint.starts_with("https://") {
+        let scheme = self.endpoint.split("://").next().unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case("https") {
             return Ok(None);
         }
         // Which HTTP is spoken is for those to say who speak it.
@@ -248,6 +253,11 @@ fn endpoint<'v>(
         endpoint.push_str("/v1/traces");
     }
     endpoint
+}
+
+/// What is set to nothing is not set, as the standard has it.
+fn said(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).cloned()
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ const SERVICE_NAME: &str = "tollgate";
 
 /// What sends spans there.
 pub(super) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
+    // Here and not by the library, whose words would repeat the whole of it.
+    let uri = uri(export)?;
     let exporter = match export.protocol {
         TraceProtocol::Http => Otlp::builder()
             .with_http()
@@ -45,7 +47,7 @@ pub(super) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
             .build(),
         TraceProtocol::Grpc => Otlp::builder()
             .with_tonic()
-            .with_channel(channel(export)?)
+            .with_channel(channel(export, uri)?)
             .with_timeout(export.timeout)
             .build(),
     };
@@ -64,7 +66,8 @@ fn client(export: &TraceExport) -> Result<Arc<dyn HttpClient>, TracesError> {
     })
 }
 
-fn channel(export: &TraceExport) -> Result<Channel, TracesError> {
+/// Where the collector is.
+fn uri(export: &TraceExport) -> Result<Uri, TracesError> {
     let invalid = |error: &dyn std::fmt::Display| {
         TracesError::Settings(format!("the URL of the collector: {error}"))
     };
@@ -72,6 +75,13 @@ fn channel(export: &TraceExport) -> Result<Channel, TracesError> {
     if uri.host().is_none() {
         return Err(invalid(&"it names no host"));
     }
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(invalid(&"it is neither http nor https"));
+    }
+    Ok(uri)
+}
+
+fn channel(export: &TraceExport, uri: Uri) -> Result<Channel, TracesError> {
     let endpoint = Endpoint::from(uri).timeout(export.timeout);
     Ok(match secured(export)? {
         None => endpoint.connect_with_connector_lazy(tcp()),

@@ -13,8 +13,9 @@ use crate::machine::{IMAGE, Machine, alone};
 use crate::pod::{Pod, Rendered};
 use crate::running::{PATIENCE, http, wait_for};
 
-/// Of the image as it lies unpacked.
+/// Of the image as it lies unpacked, and of one whose binary nobody optimised.
 const IMAGE_BYTES_MAX: u64 = 25_000_000;
+const ROUGH_BYTES_MAX: u64 = 60_000_000;
 
 /// From start to ready, with the chart's example rules.
 const READY_WITHIN: Duration = Duration::from_secs(2);
@@ -33,7 +34,13 @@ fn the_image_is_small_its_start_quick_and_its_rest_cheap() {
         let all = binary + size("etc/ssl/certs/ca-certificates.crt");
         let compressed = Unpacked::new(IMAGE, "/run/image").compressed;
         println!("image: {all} bytes, {compressed} compressed; its binary: {binary} bytes");
-        assert!(all < IMAGE_BYTES_MAX);
+        let rough = std::env::var_os("TOLLGATE_IMAGE").is_none();
+        let most = if rough {
+            ROUGH_BYTES_MAX
+        } else {
+            IMAGE_BYTES_MAX
+        };
+        assert!(all < most, "{all} bytes");
 
         let mut starts: Vec<_> = (0..STARTS).map(|_| start_to_ready(machine)).collect();
         starts.sort();

@@ -185,9 +185,11 @@ impl fmt::Debug for OtelVariables {
 impl StatsdSettings {
     /// Where counters are to be sent: host and port; none when nothing says so.
     pub fn server(&self) -> Option<(&str, u16)> {
-        let said = self.use_statsd.unwrap_or(self.statsd_host.is_some());
+        // What is set to nothing is not set.
+        let host = self.statsd_host.as_deref().filter(|host| !host.is_empty());
+        let said = self.use_statsd.unwrap_or(host.is_some());
         said.then(|| {
-            let host = self.statsd_host.as_deref().unwrap_or("localhost");
+            let host = host.unwrap_or("localhost");
             (host, self.statsd_port)
         })
     }

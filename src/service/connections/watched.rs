@@ -128,8 +128,11 @@ impl Watched {
             self.metrics.connections.silent.inc();
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         };
-        self.waiting = false;
         self.over = None;
+        if std::mem::take(&mut self.waiting) {
+            // Nothing was read meanwhile, and nobody is to be woken for what came.
+            cx.waker().wake_by_ref();
+        }
         let sent = sent?;
         if let Some(why) = self.passing.went(bytes.get(..sent).unwrap_or_default()) {
             // hyper has bounds of its own.
@@ -146,7 +149,7 @@ impl AsyncRead for Watched {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let watched = self.get_mut();
-        // Whoever waits for the socket is woken by it, and a turn that is over by whoever began it.
+        // Whoever waits to send is woken when that goes, and a turn that is over by whoever began it.
         if watched.waiting || watched.turn.is_over() {
             return Poll::Pending;
         }

@@ -294,7 +294,9 @@ impl<R: Respond> Core<R> {
         // What was taken on trial for a caller that has gone goes back.
         let gone = came.trial.is_some() && respond.is_gone();
         let plan = Plan::read_from(sheet, &generation.0.rules);
-        if !gone {
+        if gone {
+            self.service.end_span(span, Answered::Error("CANCELLED"));
+        } else {
             let mut request = Request::default();
             if RateLimit::labels_need_request(&plan)
                 && let Some(message) = self.message(&body)

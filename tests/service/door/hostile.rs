@@ -241,6 +241,52 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     }
 }
 
+/// When nothing was taken for so long, nothing more is.
+const STILL: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_client_that_reads_late_gets_every_answer() {
+    // With a keepalive something else would wake the connection.
+    for (door, service) in doors(&["--keepalive-interval", "0"]).await {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        socket.set_send_buffer_size(16_384).unwrap();
+        let stream = socket.connect(service.grpc).await.unwrap();
+        let mut late = Hostile::greet(stream).await;
+        let room = 0x4000_0000_u32.to_be_bytes();
+        late.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+        let body = question(&one("late", 0));
+        let (mut calls, mut rest) = (0_u32, Vec::new());
+        loop {
+            if rest.is_empty() {
+                let stream = calls * 2 + 1;
+                rest = [head(stream), frame(DATA, 1, stream, &body)].concat();
+                calls += 1;
+            }
+            let Ok(taken) = timeout(STILL, late.0.write(&rest)).await else {
+                break;
+            };
+            rest.drain(..taken.expect(door));
+        }
+        let (mut reading, mut writing) = late.0.split();
+        let answered = async {
+            let mut ended = 0;
+            while ended < calls {
+                let mut head = [0; 9];
+                reading.read_exact(&mut head).await.expect(door);
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                let mut payload = vec![0; length as usize];
+                reading.read_exact(&mut payload).await.expect(door);
+                let last = matches!(head[3], DATA | HEADERS) && head[4] & 1 == 1;
+                ended += u32::from(last || head[3] == RST_STREAM);
+            }
+        };
+        let written = async { writing.write_all(&rest).await.expect(door) };
+        let both = async { tokio::join!(answered, written) };
+        timeout(PATIENCE, both).await.expect(door);
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_nobody_makes_room_for_is_given_up() {
     for (door, service) in doors(&["--body-wait", "100ms"]).await {
