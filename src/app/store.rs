@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::AppError;
 use crate::config::settings::{
-    NamingSettings, ReferenceRedis, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
+    NamedVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::Identity;
@@ -277,7 +277,7 @@ fn target(settings: &StoreSettings) -> Result<Option<Target>, AppError> {
 }
 
 /// The store that the reference's variables of this beginning name.
-fn of_reference(reference: &ReferenceRedis, beginning: &str) -> Result<Target, AppError> {
+fn of_reference(reference: &NamedVariables, beginning: &str) -> Result<Target, AppError> {
     let get = |name: &str| reference.get(&format!("{beginning}{name}"));
     let names = ReferenceNames {
         url: Secret::new(get("URL").unwrap_or_default()),

@@ -16,7 +16,9 @@ use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::config::reference_variables::remarks;
-use crate::config::settings::{ConfigType, OtelVariables, ReferenceRedis, Settings};
+use crate::config::settings::{
+    ConfigType, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
+};
 use crate::limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
@@ -51,8 +53,9 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     }
     raise_descriptor_limit();
     let mut settings = settings;
-    settings.store.reference = ReferenceRedis::read(|name| std::env::var(name).ok());
-    settings.tracing.otel = OtelVariables::read(|name| std::env::var(name).ok());
+    settings.store.reference =
+        NamedVariables::read(REFERENCE_REDIS, |name| std::env::var(name).ok());
+    settings.tracing.otel = NamedVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Where connections keep every thread busy, others' bytes are noticed after so many of their turns.

@@ -6,6 +6,7 @@
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
 mod admin;
+mod named_variables;
 mod store;
 mod telemetry;
 mod tls;
@@ -21,13 +22,13 @@ use super::rules_file::Options;
 use super::rules_path::RulesPath;
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
+pub use self::named_variables::NamedVariables;
 pub use self::store::{
-    NamingSettings, REFERENCE_REDIS, ReferenceRedis, STORE_DEADLINE_MS, StoreFailure, StoreKeys,
-    StoreMode, StoreSettings,
+    NamingSettings, REFERENCE_REDIS, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
+    StoreSettings,
 };
 pub use self::telemetry::{
-    OTEL_VARIABLES, OtelVariables, StatsdProtocol, StatsdSettings, Tags, TraceProtocol,
-    TracingSettings,
+    OTEL_VARIABLES, StatsdProtocol, StatsdSettings, Tags, TraceProtocol, TracingSettings,
 };
 pub use self::tls::GrpcTlsSettings;
 pub use self::xds::{ConfigType, XdsSettings};

@@ -265,7 +265,7 @@ mod tests {
     use clap::{Args as _, FromArgMatches as _};
 
     use super::*;
-    use crate::config::settings::OtelVariables;
+    use crate::config::settings::{NamedVariables, OTEL_VARIABLES};
 
     fn settings(flags: &[&str], variables: &[(&str, &str)]) -> TracingSettings {
         let command = TracingSettings::augment_args(clap::Command::new("tollgate"));
@@ -274,7 +274,7 @@ mod tests {
         let arguments = [&["tollgate"], flags].concat();
         let matches = command.get_matches_from(arguments);
         let mut settings = TracingSettings::from_arg_matches(&matches).unwrap();
-        settings.otel = OtelVariables::read(|name| {
+        settings.otel = NamedVariables::read(OTEL_VARIABLES, |name| {
             let known = variables.iter().find(|(known, _)| *known == name);
             known.map(|(_, value)| (*value).to_owned())
         });

@@ -2,13 +2,9 @@
 //!
 //! What it deliberately does not do: understand Markdown beyond lines.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use crate::running::component;
+pub(crate) use crate::yaml::yaml;
 
 /// Every guide, by its name below `docs/guides`.
 pub(crate) fn names() -> Vec<String> {
@@ -121,25 +117,6 @@ pub(crate) fn anchor(heading: &str) -> String {
     kept.chars()
         .filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
         .collect()
-}
-
-/// The documents of a YAML text, read by PyYAML.
-pub(crate) fn yaml(text: &str) -> Vec<Value> {
-    const READ: &str =
-        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
-    let mut python = Command::new(component("venv/bin/python"))
-        .args(["-c", READ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python runs");
-    let mut stdin = python.stdin.take().expect("its stdin");
-    stdin.write_all(text.as_bytes()).expect("it reads");
-    drop(stdin);
-    let output = python.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "not YAML:\n{text}");
-    let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    documents.into_iter().filter(|it| !it.is_null()).collect()
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod asking;
 mod redis_server;
 #[path = "../running/mod.rs"]
 mod running;
+#[path = "../yaml/mod.rs"]
+mod yaml;
 
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // they were made for another binary

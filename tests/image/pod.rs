@@ -10,13 +10,14 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::machine::{IMAGE, PODS, podman, run};
 use crate::running::{component, http, wait_for};
+use crate::yaml::yaml;
 
 /// How long a pod may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -234,22 +235,4 @@ impl Pod {
 /// A number of seconds; none when there is no such field.
 fn seconds(value: &Value) -> Duration {
     Duration::from_secs(value.as_u64().unwrap_or_default())
-}
-
-/// The documents of a YAML text, read by PyYAML.
-fn yaml(text: &str) -> Vec<Value> {
-    const READ: &str =
-        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
-    let mut python = Command::new(component("venv/bin/python"))
-        .args(["-c", READ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python runs");
-    let mut stdin = python.stdin.take().expect("its stdin");
-    stdin.write_all(text.as_bytes()).expect("it reads");
-    drop(stdin);
-    let output = python.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "not YAML:\n{text}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }

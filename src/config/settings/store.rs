@@ -1,16 +1,15 @@
 //! The settings of a store that replicas share.
 //!
 //! A password is nowhere here: whoever may list processes reads arguments. It comes from a file, or, for those who move over
-//! from Envoy's reference service, from its variables, which are read apart from all flags ([`ReferenceRedis`]).
+//! from Envoy's reference service, from its variables, which are read apart from all flags ([`NamedVariables`]).
 //!
 //! What it deliberately does not do: understand what it is given (`store/redis/target`), read files.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{size, truth};
+use super::{NamedVariables, size, truth};
 use crate::limiter::OnStoreFailure;
 
 /// Where buckets are shared, how, and what becomes of requests when they are not.
@@ -90,7 +89,7 @@ pub struct StoreSettings {
 
     /// What the reference's variables say of the store.
     #[arg(skip)]
-    pub reference: ReferenceRedis,
+    pub reference: NamedVariables,
 }
 
 /// What `serve` and `explain` are told about what buckets are called in the shared store.
@@ -146,14 +145,7 @@ pub enum StoreFailure {
     Local,
 }
 
-/// What the reference's variables say of where the store is, as they stand in the environment. Some are secrets, so none is a
-/// flag.
-#[derive(Clone, Default)]
-pub struct ReferenceRedis {
-    values: Vec<(&'static str, String)>,
-}
-
-/// The variables that [`ReferenceRedis`] reads.
+/// The reference's variables that say where the store is. Some are secrets, so none is a flag.
 pub const REFERENCE_REDIS: &[&str] = &[
     "REDIS_URL",
     "REDIS_TYPE",
@@ -176,34 +168,6 @@ fn prefix(text: &str) -> Result<String, String> {
         return Err("give up to 128 bytes without { and }".to_owned());
     }
     Ok(text.to_owned())
-}
-
-// === impl ReferenceRedis ===
-
-impl ReferenceRedis {
-    /// Reads them from what `variable` gives.
-    pub fn read(mut variable: impl FnMut(&str) -> Option<String>) -> Self {
-        let values = REFERENCE_REDIS
-            .iter()
-            .filter_map(|name| Some((*name, variable(name)?)));
-        Self {
-            values: values.filter(|(_, value)| !value.is_empty()).collect(),
-        }
-    }
-
-    /// What one says; none when it is not set, or empty.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let known = self.values.iter().find(|(known, _)| *known == name);
-        known.map(|(_, value)| value.as_str())
-    }
-}
-
-impl fmt::Debug for ReferenceRedis {
-    /// Which are set, never to what.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.values.iter().map(|(name, _)| name);
-        f.debug_set().entries(names).finish()
-    }
 }
 
 // === impl StoreFailure ===

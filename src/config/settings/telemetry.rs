@@ -1,16 +1,15 @@
 //! The settings of what goes out by itself: traces and statsd.
 //!
 //! Why OpenTelemetry's own variables are no flags: they are a standard that is read by its names in every program, there are
-//! dozens, and one holds secrets. They are read apart ([`OtelVariables`]), as the reference's of its Redis are.
+//! dozens, and one holds secrets. They are read apart ([`NamedVariables`]), as the reference's of its Redis are.
 //!
 //! What it deliberately does not do: say what they mean together (`config/traces`).
 
-use std::fmt;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{share, some_time, truth};
+use super::{NamedVariables, share, some_time, truth};
 
 /// Traces, by the reference's names; the rest by OpenTelemetry's.
 #[derive(Args, Clone, Debug)]
@@ -42,7 +41,7 @@ pub struct TracingSettings {
 
     /// OpenTelemetry's own variables.
     #[arg(skip)]
-    pub otel: OtelVariables,
+    pub otel: NamedVariables,
 }
 
 /// How spans go to a collector.
@@ -115,13 +114,7 @@ fn tags(text: &str) -> Result<Tags, String> {
     Ok(Tags(pairs))
 }
 
-/// OpenTelemetry's variables as they stand in the environment. One is a secret, so none is a flag.
-#[derive(Clone, Default)]
-pub struct OtelVariables {
-    values: Vec<(&'static str, String)>,
-}
-
-/// The variables that [`OtelVariables`] reads, but for the two that the library reads by itself
+/// OpenTelemetry's variables. One is a secret, so none is a flag. Missing are the two that the library reads by itself
 /// (`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`).
 pub const OTEL_VARIABLES: &[&str] = &[
     "OTEL_SDK_DISABLED",
@@ -150,35 +143,6 @@ pub const OTEL_VARIABLES: &[&str] = &[
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
     "OTEL_BSP_EXPORT_TIMEOUT",
 ];
-
-// === impl OtelVariables ===
-
-impl OtelVariables {
-    /// Reads them from what `variable` gives.
-    pub fn read(mut variable: impl FnMut(&str) -> Option<String>) -> Self {
-        let values = OTEL_VARIABLES
-            .iter()
-            .filter_map(|name| Some((*name, variable(name)?)));
-        Self {
-            // Empty is the same as not set, by the standard.
-            values: values.filter(|(_, value)| !value.is_empty()).collect(),
-        }
-    }
-
-    /// What one says; none when it is not set, or empty.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let known = self.values.iter().find(|(known, _)| *known == name);
-        known.map(|(_, value)| value.as_str())
-    }
-}
-
-impl fmt::Debug for OtelVariables {
-    /// Which are set, never to what.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.values.iter().map(|(name, _)| name);
-        f.debug_set().entries(names).finish()
-    }
-}
 
 // === impl StatsdSettings ===
 

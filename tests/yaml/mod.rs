@@ -1,0 +1,29 @@
+//! YAML as others read it: by PyYAML, in the tests' own virtual environment.
+//!
+//! What it deliberately does not do: read rules. That is what is tested.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::running::component;
+
+/// The documents of a YAML text; those with nothing in them are left out.
+pub(crate) fn yaml(text: &str) -> Vec<Value> {
+    const READ: &str =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let mut python = Command::new(component("venv/bin/python"))
+        .args(["-c", READ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut stdin = python.stdin.take().expect("its stdin");
+    stdin.write_all(text.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "not YAML:\n{text}");
+    let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    documents.into_iter().filter(|it| !it.is_null()).collect()
+}
