@@ -12,6 +12,7 @@
 //!
 //! What it deliberately does not do: read, speak HTTP, read certificates, decide how long a connection lives.
 
+mod bench;
 mod pace;
 mod secure;
 mod socket;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Sleep, sleep};
 
 pub use self::secure::{HandshakeBounds, Secured};
@@ -261,6 +262,8 @@ pub async fn serve_each<F>(
             connection = connections.recv() => match connection {
                 Some(connection) => {
                     open.spawn(serve_one(connection, Stopping::new(stopping.clone())));
+                    // Or a crowd that comes at once would all be in line before whoever is here.
+                    yield_now().await;
                 }
                 None => break,
             },

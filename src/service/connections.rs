@@ -6,27 +6,32 @@
 //!
 //! Nor is it hyper alone. What it reads is watched ([`watched`]), and the streams that it takes up are polled in their
 //! connection's own task ([`taken`]): so whoever makes trouble meets the same bounds as at our own HTTP/2, and has his turn
-//! like anybody else.
+//! like anybody else, or, where he always has more to do, stands in line for it ([`line`]).
 //!
 //! Bounds are chosen so that a real Envoy never meets one: it opens up to 1,024 streams before it has read what we allow,
 //! and resets them in crowds when its 20 ms are over.
 //!
 //! What it deliberately does not do: count what hyper answers without closing (streams and headers beyond their bounds), TLS.
 
+mod line;
 mod taken;
 mod watched;
 
-use std::pin::Pin;
+use std::num::NonZero;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::service::Routes;
 
+use self::line::{Line, Place};
 use self::taken::{Calls, Streams, Taken, taking};
 use self::watched::{Turn, Watched};
 use super::ratelimit::RateLimit;
@@ -39,6 +44,10 @@ pub(super) const RESET_STREAMS_MAX: usize = 4_096;
 
 /// How often a turn goes from what comes to what is answered: what was answered is sent in the same turn.
 const ROUNDS_PER_TURN_MAX: usize = 2;
+
+/// How many calls are reset because they are late, before others have their turn: whoever opened thousands at once has them
+/// all late at once.
+pub(super) const LATE_PER_TURN_MAX: usize = 2;
 
 /// How long connections live and what they may do. No time is no bound.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +79,7 @@ struct Served {
     taken: Taken,
     open: Streams,
     turn: Arc<Turn>,
+    place: Place,
 }
 
 /// Serves until `shutdown`, then says GOAWAY and lets what is under way end.
@@ -78,10 +88,11 @@ pub(super) async fn serve(
     connections: mpsc::Receiver<Connection>,
     shutdown: impl Future<Output = ()>,
 ) {
+    let line = Line::new(available_parallelism().map_or(1, NonZero::get));
     let serve_one = |connection, stopping| {
-        let serving = serving.clone();
+        let (serving, place) = (serving.clone(), line.place());
         async move {
-            if let Err(error) = serve_one(&serving, connection, stopping).await {
+            if let Err(error) = serve_one(&serving, place, connection, stopping).await {
                 // Only its keepalive has a time.
                 if error.is_timeout() {
                     serving.metrics.connections.silent.inc();
@@ -95,11 +106,12 @@ pub(super) async fn serve(
 
 async fn serve_one(
     serving: &Serving,
+    place: Place,
     connection: Connection,
     mut stopping: Stopping,
 ) -> hyper::Result<()> {
     let (bounds, metrics) = (serving.bounds, &serving.metrics);
-    let mut served = Served::new(serving, connection);
+    let mut served = Served::new(serving, place, connection);
     tokio::select! {
         served = &mut served => served,
         () = stopping.wait() => {
@@ -121,7 +133,7 @@ async fn serve_one(
 // === impl Served ===
 
 impl Served {
-    fn new(serving: &Serving, connection: Connection) -> Self {
+    fn new(serving: &Serving, place: Place, connection: Connection) -> Self {
         let Serving {
             routes,
             bounds,
@@ -145,6 +157,7 @@ impl Served {
             taken,
             open: Streams::default(),
             turn,
+            place,
         }
     }
 }
@@ -152,26 +165,39 @@ impl Served {
 impl Future for Served {
     type Output = hyper::Result<()>;
 
-    /// One turn: reads and takes up, answers, sends.
+    /// One turn, when it is its turn: reads and takes up, answers, sends.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         let served = self.get_mut();
+        ready!(served.place.poll_turn(cx));
         served.turn.begin();
         for _ in 0..ROUNDS_PER_TURN_MAX {
             if let Poll::Ready(ended) = served.http2.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            if served.taken.poll(&mut served.open, cx) == 0 {
-                if served.turn.is_over() {
-                    // There may be more to read.
-                    cx.waker().wake_by_ref();
-                }
+            let ended = served.taken.poll(&mut served.open, cx);
+            if ended == 0 && !served.turn.is_over() {
+                served.place.rests();
                 return Poll::Pending;
             }
+            if ended == 0 {
+                break;
+            }
         }
-        // There are answers to send at least.
-        cx.waker().wake_by_ref();
+        // There is more to read, or there are answers to send at least.
+        served.place.goes_on();
+        after_others(cx);
         Poll::Pending
     }
+}
+
+/// Has a task go on when all others have had their turn, and those who are not in line yet.
+///
+/// Whoever wakes himself goes to the end of the line; but the runtime looks at sockets and timers only when nobody is in line
+/// or sixty-one turns are over, and a few connections that always go on would have as many before it is seen that somebody
+/// else asks. tokio's own `yield_now` comes back behind that look.
+pub(super) fn after_others(cx: &mut Context<'_>) {
+    // It has the task woken, and is pending the first time that it is polled.
+    let _ = pin!(yield_now()).poll(cx);
 }
 
 /// Waits until so much time is over; for ever when there is no bound.

@@ -27,6 +27,7 @@ use tonic::body::Body as TonicBody;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
+use super::LATE_PER_TURN_MAX;
 use crate::metrics::Metrics;
 
 /// Whose requests go on as long as the client likes.
@@ -87,6 +88,11 @@ struct Stream {
     /// The stage that time runs for, and when it is over.
     timed: Option<(Stage, Pin<Box<Sleep>>)>,
     metrics: Arc<Metrics>,
+}
+
+/// How a stream came to its end.
+struct Ended {
+    is_late: bool,
 }
 
 /// A request's body, which tells when it is whole.
@@ -253,18 +259,20 @@ where
 }
 
 impl Taken {
-    /// Polls what is open and can go on. How many streams have ended; where others have waited long enough, it wakes the
-    /// task to go on after them.
+    /// Polls what is open and can go on, until there is no such stream or others have waited long enough. How many have ended.
     pub(super) fn poll(&self, open: &mut Streams, cx: &mut Context<'_>) -> usize {
         open.polled.extend(held(&self.shared.fresh).drain(..));
-        for ended in 0..ENDS_PER_TURN_MAX {
+        let (mut ended, mut late) = (0_usize, 0_usize);
+        while ended < ENDS_PER_TURN_MAX && late < LATE_PER_TURN_MAX {
             match Pin::new(&mut open.polled).poll_next(cx) {
-                Poll::Ready(Some(())) => {}
+                Poll::Ready(Some(Ended { is_late })) => {
+                    ended = ended.saturating_add(1);
+                    late = late.saturating_add(usize::from(is_late));
+                }
                 Poll::Ready(None) | Poll::Pending => return ended,
             }
         }
-        cx.waker().wake_by_ref();
-        ENDS_PER_TURN_MAX
+        ended
     }
 }
 
@@ -297,21 +305,22 @@ impl Stream {
 }
 
 impl Future for Stream {
-    type Output = ();
+    type Output = Ended;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let stream = self.get_mut();
         let polled = catch_unwind(AssertUnwindSafe(|| stream.future.as_mut().poll(cx)));
-        match polled {
-            Ok(Poll::Ready(())) => Poll::Ready(()),
+        let is_late = match polled {
+            Ok(Poll::Ready(())) => false,
             // Dropping it resets it.
-            Ok(Poll::Pending) if stream.is_late(cx) => Poll::Ready(()),
-            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Pending) if stream.is_late(cx) => true,
+            Ok(Poll::Pending) => return Poll::Pending,
             Err(_) => {
                 tracing::error!("this is a defect in tollgate: a call's answer was lost");
-                Poll::Ready(())
+                false
             }
-        }
+        };
+        Poll::Ready(Ended { is_late })
     }
 }
 

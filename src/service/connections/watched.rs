@@ -2,8 +2,9 @@
 //!
 //! Why: hyper takes up all that a socket holds before anybody else has his turn, goes on reading a client that does not read,
 //! and counts nothing. How: between it and the socket, frames are counted as they go by (`door`'s `Passing`) and a connection
-//! beyond its bound is told so and closed; when a turn has seen [`FRAMES_PER_TURN_MAX`] of them it is over; nothing is read
-//! while something waits to be sent, and where that takes longer than a client may be silent, it is gone.
+//! beyond its bound is told so and closed; when a turn has seen [`FRAMES_PER_TURN_MAX`] of them it is over, and what was read
+//! beyond is left for the next; nothing is read while something waits to be sent, and where that takes longer than a client
+//! may be silent, it is gone.
 //!
 //! What it deliberately does not do: understand what goes by, or say when a turn begins (`connections`).
 
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -23,11 +25,11 @@ use crate::metrics::Metrics;
 use crate::service::door::{Broken, Passing};
 use crate::service::ratelimit::RateLimit;
 
-/// How many frames a turn brings before other connections have theirs: four calls.
-const FRAMES_PER_TURN_MAX: usize = 8;
+/// How many frames a turn brings before other connections have theirs: one call.
+const FRAMES_PER_TURN_MAX: usize = 2;
 
-/// How much is read at once. It holds more than one turn's frames only where they are of nothing.
-const READ_BYTES_MAX: usize = 768;
+/// How much is read at once. A stream opened and reset may be forty bytes.
+const READ_BYTES_MAX: usize = 4_096;
 
 /// How much of its turn a connection has left.
 #[derive(Debug, Default)]
@@ -38,6 +40,8 @@ pub(super) struct Watched {
     connection: Connection,
     passing: Passing,
     turn: Arc<Turn>,
+    /// What was read and is for another turn.
+    left: Bytes,
     service: Arc<RateLimit>,
     metrics: Arc<Metrics>,
     /// How long something may wait to be sent without any of it going.
@@ -58,13 +62,18 @@ impl Turn {
 
     /// Whether others have waited long enough.
     pub(super) fn is_over(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.left() == 0
+    }
+
+    /// How many frames it may still bring.
+    fn left(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 
     fn take(&self, frames: usize) {
         // One task has it.
-        let left = self.0.load(Ordering::Relaxed).saturating_sub(frames);
-        self.0.store(left, Ordering::Relaxed);
+        self.0
+            .store(self.left().saturating_sub(frames), Ordering::Relaxed);
     }
 }
 
@@ -91,12 +100,21 @@ impl Watched {
             connection,
             passing,
             turn,
+            left: Bytes::new(),
             service,
             metrics,
             silent_max,
             waiting: false,
             over: None,
         }
+    }
+
+    /// How many of these bytes are for this turn.
+    fn came(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let now_us = self.service.uptime_us();
+        let (frames, rest) = self.passing.came(bytes, self.turn.left(), now_us)?;
+        self.turn.take(frames.max(1));
+        Ok(bytes.len().saturating_sub(rest.len()))
     }
 
     fn end(&mut self, cx: &mut Context<'_>, broken: Broken) -> io::Error {
@@ -154,17 +172,25 @@ impl AsyncRead for Watched {
             return Poll::Pending;
         }
         let room = buffer.remaining().min(READ_BYTES_MAX);
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
-        ready!(Pin::new(&mut watched.connection).poll_read(cx, &mut part))?;
-        let came = watched
-            .passing
-            .came(part.filled(), watched.service.uptime_us());
-        let bytes = part.filled().len();
-        match came {
-            Ok(frames) => watched.turn.take(frames.max(1)),
-            Err(broken) => return Poll::Ready(Err(watched.end(cx, broken))),
+        if watched.left.is_empty() {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+            ready!(Pin::new(&mut watched.connection).poll_read(cx, &mut part))?;
+            match watched.came(part.filled()) {
+                Ok(bytes) => {
+                    let (_, rest) = part.filled().split_at(bytes);
+                    watched.left = Bytes::copy_from_slice(rest);
+                    buffer.advance(bytes);
+                }
+                Err(broken) => return Poll::Ready(Err(watched.end(cx, broken))),
+            }
+        } else {
+            let left = watched.left.clone();
+            let (front, _) = left.split_at(room.min(left.len()));
+            match watched.came(front) {
+                Ok(bytes) => buffer.put_slice(&watched.left.split_to(bytes)),
+                Err(broken) => return Poll::Ready(Err(watched.end(cx, broken))),
+            }
         }
-        buffer.advance(bytes);
         Poll::Ready(Ok(()))
     }
 }

@@ -21,10 +21,9 @@ mod tests {
     use tokio::task::LocalSet;
     use tonic::service::Routes;
 
-    use super::super::buffers::Buffers;
     use super::super::connection;
     use super::super::core::Core;
-    use super::super::cores::Serving;
+    use super::super::cores::{Local, Serving};
     use super::super::respond::Respond;
     use crate::accept::{Stopping, accept};
     use crate::clock::ManualClock;
@@ -377,8 +376,8 @@ descriptors:
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = Stopping::new(stopping);
-                    let buffers = Rc::<Buffers>::default();
-                    connection::serve(connection, stopping, Some(core), buffers, serving).await;
+                    let local = Local::new(Some(core));
+                    connection::serve(connection, stopping, local, serving).await;
                 });
                 (address, stop)
             });

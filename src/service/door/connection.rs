@@ -4,7 +4,8 @@
 //! written meanwhile. What the core answers later wakes the connection, once for all of them. Bytes that are no whole frame
 //! yet are kept until the rest has come.
 //!
-//! A turn reads [`READS_PER_TURN_MAX`] times and takes up [`CALLS_PER_TURN_MAX`] calls at most, and then lets the others of its core have theirs.
+//! A turn reads [`READS_PER_TURN_MAX`] times and takes up [`CALLS_PER_TURN_MAX`] calls at most, or one that goes to tonic, which
+//! costs as much as many; then the others of its core have theirs.
 //!
 //! What it deliberately does not do: know what frames mean (`http2`), look into a message, bound how many connections there
 //! are.
@@ -21,12 +22,13 @@ use tokio::task::{self, AbortHandle};
 
 use super::buffers::{Buffers, READ_BYTES};
 use super::core::{Core, NotTaken};
-use super::cores::Serving;
+use super::cores::{Local, Serving};
 use super::forward::forward;
 use super::http2::{Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order};
 use super::minder::mind;
 use super::respond::Caller;
 use crate::accept::{Connection, Stopping};
+use crate::service::connections::after_others;
 use crate::telemetry::TraceParent;
 
 /// How many calls one turn takes up before other connections have theirs.
@@ -74,10 +76,14 @@ struct Minding(AbortHandle);
 pub(super) async fn serve(
     connection: Connection,
     stopping: Stopping,
-    core: Option<Rc<Core<Caller>>>,
-    buffers: Rc<Buffers>,
+    local: Local,
     serving: Serving,
 ) {
+    let Local {
+        core,
+        buffers,
+        resetting,
+    } = local;
     let bounds = serving.bounds;
     let limits = Limits {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
@@ -91,7 +97,12 @@ pub(super) async fn serve(
     };
     let http2 = Http2::new(limits, Rc::clone(&buffers));
     let http2 = Rc::new(RefCell::new(http2));
-    let minder = task::spawn_local(mind(Rc::clone(&http2), stopping, serving.clone()));
+    let minder = task::spawn_local(mind(
+        Rc::clone(&http2),
+        stopping,
+        serving.clone(),
+        resetting,
+    ));
     let _minding = Minding(minder.abort_handle());
     let mut session = Session {
         connection,
@@ -170,7 +181,7 @@ impl Session {
                 return Ok(Poll::Pending);
             }
             if calls_left == 0 {
-                cx.waker().wake_by_ref();
+                after_others(cx);
                 return Ok(Poll::Pending);
             }
             let mut buffer = self
@@ -184,7 +195,7 @@ impl Session {
                 Poll::Ready(false) => return Ok(Poll::Ready(())),
             }
         }
-        cx.waker().wake_by_ref();
+        after_others(cx);
         Ok(Poll::Pending)
     }
 
@@ -233,7 +244,10 @@ impl Session {
                     self.more = false;
                     return input;
                 }
-                Ok(Some(Event::Request(handed))) => self.forward(handed),
+                Ok(Some(Event::Request(handed))) => {
+                    self.forward(handed);
+                    *calls_left = 0;
+                }
                 Ok(Some(Event::Nothing)) => {
                     *calls_left = calls_left.saturating_sub(CALLS_FOR_NOTHING);
                 }
@@ -242,7 +256,11 @@ impl Session {
                     body,
                     timeout_us,
                     parent,
-                })) => self.call(stream, &body, timeout_us, parent),
+                })) => {
+                    if self.call(stream, &body, timeout_us, parent).is_err() {
+                        *calls_left = 0;
+                    }
+                }
                 Err(broken) => {
                     self.http2.borrow_mut().say_broken(broken.reason);
                     let reason = broken.reason.label();
@@ -257,13 +275,14 @@ impl Session {
         input
     }
 
+    /// Leaves a call to the core, or to tonic where it is not for the core.
     fn call(
         &mut self,
         stream: u32,
         body: &[u8],
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
-    ) {
+    ) -> Result<(), NotTaken> {
         let taken = match &self.core {
             Some(core) => {
                 let caller = Caller::new(Rc::clone(&self.http2), stream);
@@ -271,12 +290,13 @@ impl Session {
             }
             None => Err(NotTaken),
         };
-        if let Err(NotTaken) = taken {
+        if taken.is_err() {
             let handed = self.http2.borrow_mut().hand_over(stream, &[body]);
             if let Some(handed) = handed {
                 self.forward(handed);
             }
         }
+        taken
     }
 
     fn forward(&self, handed: Handed) {

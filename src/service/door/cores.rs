@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
 use tonic::service::Routes;
 
@@ -39,6 +39,16 @@ pub(in crate::service) struct Serving {
     pub(in crate::service) message_size_max: usize,
 }
 
+/// What the connections of one core share.
+#[derive(Clone)]
+pub(super) struct Local {
+    /// None where the store has no way to ask for many at once.
+    pub(super) core: Option<Rc<Core<Caller>>>,
+    pub(super) buffers: Rc<Buffers>,
+    /// Whose turn it is to reset calls that are late.
+    pub(super) resetting: Rc<Semaphore>,
+}
+
 /// All cores. Dropped, their threads end with all that runs there.
 pub(in crate::service) struct Cores(Vec<OneCore>);
 
@@ -55,6 +65,19 @@ struct Job {
     stopping: Stopping,
     /// Dropped when the connection has ended.
     ended: oneshot::Sender<()>,
+}
+
+// === impl Local ===
+
+impl Local {
+    /// What is shared where this decides.
+    pub(super) fn new(core: Option<Rc<Core<Caller>>>) -> Self {
+        Self {
+            core,
+            buffers: Rc::default(),
+            resetting: Rc::new(Semaphore::new(1)),
+        }
+    }
 }
 
 // === impl Cores ===
@@ -129,24 +152,23 @@ impl OneCore {
 
 /// Serves connections until nobody can send one any more.
 async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let core = Core::new(&serving).map(Rc::new);
-    if let Some(core) = &core {
+    let local = Local::new(Core::new(&serving).map(Rc::new));
+    if let Some(core) = &local.core {
         task::spawn_local(answer(Rc::clone(core)));
     }
-    let buffers = Rc::<Buffers>::default();
     while let Some(job) = jobs.recv().await {
-        let serving = serving.clone();
-        let core = core.clone();
-        let buffers = Rc::clone(&buffers);
+        let (serving, local) = (serving.clone(), local.clone());
         task::spawn_local(async move {
             match job.connection.attach() {
                 Ok(connection) => {
-                    connection::serve(connection, job.stopping, core, buffers, serving).await;
+                    connection::serve(connection, job.stopping, local, serving).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection was lost on its way to a core"),
             }
             drop(job.ended);
         });
+        // Or a crowd that comes at once would all be in line before whoever is here.
+        task::yield_now().await;
     }
 }
 

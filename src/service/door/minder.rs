@@ -10,6 +10,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::cores::Serving;
@@ -17,8 +19,19 @@ use super::http2::{Http2, Order};
 use crate::accept::Stopping;
 use crate::service::connections::{Bounds, over};
 
+/// How many calls are reset before others have their turn.
+const LATE_PER_TURN_MAX: usize = 16;
+
 /// Gives orders until the connection need be told nothing more. The caller drops it with the connection.
-pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serving: Serving) {
+///
+/// Late calls are reset by one connection of a core at a time, whose turn it is by `resetting`: whoever opened thousands at
+/// once has them all late at once, and those who ask should not have to wait for all of that.
+pub(super) async fn mind(
+    http2: Rc<RefCell<Http2>>,
+    mut stopping: Stopping,
+    serving: Serving,
+    resetting: Rc<Semaphore>,
+) {
     let (bounds, metrics) = (serving.bounds, &serving.metrics);
     let give = |order| http2.borrow_mut().give(order);
     let minding = async {
@@ -35,7 +48,7 @@ pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serv
     };
     tokio::select! {
         () = minding => {}
-        () = reset_late_calls(bounds.body_wait, &http2, &serving) => {}
+        () = reset_late_calls(bounds.body_wait, &http2, &serving, &resetting) => {}
         () = keep_alive(bounds, &http2) => {
             metrics.connections.silent.inc();
             give(Order::Close);
@@ -44,7 +57,12 @@ pub(super) async fn mind(http2: Rc<RefCell<Http2>>, mut stopping: Stopping, serv
 }
 
 /// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
-async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, serving: &Serving) {
+async fn reset_late_calls(
+    wait: Option<Duration>,
+    http2: &RefCell<Http2>,
+    serving: &Serving,
+    resetting: &Semaphore,
+) {
     let Some(wait) = wait else {
         return std::future::pending().await;
     };
@@ -52,15 +70,23 @@ async fn reset_late_calls(wait: Option<Duration>, http2: &RefCell<Http2>, servin
     loop {
         // Late by half as much at most.
         sleep(wait / 2).await;
-        let now_us = serving.service.uptime_us();
-        let late = http2.borrow_mut().reset_late(now_us, wait_us);
-        serving
-            .metrics
-            .connections
-            .calls_late
-            .inc_by(late.calls as u64);
-        let answers = late.answers as u64;
-        serving.metrics.connections.answers_unread.inc_by(answers);
+        loop {
+            // None were only if it were closed.
+            let _turn = resetting.acquire().await.ok();
+            let now_us = serving.service.uptime_us();
+            let late = http2
+                .borrow_mut()
+                .reset_late(now_us, wait_us, LATE_PER_TURN_MAX);
+            let (calls, answers) = (late.calls as u64, late.answers as u64);
+            serving.metrics.connections.calls_late.inc_by(calls);
+            serving.metrics.connections.answers_unread.inc_by(answers);
+            if calls.saturating_add(answers) > 0 {
+                yield_now().await;
+            }
+            if !late.more {
+                break;
+            }
+        }
     }
 }
 

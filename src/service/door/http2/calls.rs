@@ -1,7 +1,7 @@
 //! Calls as they come: their heads, their bodies, what stands behind them.
 //!
-//! How: a call whose body is whole in one frame of data is handed out as it lies there. A body whose end comes apart waits
-//! in its stream; one in parts goes to tonic, which puts them together.
+//! How: a call whose body is whole in one frame of data is handed out as it lies there. One that comes in parts, or whose end
+//! does, waits in its stream; a long one in parts goes to tonic, which takes it as it comes.
 //!
 //! What it deliberately does not do: decode headers (`head`), answer (`send`).
 
@@ -21,6 +21,10 @@ use super::{
 
 /// Whose requests go on as long as the client likes.
 const REFLECTION: &str = "/grpc.reflection.";
+
+/// How long a body in parts may be to be put together here. Much less than a stream has room for, so that nobody waits to be
+/// told of more.
+const PARTS_BYTES_MAX: usize = 64 * 1024;
 
 /// A frame of less that is not the last is counted: what it brings weighs less than what keeps it.
 pub(super) const DATA_BYTES_MIN: usize = 64;
@@ -272,28 +276,23 @@ impl Http2 {
         }
         match &mut stream.stage {
             Stage::Call { body, .. } => {
-                match (!body.is_empty(), !data.is_empty(), end_stream) {
+                if body.is_empty() && end_stream {
                     // Nearly always.
-                    (false, _, true) => {
-                        self.make_room(length);
-                        return Ok(self.asked(head.stream, Cow::Borrowed(data)));
-                    }
-                    (true, false, true) => {
-                        let body = std::mem::take(body);
-                        self.make_room(length);
-                        return Ok(self.asked(head.stream, Cow::Owned(body)));
-                    }
-                    // Many a client sends its end apart.
-                    (false, true, false) => body.extend_from_slice(data),
-                    (_, false, false) => {}
-                    // In parts: tonic puts them together.
-                    (true, true, _) => {
-                        let body = std::mem::take(body);
-                        self.make_room(length);
-                        return Ok(self
-                            .hand_over(head.stream, &[&body, data])
-                            .map(Event::Request));
-                    }
+                    self.make_room(length);
+                    return Ok(self.asked(head.stream, Cow::Borrowed(data)));
+                }
+                if body.len().saturating_add(data.len()) > PARTS_BYTES_MAX {
+                    let body = std::mem::take(body);
+                    self.make_room(length);
+                    return Ok(self
+                        .hand_over(head.stream, &[&body, data])
+                        .map(Event::Request));
+                }
+                body.extend_from_slice(data);
+                if end_stream {
+                    let body = std::mem::take(body);
+                    self.make_room(length);
+                    return Ok(self.asked(head.stream, Cow::Owned(body)));
                 }
                 self.make_room(length);
             }
@@ -384,11 +383,15 @@ impl Http2 {
     }
 
     /// Resets calls that began longer ago than this and are not whole, and those whose answers were seen to wait for room
-    /// as long ago. Says how many there were.
-    pub(in super::super) fn reset_late(&mut self, now_us: u64, wait_us: u64) -> Late {
+    /// as long ago; so many at most. Says how many there were.
+    pub(in super::super) fn reset_late(&mut self, now_us: u64, wait_us: u64, max: usize) -> Late {
         let is_over = |since_us: u64| now_us.saturating_sub(since_us) > wait_us;
         let (mut late, mut ids) = (Late::default(), Vec::new());
         for (id, stream) in self.streams.each_mut() {
+            if ids.len() >= max {
+                late.more = true;
+                break;
+            }
             let unfinished = stream.unfinished.as_ref();
             if unfinished.is_some_and(|unfinished| is_over(unfinished.since_us)) {
                 late.calls = late.calls.saturating_add(1);

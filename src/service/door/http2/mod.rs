@@ -190,6 +190,8 @@ pub(super) struct Late {
     pub(super) calls: usize,
     /// Answers for which there was no room.
     pub(super) answers: usize,
+    /// There may be more of them.
+    pub(super) more: bool,
 }
 
 /// A call whose client takes its time.

@@ -62,14 +62,26 @@ impl Passing {
         }
     }
 
-    /// Looks at bytes that have come, and says how many frames begin in them.
-    pub(in crate::service) fn came(&mut self, bytes: &[u8], now_us: u64) -> Result<usize, Broken> {
+    /// Looks at bytes that have come, until where so many frames have begun and the next one would. Says how many began, and
+    /// what it has not looked at.
+    pub(in crate::service) fn came<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        frames_max: usize,
+        now_us: u64,
+    ) -> Result<(usize, &'b [u8]), Broken> {
         let (mut rest, mut frames) = (bytes, 0_usize);
-        while let Some((head, _)) = self.incoming.next(&mut rest) {
+        loop {
+            self.incoming.skip(&mut rest);
+            if frames >= frames_max && self.incoming.is_between() {
+                return Ok((frames, rest));
+            }
+            let Some((head, _)) = self.incoming.next(&mut rest) else {
+                return Ok((frames, rest));
+            };
             frames = frames.saturating_add(1);
             self.frame(head, now_us)?;
         }
-        Ok(frames)
     }
 
     fn frame(&mut self, head: Head, now_us: u64) -> Result<(), Broken> {
@@ -141,11 +153,16 @@ impl Heads {
         }
     }
 
-    /// The next frame that begins in `bytes`, and what of its payload is there; what lies before is dropped from `bytes`.
-    fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<(Head, &'b [u8])> {
+    /// Drops from `bytes` what is still to come of the frame that goes by.
+    fn skip(&mut self, bytes: &mut &[u8]) {
         let skipped = self.skipped.min(bytes.len());
         self.skipped = self.skipped.saturating_sub(skipped);
         *bytes = bytes.get(skipped..).unwrap_or_default();
+    }
+
+    /// The next frame that begins in `bytes`, and what of its payload is there; what lies before is dropped from `bytes`.
+    fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<(Head, &'b [u8])> {
+        self.skip(bytes);
         let wanted = HEAD_BYTES.saturating_sub(self.known).min(bytes.len());
         let (part, rest) = bytes.split_at_checked(wanted)?;
         let room = self.head.get_mut(self.known..)?;
@@ -185,18 +202,25 @@ mod tests {
 
     /// How many frames go by before the connection breaks, and how many begin, whichever way the bytes are cut.
     fn until_broken(frames: &[Vec<u8>]) -> Option<usize> {
-        let found: Vec<_> = [1, 2, 7, 9, 10, 1_000_000]
-            .into_iter()
-            .map(|cut| {
+        let at_a_time = [usize::MAX, 1, 3].into_iter();
+        let found: Vec<_> = at_a_time
+            .flat_map(|max| [1, 2, 7, 9, 10, 1_000_000].map(|cut| (max, cut)))
+            .map(|(max, cut)| {
                 let mut passing = passing();
                 let bytes = [PREFACE.to_vec(), frames.concat()].concat();
                 let mut begun = 0;
-                for part in bytes.chunks(cut) {
-                    match passing.came(part, 5) {
-                        Ok(frames) => begun += frames,
-                        Err(broken) => {
-                            assert_eq!(broken.reason, Reason::EnhanceYourCalm);
-                            return None;
+                for mut part in bytes.chunks(cut) {
+                    while !part.is_empty() {
+                        match passing.came(part, max, 5) {
+                            Ok((frames, rest)) => {
+                                assert!(frames <= max);
+                                begun += frames;
+                                part = rest;
+                            }
+                            Err(broken) => {
+                                assert_eq!(broken.reason, Reason::EnhanceYourCalm);
+                                return None;
+                            }
                         }
                     }
                 }

@@ -629,10 +629,17 @@ fn a_client_that_sends_gets_its_room_back() {
 }
 
 #[test]
-fn a_body_in_parts_goes_to_tonic_with_all_that_came() {
+fn a_body_in_parts_is_put_together_and_a_long_one_goes_to_tonic_with_all_that_came() {
     let mut client = Client::new();
-    client.good(&[head_of(1), frame(frame::DATA, 0, 1, b"one")].concat());
-    let bytes = body(1, b"two");
+    let part = |stream, data: &[u8]| frame(frame::DATA, 0, stream, data);
+    client.good(&[head_of(1), part(1, b"one"), part(1, b""), part(1, b"two")].concat());
+    assert_eq!(
+        client.good(&body(1, b"three")),
+        [(1, b"onetwothree".to_vec())]
+    );
+    let big = [7; FRAME_BYTES_MAX];
+    client.good(&[head_of(7), part(7, &big).repeat(4)].concat());
+    let bytes = part(7, b"more");
     let mut input = &bytes[..];
     let Some(Event::Request(mut handed)) = client.http2.next(&mut input, 0).unwrap() else {
         panic!("for tonic");
@@ -642,8 +649,9 @@ fn a_body_in_parts_goes_to_tonic_with_all_that_came() {
     while let Ok(Part::Data(data)) = handed.parts.try_recv() {
         all.extend(data);
     }
-    assert_eq!(all, b"onetwo");
-    // Its end apart is no part.
+    assert_eq!(all, [&big[..], &big, &big, &big, b"more"].concat());
+    let mut client = Client::new();
+    // An end apart is a part of nothing.
     client.good(&[head_of(3), frame(frame::DATA, 0, 3, b"three")].concat());
     assert_eq!(client.good(&body(3, b"")), [(3, b"three".to_vec())]);
     // Nor are trailers.
@@ -797,24 +805,54 @@ fn calls_that_do_not_end_are_reset_when_they_are_late() {
     client.ask(5);
     client.now_us += 5;
     client.good(&part(7));
-    let more = frame(frame::DATA, 0, 7, b"more");
+    let more = [7; FRAME_BYTES_MAX];
+    let more = frame(frame::DATA, 0, 7, &more).repeat(4);
     let mut more = &more[..];
     assert!(matches!(
         client.http2.next(&mut more, client.now_us),
         Ok(Some(Event::Request(_)))
     ));
-    assert_eq!(client.http2.unfinished_bytes, 12);
-    let late = |calls| Late { calls, answers: 0 };
-    assert_eq!(client.http2.reset_late(client.now_us, 10), late(0));
-    assert_eq!(client.http2.reset_late(client.now_us, 4), late(2));
+    assert_eq!(client.http2.unfinished_bytes, 8 + 4 * 16_384);
+    let late = |calls| Late {
+        calls,
+        ..Late::default()
+    };
+    assert_eq!(
+        client.http2.reset_late(client.now_us, 10, usize::MAX),
+        late(0)
+    );
+    assert_eq!(
+        client.http2.reset_late(client.now_us, 4, usize::MAX),
+        late(2)
+    );
     let reset = |stream| Seen::Reset(stream, Reason::Cancel as u32);
     assert_eq!(client.seen(), [reset(1), reset(3)]);
     // A call that goes to tonic is late like any other; one that is whole waits for its answer as long as it takes.
-    assert_eq!(client.http2.reset_late(u64::MAX, 1), late(1));
+    assert_eq!(client.http2.reset_late(u64::MAX, 1, usize::MAX), late(1));
     assert_eq!(client.seen(), [reset(7)]);
     assert_eq!(client.http2.unfinished_bytes, 0);
+    assert_eq!(client.http2.streams.open(), 1);
     client.answer(5, 1);
     assert_eq!(client.seen(), good_answer(5, 1));
+}
+
+#[test]
+fn of_many_that_are_late_some_are_reset_at_a_time() {
+    let mut client = Client::new();
+    for stream in [1, 3, 5] {
+        client.good(&head_of(stream));
+    }
+    client.now_us += 5;
+    let late = |calls, more| Late {
+        calls,
+        answers: 0,
+        more,
+    };
+    let mut reset_late = || client.http2.reset_late(client.now_us, 1, 2);
+    assert_eq!(reset_late(), late(2, true));
+    assert_eq!(reset_late(), late(1, false));
+    let reset = |stream| Seen::Reset(stream, Reason::Cancel as u32);
+    assert_eq!(client.seen(), [reset(1), reset(3), reset(5)]);
 }
 
 #[test]
@@ -844,7 +882,7 @@ fn whoever_finishes_nothing_gets_no_more_room() {
             .len(),
         1
     );
-    client.http2.reset_late(u64::MAX, 1);
+    client.http2.reset_late(u64::MAX, 1, usize::MAX);
     let told = client
         .seen()
         .iter()
@@ -859,21 +897,24 @@ fn an_answer_that_nobody_makes_room_for_is_reset() {
     for stream in [1, 3] {
         client.good(&[head_of(stream), body(stream, b"ask")].concat());
     }
-    let late = |answers| Late { calls: 0, answers };
+    let late = |answers| Late {
+        answers,
+        ..Late::default()
+    };
     // A call that is not answered yet is nobody's fault but ours.
-    assert_eq!(client.http2.reset_late(1_000, 100), late(0));
-    assert_eq!(client.http2.reset_late(2_000, 100), late(0));
+    assert_eq!(client.http2.reset_late(1_000, 100, usize::MAX), late(0));
+    assert_eq!(client.http2.reset_late(2_000, 100, usize::MAX), late(0));
     client.answer(1, 40);
     client.answer(3, 40);
     client.seen();
     // From when it was first seen to wait.
-    assert_eq!(client.http2.reset_late(3_000, 100), late(0));
+    assert_eq!(client.http2.reset_late(3_000, 100, usize::MAX), late(0));
     client.good(&window(1, 100));
     client.seen();
-    assert_eq!(client.http2.reset_late(3_100, 100), late(0));
-    assert_eq!(client.http2.reset_late(3_101, 100), late(1));
+    assert_eq!(client.http2.reset_late(3_100, 100, usize::MAX), late(0));
+    assert_eq!(client.http2.reset_late(3_101, 100, usize::MAX), late(1));
     assert_eq!(client.seen(), [Seen::Reset(3, Reason::Cancel as u32)]);
-    assert_eq!(client.http2.reset_late(u64::MAX, 1), late(0));
+    assert_eq!(client.http2.reset_late(u64::MAX, 1, usize::MAX), late(0));
 }
 
 #[test]
@@ -973,7 +1014,10 @@ fn all_but_reflection_have_one_thing_to_say_and_say_it_in_time() {
     let encoded = call_headers(&[("grpc-encoding", "identity")]);
     client.good(&frame(frame::HEADERS, frame::END_HEADERS, 5, &encoded));
     client.now_us += 2;
-    assert_eq!(client.http2.reset_late(client.now_us, 1).calls, 2);
+    assert_eq!(
+        client.http2.reset_late(client.now_us, 1, usize::MAX).calls,
+        2
+    );
     assert!(!client.http2.is_gone(3));
 }
 
