@@ -113,6 +113,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "one thread looks at what it has used of a processor",
     ),
     (
+        "thread_priority",
+        &["accept/pace.rs"],
+        "one thread goes behind all others",
+    ),
+    (
         "subtle",
         &["admin/guard.rs"],
         "one secret is compared with what a stranger says",

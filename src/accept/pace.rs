@@ -1,48 +1,35 @@
-//! How much of a core's time handshakes may take.
+//! How much of a core's time handshakes may take, and who goes first on it.
 //!
-//! Why: their number is whatever strangers like. How: one is worked on at a time, and the thread's own clock of processor time
-//! says what its work has come to. When that is a millisecond or more, nobody has a turn for as long as it takes until
-//! the share is right again: at 25 percent three milliseconds for each. So what others notice does not depend on keys or
-//! machines, and no flood makes it more. What is not taken is not saved up: a crowd that comes after a quiet hour has the same share.
+//! Why: their number is whatever strangers like. How: a thread's own clock of processor time says what its work has come to.
+//! When that is a millisecond or more, it rests for as long as it takes until the share is right again: at 25 percent three
+//! milliseconds for each. So what others notice does not depend on keys or machines, and no flood makes it more. What is not
+//! taken is not saved up: a crowd that comes after a quiet hour has the same share.
 //!
-//! What it deliberately does not do: say who comes first. Turns go in the order in which they were asked for.
+//! What it deliberately does not do: say who comes first of those who shake hands.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
 
-use crate::metrics::Counter;
-
-/// How much work goes by before there is a rest; a timer is no finer.
+/// How much work goes by before there is a rest; a sleep is hardly finer.
 const WORK_US: u64 = 1_000;
 
-/// How long a rest is at most: the thread's time may be that of other things as well.
-const REST_MAX: Duration = Duration::from_millis(200);
+/// How long a rest is at most, where a share is small and one piece of work was long.
+pub(super) const REST_MAX: Duration = Duration::from_millis(200);
 
 /// By how much others go first. Ten is about a tenth of the time on a core that is all taken, so that whoever comes anew gets
 /// in even then.
 const NICE: i32 = 10;
 
-/// Who may work, and when.
+/// The share of one thread, and what it has done since it rested.
 #[derive(Debug)]
 pub(super) struct Pace {
-    turn: Arc<Semaphore>,
-    resting: Arc<AtomicBool>,
-    /// The thread's time up to which work has been rested for.
-    rested_us: AtomicU64,
     percent: u64,
-    /// Turns that had to wait for a rest to be over.
-    waited: Counter,
-}
-
-/// A turn at the work.
-pub(super) struct Turn<'a> {
-    pace: &'a Pace,
-    permit: Option<OwnedSemaphorePermit>,
+    worked_us: u64,
 }
 
 /// Gives the thread that calls it a lower priority, where the system lets it.
@@ -53,8 +40,20 @@ pub(super) fn let_others_go_first() {
     }
 }
 
+/// Gives the thread that calls it only what time nobody else wants, where the system lets it: whoever wakes has the core at
+/// once, however short a while this thread has had it. A lower priority alone is no such thing: it goes on until its slice is
+/// over, some milliseconds.
+pub(super) fn take_spare_time_only() {
+    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
+    if let Err(error) = set {
+        tracing::debug!(?error, "handshakes may take more than spare time");
+        let_others_go_first();
+    }
+}
+
 /// How much of a processor's time this thread has had.
-fn thread_us() -> u64 {
+pub(super) fn thread_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -63,59 +62,29 @@ fn thread_us() -> u64 {
         .saturating_add(nanoseconds / 1_000)
 }
 
-/// For how long nobody works who has worked for so long.
-fn rest(work_us: u64, percent: u64) -> Duration {
-    let others = 100_u64.saturating_sub(percent);
-    let us = work_us.saturating_mul(others).checked_div(percent);
-    Duration::from_micros(us.unwrap_or(u64::MAX)).min(REST_MAX)
-}
-
 // === impl Pace ===
 
 impl Pace {
     /// So many percent of a core.
-    pub(super) fn new(percent: u8, waited: Counter) -> Self {
+    pub(super) fn new(percent: u8) -> Self {
         Self {
-            turn: Arc::new(Semaphore::new(1)),
-            resting: Arc::default(),
-            rested_us: AtomicU64::new(0),
             percent: u64::from(percent),
-            waited,
+            worked_us: 0,
         }
     }
 
-    /// Waits for a turn. To be asked for and ended on one and the same thread, without a wait between.
-    pub(super) async fn turn(&self) -> Turn<'_> {
-        if self.resting.load(Ordering::Relaxed) {
-            self.waited.inc();
+    /// Takes note of work of so long, and says how long a rest is due.
+    pub(super) fn rest_after(&mut self, work_us: u64) -> Option<Duration> {
+        self.worked_us = self.worked_us.saturating_add(work_us);
+        if self.worked_us < WORK_US {
+            return None;
         }
-        // None were only if it were closed.
-        let permit = Arc::clone(&self.turn).acquire_owned().await.ok();
-        Turn { pace: self, permit }
-    }
-}
-
-impl Turn<'_> {
-    /// The work is done.
-    pub(super) fn end(self) {
-        let Self { pace, permit } = self;
-        let now_us = thread_us();
-        let work_us = now_us.saturating_sub(pace.rested_us.load(Ordering::Relaxed));
-        if work_us < WORK_US {
-            return;
-        }
-        pace.rested_us.store(now_us, Ordering::Relaxed);
-        let rest = rest(work_us, pace.percent);
-        if rest.is_zero() {
-            return;
-        }
-        pace.resting.store(true, Ordering::Relaxed);
-        let resting = Arc::clone(&pace.resting);
-        tokio::spawn(async move {
-            sleep(rest).await;
-            resting.store(false, Ordering::Relaxed);
-            drop(permit);
-        });
+        let others = 100_u64.saturating_sub(self.percent);
+        let us = self.worked_us.saturating_mul(others);
+        let us = us.checked_div(self.percent).unwrap_or(u64::MAX);
+        self.worked_us = 0;
+        let rest = Duration::from_micros(us).min(REST_MAX);
+        (!rest.is_zero()).then_some(rest)
     }
 }
 
@@ -125,10 +94,20 @@ mod tests {
 
     #[test]
     fn a_share_is_kept_by_resting() {
-        assert_eq!(rest(1_000, 25), Duration::from_millis(3));
-        assert_eq!(rest(1_000, 50), Duration::from_millis(1));
-        assert_eq!(rest(700, 100), Duration::ZERO);
-        assert_eq!(rest(1_000_000, 1), REST_MAX);
-        assert_eq!(rest(1, 0), REST_MAX);
+        let rest = |us, percent| Pace::new(percent).rest_after(us);
+        assert_eq!(rest(1_000, 25), Some(Duration::from_millis(3)));
+        assert_eq!(rest(1_000, 50), Some(Duration::from_millis(1)));
+        assert_eq!(rest(7_000, 100), None);
+        assert_eq!(rest(1_000_000, 1), Some(REST_MAX));
+        assert_eq!(rest(1_000, 0), Some(REST_MAX));
+    }
+
+    #[test]
+    fn small_work_adds_up() {
+        let mut pace = Pace::new(50);
+        assert_eq!(pace.rest_after(400), None);
+        assert_eq!(pace.rest_after(500), None);
+        assert_eq!(pace.rest_after(300), Some(Duration::from_micros(1_200)));
+        assert_eq!(pace.rest_after(500), None);
     }
 }

@@ -3,8 +3,8 @@
 //! Why apart: to answer a greeting costs as much as hundreds of checks, and who sends one need not do any work for it: the same
 //! recorded greeting will do every time. On a core that decides, each would be a wait for all who ask there. How: a port
 //! with TLS has a thread of its own, which accepts, shakes hands and hands on only those connections whose handshake is done
-//! ([`Detached`]); the cores that serve never see the others. That thread has the lower priority, and a share of one core's
-//! time ([`Pace`]), so that whoever is connected notices as little of a flood as may be.
+//! ([`Detached`]); the cores that serve never see the others. What costs much of it is done elsewhere ([`Benches`]), in time
+//! that nobody else wants and within a share of one core, so that whoever is connected notices as little of a flood as may be.
 //!
 //! Whole greetings are worked on one after the other. Who has left by the time it is his turn costs nothing more, and who
 //! sends half a greeting costs nothing but his place. Which certificate is shown is read when it is worked on, so an exchange
@@ -12,12 +12,11 @@
 //!
 //! What it deliberately does not do: read certificates (`config/tls`), choose what is spoken under it.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -27,10 +26,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
-use super::pace::{self, Pace};
+use super::bench::Benches;
+use super::pace;
 use super::socket::{Lone, Socket};
 use super::{Detached, OpenConnection};
 use crate::metrics::{HandshakeCounters, HandshakeFailure};
@@ -40,7 +40,7 @@ use crate::metrics::{HandshakeCounters, HandshakeFailure};
 pub struct Secured {
     config: ArcSwap<ServerConfig>,
     under_way: Arc<Semaphore>,
-    pace: Pace,
+    benches: Benches,
     within: Duration,
     counters: HandshakeCounters,
     /// One thread. None only while this is dropped.
@@ -73,6 +73,13 @@ pub(super) enum LoneStream {
     Secure(Box<TlsStream<Socket>>, Lone),
 }
 
+/// How far a handshake has come.
+enum Shaken {
+    Done(Box<TlsStream<Socket>>),
+    /// It is the client's turn.
+    Begun(Box<Accept<Socket>>),
+}
+
 /// One of the handshakes that a port may have under way.
 struct UnderWay {
     counters: HandshakeCounters,
@@ -99,10 +106,11 @@ impl Secured {
             .enable_all()
             .build()?;
         let permits = bounds.under_way_max.min(Semaphore::MAX_PERMITS);
+        let benches = Benches::start(bounds.cpu_percent_max, permits, &counters.paced)?;
         Ok(Self {
             config: ArcSwap::new(config),
             under_way: Arc::new(Semaphore::new(permits)),
-            pace: Pace::new(bounds.cpu_percent_max, counters.paced.clone()),
+            benches,
             within: bounds.within,
             counters,
             runtime: Some(runtime),
@@ -169,29 +177,34 @@ impl Secured {
         });
     }
 
-    async fn shake(&self, socket: Socket) -> io::Result<TlsStream<Socket>> {
+    async fn shake(self: &Arc<Self>, socket: Socket) -> io::Result<TlsStream<Socket>> {
         // Until the greeting is whole there is nothing to work on.
         let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
-        let turn = self.pace.turn().await;
+        let secured = Arc::clone(self);
+        let shaken = self.benches.work(move || secured.answer(greeting)).await;
+        // No room is no client's fault.
+        match shaken.ok_or(io::ErrorKind::ResourceBusy)?? {
+            Shaken::Done(stream) => Ok(*stream),
+            // Its rest is not queued again: it is small, whoever wants it has worked as much for it, and he would be too late
+            // behind all who have only greeted.
+            Shaken::Begun(accept) => accept.await,
+        }
+    }
+
+    /// Answers a greeting. What a client says to that may be there already, and then it is done.
+    fn answer(&self, greeting: StartHandshake<Socket>) -> io::Result<Shaken> {
         if greeting.io.is_read_closed() {
             // Whoever has no more to say will never finish.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut accept = greeting.into_stream(self.config.load_full());
-        let polled = poll_once(&mut accept).await;
-        turn.end();
-        match polled {
-            Poll::Ready(done) => done,
-            // Its rest is not queued again: it is small, the next turn is charged with it, and whoever came this far would be
-            // too late behind all who have only greeted.
-            Poll::Pending => accept.await,
-        }
+        let mut accept = Box::new(greeting.into_stream(self.config.load_full()));
+        // Whoever awaits it next is woken.
+        let mut cx = Context::from_waker(Waker::noop());
+        Ok(match Pin::new(&mut *accept).poll(&mut cx) {
+            Poll::Ready(done) => Shaken::Done(Box::new(done?)),
+            Poll::Pending => Shaken::Begun(accept),
+        })
     }
-}
-
-/// What a future comes to by being polled once.
-async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 impl Drop for Secured {
@@ -213,7 +226,10 @@ impl Drop for UnderWay {
 fn failure(error: &io::Error) -> HandshakeFailure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     let Some(inner) = inner else {
-        return HandshakeFailure::Closed;
+        return match error.kind() {
+            io::ErrorKind::ResourceBusy => HandshakeFailure::TooMany,
+            _ => HandshakeFailure::Closed,
+        };
     };
     match inner {
         Error::NoCertificatesPresented => HandshakeFailure::NoCertificate,

@@ -356,8 +356,8 @@ async fn many_at_once_all_have_their_turn() {
     }
 }
 
-/// What the thread that shakes hands has used of a processor, in seconds, and its nice value.
-fn thread_of_handshakes(tollgate: &Tollgate) -> (f64, i64) {
+/// What a thread of the service has used of a processor, in seconds, its nice value and its scheduling class.
+fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
     let tasks = format!("/proc/{}/task", tollgate.id());
     let tasks = std::fs::read_dir(tasks)
         .unwrap()
@@ -365,16 +365,15 @@ fn thread_of_handshakes(tollgate: &Tollgate) -> (f64, i64) {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let task = tasks
         .into_iter()
-        .find(|task| read(task.join("comm")).trim() == "handshakes")
+        .find(|task| read(task.join("comm")).trim() == name)
         .expect("a thread of its own");
     let used = read(task.join("schedstat"));
     let used: f64 = used.split(' ').next().unwrap().parse().unwrap();
     let stat = read(task.join("stat"));
     let (_, rest) = stat.rsplit_once(") ").unwrap();
-    (
-        used / 1e9,
-        rest.split(' ').nth(16).unwrap().parse().unwrap(),
-    )
+    let fields: Vec<_> = rest.split(' ').collect();
+    let (nice, class) = (fields[16].parse().unwrap(), fields[38].parse().unwrap());
+    (used / 1e9, nice, class)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -390,8 +389,13 @@ async fn handshakes_take_no_more_of_a_core_than_they_may() {
         ];
         let tollgate = start(&arguments(&secret, door), &more);
         let client = TlsClient::new(&authority, None);
-        let (before, nice) = thread_of_handshakes(&tollgate);
-        assert_eq!(nice, 10, "{door}");
+        // SCHED_OTHER, and SCHED_IDLE.
+        let (_, nice, class) = thread_of(&tollgate, "handshakes");
+        assert_eq!((nice, class), (10, 0), "{door}");
+        let (_, nice, class) = thread_of(&tollgate, "handshakes-busy");
+        assert_eq!((nice, class), (10, 0), "{door}");
+        let (before, _, class) = thread_of(&tollgate, "handshakes-idle");
+        assert_eq!(class, 5, "{door}");
         let began = tokio::time::Instant::now();
         let to = tollgate.grpc;
         let asking: Vec<_> = (0..12)
@@ -404,7 +408,7 @@ async fn handshakes_take_no_more_of_a_core_than_they_may() {
             let asked = timeout(PATIENCE, asked).await.expect("a turn").unwrap();
             assert_eq!(asked, Ok(Code::Ok), "{door}");
         }
-        let (after, _) = thread_of_handshakes(&tollgate);
+        let (after, ..) = thread_of(&tollgate, "handshakes-idle");
         let (used, took) = (after - before, began.elapsed().as_secs_f64());
         // The last has not been rested for.
         assert!(used < 0.02 * took + 0.008, "{door}: {used} s of {took} s");
