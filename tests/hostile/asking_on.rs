@@ -20,6 +20,7 @@ use crate::frames::{
     ACK, DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame, hello,
 };
 use crate::line::Line;
+use crate::processors::go_first;
 
 /// Questions a second.
 pub(crate) const PER_SECOND: u32 = 1_000;
@@ -61,21 +62,26 @@ impl AskingOn {
         let began = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| {
+                go_first();
                 for number in 0..count {
                     let due = pause * number;
                     thread::sleep(due.saturating_sub(began.elapsed()));
                     self.write(&call(first + number * 2));
                 }
             });
-            let (mut taken, mut undecided) = (Vec::with_capacity(count as usize), 0);
-            while taken.len() < count as usize {
-                let (stream, decided) = self.answered(&mut &self.line);
-                let number = (stream - first) / 2;
-                undecided += usize::from(!decided);
-                taken.push(began.elapsed().saturating_sub(pause * number));
-            }
-            taken.sort_unstable();
-            Asked { taken, undecided }
+            let reading = scope.spawn(|| {
+                go_first();
+                let (mut taken, mut undecided) = (Vec::with_capacity(count as usize), 0);
+                while taken.len() < count as usize {
+                    let (stream, decided) = self.answered(&mut &self.line);
+                    let number = (stream - first) / 2;
+                    undecided += usize::from(!decided);
+                    taken.push(began.elapsed().saturating_sub(pause * number));
+                }
+                taken.sort_unstable();
+                Asked { taken, undecided }
+            });
+            reading.join().unwrap()
         })
     }
 
