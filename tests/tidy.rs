@@ -34,7 +34,12 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("prost_reflect", &["service/json.rs"], "as prost"),
     (
         "tonic",
-        &["service", "config/xds", "telemetry/collector.rs"],
+        &[
+            "service",
+            "config/channel",
+            "config/xds",
+            "telemetry/collector.rs",
+        ],
         "one room answers gRPC, one asks for rules by it, and spans go out by it",
     ),
     (
@@ -49,7 +54,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tower",
-        &["admin", "config/xds/target.rs"],
+        &["admin", "config/channel"],
         "one room layers HTTP, and one connection is made by hand",
     ),
     ("axum", &["admin"], "one room routes HTTP"),
@@ -91,7 +96,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         &[
             "config/tls",
             "config/traces.rs",
-            "config/xds/target.rs",
+            "config/channel",
             "accept/secure.rs",
             "store/redis/connect.rs",
         ],
@@ -99,7 +104,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tokio_rustls",
-        &["accept/secure.rs", "config/xds/target.rs"],
+        &["accept/secure.rs", "config/channel"],
         "as rustls",
     ),
     (

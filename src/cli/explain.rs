@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::entries::{Entries, descriptor};
+use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
 use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
@@ -20,11 +21,15 @@ use crate::limiter::{
 };
 use crate::service::client::{Client, Question};
 
+/// How long a running service has to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How much of a body or of a header's value is shown, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
 
 /// What `explain` was told.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
 pub(super) struct Explain {
     /// A rules file, or a directory of them
     rules: PathBuf,
@@ -52,6 +57,9 @@ pub(super) struct Explain {
     /// A running service to look at, HOST:PORT; it should have these rules
     #[arg(long)]
     addr: Option<String>,
+
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 // === impl Explain ===
@@ -179,7 +187,7 @@ impl Explain {
             refund: false,
         };
         let asked = runtime.block_on(async {
-            let mut client = Client::connect(address, Duration::from_secs(5)).await?;
+            let mut client = Client::connect(address, self.tls.tls(), PATIENCE).await?;
             client.ask(&question).await
         });
         Ok(match asked {
@@ -189,10 +197,7 @@ impl Explain {
                 }
                 Exit::Success
             }
-            Err(error) => {
-                eprintln!("error: {error}");
-                Exit::Unanswered
-            }
+            Err(error) => super::hit::unanswered(&error),
         })
     }
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::Exit;
 use super::entries::{Entries, descriptor};
+use super::tls_options::TlsOptions;
 use crate::service::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
 
 /// What `hit` was told.
@@ -44,6 +45,9 @@ pub(super) struct Hit {
     /// How long to wait for an answer
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
+
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 // === impl Hit ===
@@ -54,10 +58,9 @@ impl Hit {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        Ok(runtime.block_on(self.ask()).unwrap_or_else(|error| {
-            eprintln!("error: {error}");
-            Exit::Unanswered
-        }))
+        Ok(runtime
+            .block_on(self.ask())
+            .unwrap_or_else(|error| unanswered(&error)))
     }
 
     async fn ask(self) -> Result<Exit, ClientError> {
@@ -71,7 +74,7 @@ impl Hit {
             hits: self.hits,
             refund: self.refund,
         };
-        let mut client = Client::connect(&self.address, self.timeout).await?;
+        let mut client = Client::connect(&self.address, self.tls.tls(), self.timeout).await?;
         let mut exit = Exit::Success;
         for _ in 0..self.repeat {
             let answer = client.ask(&question).await?;
@@ -120,6 +123,15 @@ impl Hit {
                 "until_seconds": status.until_seconds,
             })).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Says why there is no answer. A file of ours that is not good is nobody's silence.
+pub(super) fn unanswered(error: &ClientError) -> Exit {
+    eprintln!("error: {error}");
+    match error {
+        ClientError::Files(_) => Exit::Failure,
+        _ => Exit::Unanswered,
     }
 }
 

@@ -20,6 +20,7 @@ mod logging;
 mod rules_argument;
 mod schema;
 mod serve;
+mod tls_options;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;

@@ -17,7 +17,7 @@ use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
 use crate::config::reference_variables::remarks;
 use crate::config::settings::{
-    ConfigType, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
+    ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
 };
 use crate::limiter::{Rule, RuleSet, Values};
 
@@ -73,7 +73,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
-    let banner = banner(&listeners, settings.grpc_tls.grpc_server_use_tls);
+    let banner = banner(&listeners, &settings.grpc_tls);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
@@ -123,15 +123,16 @@ fn unknown(set: &[&str]) -> Vec<String> {
 }
 
 /// Where it listens, and a command to try.
-fn banner(listeners: &Listeners, secured: bool) -> impl FnOnce(&RuleSet) + use<> {
+fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet) + use<> {
     let address = |listener: &tokio::net::TcpListener| {
         listener
             .local_addr()
             .map_or_else(|error| error.to_string(), |address| address.to_string())
     };
     let grpc = listeners.grpc.place();
-    // `hit` speaks neither TLS nor to files.
-    let reachable = listeners.grpc.address().filter(|_| !secured);
+    // `hit` does not speak to files.
+    let reachable = listeners.grpc.address();
+    let options = tls_options(tls);
     let http = address(&listeners.http);
     let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
     let metrics = listeners.prometheus.as_ref();
@@ -154,8 +155,17 @@ fn banner(listeners: &Listeners, secured: bool) -> impl FnOnce(&RuleSet) + use<>
         );
         let example = rules.rules().iter().find_map(example);
         if let (Some(reachable), Some(example)) = (reachable, example) {
-            let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}");
+            let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}{options}");
         }
+    }
+}
+
+/// What `hit` is told besides, which only the reader knows: who signed our certificate, and for which name.
+fn tls_options(tls: &GrpcTlsSettings) -> &'static str {
+    match (tls.grpc_server_use_tls, &tls.grpc_client_tls_cacert) {
+        (false, _) => "",
+        (true, None) => " --cacert FILE --server-name NAME",
+        (true, Some(_)) => " --cacert FILE --server-name NAME --client-cert FILE --client-key FILE",
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Calendar windows (`calendar`) are here because zone names are something the operator writes.
 //!
-//! Certificates (`tls`) are here because they are files of the operator's; rules may also come from a server (`xds`).
+//! Certificates (`tls`) are here because they are files of the operator's; rules may also come from a server (`xds`), to which
+//! a channel (`channel`) leads.
 //!
 //! Where traces go (`traces`) is here because many variables say it together.
 //!
@@ -15,6 +16,7 @@
 //! What it deliberately does not do: serve, print, decide when to look for changes (`app`).
 
 pub mod calendar;
+pub mod channel;
 pub mod memory_limit;
 pub mod patterns;
 pub mod reference_variables;

@@ -1,19 +1,37 @@
 //! Asking a running service, in our words: what `tollgate hit` is made of.
 //!
-//! What it deliberately does not do: retry, keep a connection, print (`cli/hit`).
+//! How: over a channel as rules come by (`config/channel`), bare or under TLS. What went wrong below is told apart there, and
+//! said here by the options that mend it.
+//!
+//! What it deliberately does not do: retry, print (`cli/hit`).
 
+use std::error::Error as _;
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use http::Uri;
+use tonic::transport::Channel;
 
 use super::proto::envoy::extensions::common::ratelimit::v3 as common;
 use super::proto::envoy::service::ratelimit::v3 as rls;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use crate::config::channel::{ChannelError, Lasting, Seen, Server, Tls, Trouble};
+use crate::config::tls::{ClientFiles, TlsError};
 
 /// A connection to a service.
 #[derive(Debug)]
-pub struct Client(RateLimitServiceClient<Channel>);
+pub struct Client {
+    rpc: RateLimitServiceClient<Channel>,
+    seen: Seen,
+    asked: Asked,
+}
+
+/// Where a service was looked for, and by which certificates.
+#[derive(Clone, Debug)]
+struct Asked {
+    address: String,
+    files: Option<ClientFiles>,
+}
 
 /// A question, owned.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +98,25 @@ pub enum ClientError {
         /// Where it was looked for.
         address: String,
     },
+    /// A name that no certificate can bear.
+    #[error(
+        "{name:?} is no name that a certificate can bear; give a DNS name or an address by --server-name"
+    )]
+    Name {
+        /// Which.
+        name: String,
+    },
+    /// A file of ours is not good.
+    #[error(transparent)]
+    Files(#[from] TlsError),
+    /// There is a port, and no understanding.
+    #[error("{what}; {advice}")]
+    Misunderstood {
+        /// What is wrong, and where.
+        what: String,
+        /// What to change.
+        advice: &'static str,
+    },
     /// The service answered with an error.
     #[error("the service answered {code}: {words}")]
     Status {
@@ -93,40 +130,146 @@ pub enum ClientError {
 // === impl Client ===
 
 impl Client {
-    /// Connects to `address`, HOST:PORT.
+    /// Connects to `address`, HOST:PORT; by TLS, if `tls` says how.
     ///
     /// # Errors
     ///
-    /// When it is no address, or nobody answers within `timeout`.
-    pub async fn connect(address: &str, timeout: Duration) -> Result<Self, ClientError> {
+    /// When it is no address, a file of TLS is not good, or nobody is there within `timeout` with whom to speak.
+    pub async fn connect(
+        address: &str,
+        tls: Option<Tls>,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
         let owned = || address.to_owned();
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .ok()
-            .filter(|endpoint| endpoint.uri().port().is_some())
-            .ok_or_else(|| ClientError::Address { address: owned() })?;
-        let channel = endpoint
-            .connect_timeout(timeout)
-            .timeout(timeout)
-            .connect()
-            .await
-            .map_err(|_| ClientError::Connect { address: owned() })?;
-        Ok(Self(RateLimitServiceClient::new(channel)))
+        let asked = Asked {
+            address: owned(),
+            files: tls.as_ref().map(|tls| tls.files.clone()),
+        };
+        let uri = Uri::try_from(format!("http://{address}")).ok();
+        let parts = uri
+            .as_ref()
+            .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
+        let (host, port) = parts.ok_or_else(|| ClientError::Address { address: owned() })?;
+        let server = Server::new(host, port, tls);
+        let connecting = server.connect(Lasting::Calls, |endpoint| endpoint.timeout(timeout));
+        match tokio::time::timeout(timeout, connecting).await {
+            Ok(Ok((channel, seen))) => Ok(Self {
+                rpc: RateLimitServiceClient::new(channel),
+                seen,
+                asked,
+            }),
+            Ok(Err(error)) => Err(asked.unreached(error)),
+            Err(_) => Err(ClientError::Connect { address: owned() }),
+        }
     }
 
     /// Asks once.
     ///
     /// # Errors
     ///
-    /// When the service answers with an error.
+    /// When the service answers with an error, or does not after all speak as we do.
     pub async fn ask(&mut self, question: &Question) -> Result<Answer, ClientError> {
-        let response = self.0.should_rate_limit(question.message()).await;
-        match response {
-            Ok(response) => Ok(Answer::of(response.get_ref())),
-            Err(status) => Err(ClientError::Status {
+        let status = match self.rpc.should_rate_limit(question.message()).await {
+            Ok(response) => return Ok(Answer::of(response.get_ref())),
+            Err(status) => status,
+        };
+        // What the service itself has answered has nothing behind it.
+        let trouble = status.source().and_then(|_| self.seen.trouble());
+        Err(match trouble {
+            Some(Trouble::Other { .. }) | None => ClientError::Status {
                 code: format!("{:?}", status.code()),
                 words: status.message().to_owned(),
-            }),
+            },
+            Some(trouble) => self.asked.misunderstood(trouble),
+        })
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Why there is no channel.
+    fn unreached(&self, error: ChannelError) -> ClientError {
+        let address = self.address.clone();
+        match (error.trouble(), error) {
+            (Some(trouble), _) => self.misunderstood(trouble),
+            (_, ChannelError::Files(error)) => ClientError::Files(error),
+            (_, ChannelError::Name(name)) => ClientError::Name { name },
+            (_, ChannelError::Address(_)) => ClientError::Address { address },
+            (_, _) => ClientError::Connect { address },
         }
+    }
+
+    /// What is wrong between us and the service, and what to change.
+    fn misunderstood(&self, trouble: Trouble) -> ClientError {
+        let address = &self.address;
+        let authorities = self
+            .files
+            .as_ref()
+            .map(|files| files.authorities.as_deref());
+        let ours = self.files.as_ref().and_then(|files| files.ours.as_ref());
+        let (what, advice) = match trouble {
+            Trouble::SpeaksTls => (
+                format!("{address} seems to speak TLS"),
+                "name who signs its certificate by --cacert FILE, or give --tls if this system knows",
+            ),
+            Trouble::SpeaksNoTls => (
+                format!("{address} seems to speak no TLS"),
+                "leave out --cacert and --tls, or name the right port",
+            ),
+            Trouble::Silent if authorities.is_some() => (
+                format!("{address} closed the connection in the middle of a TLS handshake"),
+                "see whether it is TLS's port, and what its log says",
+            ),
+            Trouble::Silent => (
+                format!("{address} closed the connection without a word"),
+                "if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port",
+            ),
+            Trouble::Issuer => match authorities.flatten() {
+                Some(path) => (
+                    format!(
+                        "the certificate of {address} is signed by nobody in {}",
+                        path.display()
+                    ),
+                    "name those who sign it by --cacert FILE",
+                ),
+                None => (
+                    format!(
+                        "the certificate of {address} is signed by nobody whom this system knows"
+                    ),
+                    "name those who sign it by --cacert FILE",
+                ),
+            },
+            Trouble::Name { borne } => (
+                format!(
+                    "the certificate of {address} is for {}, not for the name asked for",
+                    listed(&borne)
+                ),
+                "say by --server-name which of its names it is asked by",
+            ),
+            Trouble::Theirs { words } => (
+                format!("the certificate of {address} cannot be used ({words})"),
+                "have the service show another",
+            ),
+            Trouble::Ours { words } => match ours.map(|(certificate, _)| certificate) {
+                None => (
+                    format!("{address} asks for a certificate of ours ({words})"),
+                    "show one by --client-cert FILE and --client-key FILE",
+                ),
+                Some(path) => (
+                    format!(
+                        "{address} does not take the certificate in {} ({words})",
+                        path.display()
+                    ),
+                    "show one that is good now, signed by those whom it believes, with a name that it lets in",
+                ),
+            },
+            Trouble::Other { words } => (
+                format!("no TLS with {address}: {words}"),
+                "see what its log says",
+            ),
+        };
+        ClientError::Misunderstood { what, advice }
     }
 }
 
@@ -182,5 +325,18 @@ impl AnswerStatus {
             remaining: status.limit_remaining,
             until_seconds: status.duration_until_reset.map(|until| until.seconds),
         }
+    }
+}
+
+/// Names for people; what the library puts around a DNS name left out.
+fn listed(names: &[String]) -> String {
+    let bare = |name: &String| {
+        let inner = name.strip_prefix("DnsName(\"");
+        let inner = inner.and_then(|name| name.strip_suffix("\")"));
+        inner.unwrap_or(name).to_owned()
+    };
+    match names {
+        [] => "no name".to_owned(),
+        names => names.iter().map(bare).collect::<Vec<_>>().join(", "),
     }
 }

@@ -64,6 +64,39 @@ pub(crate) fn check(rendered: &Rendered) -> Output {
         .expect("tollgate runs")
 }
 
+/// The folders that stand for Secrets, by the Secrets' names.
+pub(crate) type Folders<'f> = &'f [(&'f str, &'f Path)];
+
+/// A text of a container of this pod, with the folders of its Secrets in place of where they are mounted. Only keys that are
+/// mounted are there.
+pub(crate) fn found(pod: &Value, text: &str, folders: Folders<'_>) -> String {
+    let none = Vec::new();
+    let volumes = pod["volumes"].as_array().unwrap_or(&none);
+    let mounts = pod["containers"][0]["volumeMounts"].as_array();
+    for mount in mounts.unwrap_or(&none) {
+        let path = mount["mountPath"].as_str().expect("a path");
+        let Some((before, key)) = text.split_once(&format!("{path}/")) else {
+            continue;
+        };
+        let volume = volumes
+            .iter()
+            .find(|volume| volume["name"] == mount["name"]);
+        let secret = &volume.expect("its volume")["secret"];
+        let folder = folders
+            .iter()
+            .find(|(name, _)| secret["secretName"] == *name);
+        let (_, folder) = folder.unwrap_or_else(|| panic!("no folder for {secret}"));
+        if let Some(items) = secret["items"].as_array() {
+            let mounted = items
+                .iter()
+                .any(|item| item["key"] == key && item["path"] == key);
+            assert!(mounted, "{key} is not among {items:?}");
+        }
+        return format!("{before}{}", folder.join(key).display());
+    }
+    text.to_owned()
+}
+
 /// Stands for a Secret that is mounted: whatever file is named there is there.
 struct Secrets(TempDir);
 
@@ -87,6 +120,11 @@ impl Secrets {
 
 impl Pod {
     pub(crate) fn start(rendered: &Rendered) -> Self {
+        Self::start_with(rendered, &[])
+    }
+
+    /// The same, with these Secrets.
+    pub(crate) fn start_with(rendered: &Rendered, folders: Folders<'_>) -> Self {
         let container = rendered.container();
         let rules = mounted(rendered);
         let path = &container["volumeMounts"][0]["mountPath"];
@@ -102,7 +140,8 @@ impl Pod {
         let variables = container["env"].as_array().expect("variables").iter();
         let variables = variables.filter_map(|variable| {
             let value = variable["value"].as_str()?;
-            Some((variable["name"].as_str()?, secrets.found(value)))
+            let value = found(rendered.pod(), &secrets.found(value), folders);
+            Some((variable["name"].as_str()?, value))
         });
         let mut child = Command::new(TOLLGATE)
             .args(arguments)

@@ -8,7 +8,11 @@ use crate::rendering::{HELMS, helm, read, refusal};
 type Wrong = (&'static str, &'static [&'static str]);
 
 /// What the schema sees. The last words are what is allowed.
-const WRONG: [Wrong; 25] = [
+const WRONG: [Wrong; 26] = [
+    (
+        "--set=tests.tls.serverName=a b",
+        &["/tests/tls/serverName", "'^[A-Za-z0-9.:-]*$'"],
+    ),
     (
         "--set=replicaCount=two",
         &["/replicaCount", "got string, want integer"],
@@ -165,7 +169,7 @@ const UNKNOWN: [Wrong; 12] = [
 ];
 
 /// What only values together get wrong, one for each guard but those of `settings` and of names.
-const CONTRADICTIONS: [(&str, &str); 44] = [
+const CONTRADICTIONS: [(&str, &str); 49] = [
     (
         "rules.a=b,existingConfigMap=mine",
         "rules and existingConfigMap are both given; keep one",
@@ -233,6 +237,26 @@ const CONTRADICTIONS: [(&str, &str); 44] = [
     (
         "tls.enabled=true,tls.existingSecret=a,tls.clientNames={a}",
         "tls.clientNames needs tls.clientCA.existingSecret",
+    ),
+    (
+        "tests.tls.clientSecret=a",
+        "tests.tls.clientSecret is given, and gRPC is plain; leave it out, or set tls.enabled to true",
+    ),
+    (
+        "tests.tls.caSecret=a",
+        "tests.tls.caSecret is given, and gRPC is plain",
+    ),
+    (
+        "tests.tls.serverName=a",
+        "tests.tls.serverName is given, and gRPC is plain",
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tests.tls.caSecret=a,tests.tls.caKey=",
+        "tests.tls.caSecret is given, and tests.tls.caKey is empty",
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tests.tls.clientSecret=a,tests.tls.keyKey=",
+        "tests.tls.clientSecret needs tests.tls.certKey and tests.tls.keyKey",
     ),
     (
         "tls.enabled=true,tls.existingSecret=a,readinessProbe.handler=grpc",

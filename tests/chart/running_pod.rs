@@ -10,7 +10,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::pod::{Pod, check};
+use crate::certified::{Authority, Secret};
+use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
 use crate::running::{PATIENCE, TOLLGATE, component, free_port, http, wait_for};
 use crate::words::{cluster, notes};
@@ -219,21 +220,108 @@ fn helm_test_asks_for_a_decision_and_takes_nothing() {
             .into_iter()
             .find(|service| service["spec"]["clusterIP"] != "None");
         let service = service.unwrap()["metadata"]["name"].as_str().unwrap();
-        let arguments = container["args"].as_array().unwrap().iter();
-        let arguments = arguments.map(|argument| match argument.as_str().unwrap() {
-            address if address == format!("{service}.prod.svc:8081") => pod.grpc.to_string(),
-            argument => argument.to_owned(),
-        });
-        let arguments: Vec<_> = arguments.collect();
+        assert_eq!(container["args"][1], format!("{service}.prod.svc:8081"));
         for _ in 0..2 {
-            let output = Command::new(TOLLGATE)
-                .args(&arguments)
-                .env_clear()
-                .output()
-                .unwrap();
-            let printed = String::from_utf8(output.stdout).unwrap();
-            assert_eq!(output.status.code(), Some(0), "{printed}");
+            let (code, printed, _) = asked(&rendered, &pod, &[]);
+            assert_eq!(code, Some(0), "{printed}");
             assert!(printed.starts_with(said), "{printed}");
         }
+    }
+}
+
+/// What `helm test`'s pod comes to, with the address of a pod in place of its Service's: exit code, and what it says.
+fn asked(rendered: &Rendered, pod: &Pod, folders: Folders<'_>) -> (Option<i32>, String, String) {
+    let asker = &rendered.only("Pod")["spec"];
+    let arguments = asker["containers"][0]["args"].as_array().unwrap().iter();
+    let arguments = arguments.enumerate().map(|(position, argument)| {
+        if position == 1 {
+            pod.grpc.to_string()
+        } else {
+            found(asker, argument.as_str().unwrap(), folders)
+        }
+    });
+    let output = Command::new(TOLLGATE)
+        .args(arguments)
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// The same by TLS, with Secrets as cert-manager makes them, and as somebody makes them who keeps the authority apart.
+#[test]
+fn helm_test_asks_by_tls_and_shows_what_is_asked_for() {
+    let service = "demo-tollgate.prod.svc";
+    let authority = Authority::new("internal");
+    let grpc = Secret::new(&authority.signs(&[service]), &authority.pem);
+    let elsewhere = Secret::new(&authority.signs(&["limits.example"]), "");
+    let clients = Authority::new("clients");
+    let client = Secret::new(&clients.signs(&["helm-test"]), &clients.pem);
+    let stranger = Secret::new(&clients.signs(&["stranger"]), &clients.pem);
+    let mutual = "tls.enabled=true,tls.existingSecret=grpc,tls.clientCA.existingSecret=clients,\
+                  tls.clientNames={helm-test},tests.tls.clientSecret=asker";
+    let apart = "tls.enabled=true,tls.existingSecret=grpc,tests.tls.caSecret=authority,\
+                 tests.tls.serverName=limits.example";
+    for (values, folders, words) in [
+        (
+            "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=a",
+            &[("demo-tollgate-tls", &grpc)][..],
+            None,
+        ),
+        (
+            mutual,
+            &[("grpc", &grpc), ("clients", &client), ("asker", &client)],
+            None,
+        ),
+        (
+            mutual,
+            &[("grpc", &grpc), ("clients", &client), ("asker", &stranger)],
+            Some("does not take the certificate in "),
+        ),
+        (apart, &[("grpc", &elsewhere), ("authority", &grpc)], None),
+        (
+            "tls.enabled=true,tls.existingSecret=grpc,tests.tls.caSecret=authority",
+            &[("grpc", &elsewhere), ("authority", &grpc)],
+            Some("is for limits.example, not for the name asked for"),
+        ),
+        (
+            "tls.enabled=true,tls.existingSecret=grpc",
+            &[("grpc", &elsewhere)],
+            Some("ca.crt: no certificate in it"),
+        ),
+    ] {
+        let rendered = rendered(&[&format!("--set={values}")]);
+        let paths: Vec<_> = folders
+            .iter()
+            .map(|(name, secret)| (*name, secret.path("")))
+            .collect();
+        let folders: Vec<_> = paths
+            .iter()
+            .map(|(name, path)| (*name, path.as_path()))
+            .collect();
+        let pod = Pod::start_with(&rendered, &folders);
+        let (code, printed, said) = asked(&rendered, &pod, &folders);
+        if let Some(words) = words {
+            assert!(said.contains(words), "{values}: {said}");
+            assert!(matches!(code, Some(1 | 4)), "{values}: {code:?}");
+        } else {
+            assert_eq!((code, said.as_str()), (Some(0), ""), "{values}");
+            assert!(
+                printed.starts_with("OK          generic_key=hello  10 left of 10 a minute"),
+                "{values}: {printed}"
+            );
+        }
+        // Whoever asks has no use for the key of who is asked.
+        let of_asker = rendered.only("Pod")["spec"]["volumes"].to_string();
+        assert_eq!(
+            of_asker.contains("tls.key"),
+            values.contains("clientSecret"),
+            "{of_asker}"
+        );
     }
 }

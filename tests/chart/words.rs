@@ -123,9 +123,63 @@ fn the_notes_warn_of_what_is_easily_overlooked() {
     let rollout = notes_of("cert-manager");
     assert!(rollout.contains("other rules are new pods"), "{rollout}");
     let tls = notes_of("tls");
-    assert!(tls.contains("which `tollgate hit` does not speak"), "{tls}");
+    let options = "--cacert is the root.pem of the Secret internal-ca, and --server-name, through the port-forward,\nlimits.edge.example.\n";
+    assert!(tls.contains(options), "{tls}");
+    let options = "--cacert is the ca.crt of the Secret demo-tollgate-tls, and --server-name, through the port-forward,\ndemo-tollgate.prod.svc.\n";
+    assert!(rollout.contains(options), "{rollout}");
     assert!(tls.contains("sni: demo-tollgate.prod.svc\n"), "{tls}");
     assert!(tls.contains("private_key: "), "{tls}");
+}
+
+/// Values, and why `helm test` asks nothing; nothing where it asks.
+const ASKED: [(&str, Option<&str>); 8] = [
+    ("replicaCount=1", None),
+    ("tls.enabled=true,tls.existingSecret=a", None),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tls.clientCA.existingSecret=b",
+        Some(
+            "gRPC asks for a client's certificate; name a Secret with one by tests.tls.clientSecret",
+        ),
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,settings.GRPC_CLIENT_TLS_CACERT=/b",
+        Some(
+            "gRPC asks for a client's certificate; name a Secret with one by tests.tls.clientSecret",
+        ),
+    ),
+    (
+        "tls.enabled=true,tls.existingSecret=a,tls.clientCA.existingSecret=b,tests.tls.clientSecret=c",
+        None,
+    ),
+    (
+        "settings.GRPC_SERVER_USE_TLS=true",
+        Some(
+            "gRPC is TLS by `settings`; name a Secret with who signed its certificate by tests.tls.caSecret",
+        ),
+    ),
+    ("settings.GRPC_SERVER_USE_TLS=true,tests.tls.caKey=", None),
+    (
+        "settings.GRPC_UDS=/run/grpc.sock",
+        Some("gRPC is a unix socket, which no other pod reaches"),
+    ),
+];
+
+#[test]
+fn the_notes_say_whether_helm_test_asks_and_why_not() {
+    for (values, why_not) in ASKED {
+        let set = format!("--set={values}");
+        let notes = notes(&[&set]);
+        let pods = rendered(&[&set]).all("Pod").len();
+        assert_eq!(pods, usize::from(why_not.is_none()), "{values}");
+        let words = if let Some(why_not) = why_not {
+            format!("\n\n`helm test` asks nothing here: {why_not}.\n")
+        } else {
+            let by_tls = values.contains("TLS") || values.contains("tls.enabled");
+            let tls = if by_tls { ", by TLS" } else { "" };
+            format!("asks it for a decision from within the cluster{tls}.\n")
+        };
+        assert!(notes.contains(&words), "{values}: {notes}");
+    }
 }
 
 #[test]

@@ -84,6 +84,19 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- fail "tls.clientNames needs tls.clientCA.existingSecret: without it no client shows a certificate" -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.tests.tls -}}
+{{- range $name, $given := dict "caSecret" .caSecret "clientSecret" .clientSecret "serverName" .serverName -}}
+{{- if and $given (not (include "tollgate.grpcIsTls" $)) -}}
+{{- fail (printf "tests.tls.%s is given, and gRPC is plain; leave it out, or set tls.enabled to true" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .caSecret (not .caKey) -}}
+{{- fail "tests.tls.caSecret is given, and tests.tls.caKey is empty: the image's own authorities would be believed; keep one" -}}
+{{- end -}}
+{{- if and .clientSecret (not (and .certKey .keyKey)) -}}
+{{- fail "tests.tls.clientSecret needs tests.tls.certKey and tests.tls.keyKey, the names of what is in it" -}}
+{{- end -}}
+{{- end -}}
 {{- if eq ((.Values.readinessProbe).handler | default "auto") "grpc" -}}
 {{- if or (include "tollgate.grpcIsTls" .) .Values.settings.GRPC_UDS -}}
 {{- fail "readinessProbe.handler is grpc, and Kubernetes' gRPC probe speaks neither TLS nor unix sockets; set it to auto or httpGet" -}}

@@ -12,13 +12,13 @@ use super::{TlsError, authorities, identity, provider, refused};
 
 /// The files of a client.
 #[derive(Clone, Debug)]
-pub(in crate::config) struct ClientFiles {
+pub struct ClientFiles {
     /// Who may sign the server's certificate; none leaves it to the system.
-    pub(in crate::config) authorities: Option<PathBuf>,
+    pub authorities: Option<PathBuf>,
     /// Our certificate and its key.
-    pub(in crate::config) ours: Option<(PathBuf, PathBuf)>,
-    /// The setting that names authorities.
-    pub(in crate::config) authorities_by: &'static str,
+    pub ours: Option<(PathBuf, PathBuf)>,
+    /// The setting or option that names authorities.
+    pub authorities_by: &'static str,
 }
 
 // === impl ClientFiles ===

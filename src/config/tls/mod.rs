@@ -7,7 +7,7 @@
 //!
 //! By `ring`, the one library by which all TLS here computes.
 //!
-//! What it deliberately does not do: open sockets (`accept`, `xds`), ask the time, log.
+//! What it deliberately does not do: open sockets (`accept`, `channel`), ask the time, log.
 
 mod client;
 mod names;
@@ -24,7 +24,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub(in crate::config) use self::client::ClientFiles;
+pub use self::client::ClientFiles;
 pub use self::server::{Loaded, ServerFiles};
 use self::validity::Validity;
 pub use self::watch::Watch;

@@ -16,7 +16,6 @@ mod document;
 pub mod proto;
 mod resources;
 mod target;
-mod witness;
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -37,7 +36,8 @@ use self::proto::google::rpc::Status;
 use self::resources::TYPE_URL;
 #[doc(hidden)] // for fuzzing
 pub use self::resources::load_bytes;
-use self::target::{Target, said};
+use self::target::Target;
+use super::channel::said;
 use super::reload::{Change, LoadError};
 use super::rules_file::Options;
 use super::settings::XdsSettings;
@@ -140,8 +140,8 @@ impl Xds {
                         self.streaming.reset();
                     }
                     // The reason beneath, which what is above may have lost.
-                    let why = match (why, seen.get()) {
-                        (XdsError::Ended(words), Some(seen)) if !words.contains(seen) => {
+                    let why = match (why, seen.words()) {
+                        (XdsError::Ended(words), Some(seen)) if !words.contains(&seen) => {
                             XdsError::Ended(format!("{words}: {seen}"))
                         }
                         (why, _) => why,

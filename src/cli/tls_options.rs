@@ -1,0 +1,65 @@
+//! How a service is asked that speaks TLS: the options that `hit` and `explain` have in common.
+//!
+//! Their names are those of other clients, but for the client's key: `explain --key` has been something else before.
+//!
+//! What it deliberately does not do: read a file (`config/tls`), or turn the look at a certificate off. A service whose
+//! certificate nobody looks at may be anybody.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+
+use crate::config::channel::Tls;
+use crate::config::tls::ClientFiles;
+
+/// Either of these makes it TLS.
+pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
+
+/// Whether a service is asked by TLS, whom we believe, and what we show.
+#[derive(Args, Debug)]
+#[command(
+    next_help_heading = "A service that speaks TLS",
+    group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))
+)]
+pub(super) struct TlsOptions {
+    /// Ask by TLS; unless --cacert names others, those whom this system believes may have signed the service's certificate
+    #[arg(long)]
+    tls: bool,
+
+    /// Ask by TLS; the certificates of those who may have signed the service's, PEM
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// Our certificate, for a service that asks for one, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "client_key",
+        requires = "by_tls"
+    )]
+    client_cert: Option<PathBuf>,
+
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+
+    /// The name that the service's certificate must bear, where it is not the host that is asked
+    #[arg(long, value_name = "NAME", requires = "by_tls")]
+    server_name: Option<String>,
+}
+
+// === impl TlsOptions ===
+
+impl TlsOptions {
+    /// How TLS is spoken; none when it is not.
+    pub(super) fn tls(&self) -> Option<Tls> {
+        (self.tls || self.cacert.is_some()).then(|| Tls {
+            files: ClientFiles {
+                authorities: self.cacert.clone(),
+                ours: self.client_cert.clone().zip(self.client_key.clone()),
+                authorities_by: "--cacert FILE",
+            },
+            name: self.server_name.clone(),
+        })
+    }
+}

@@ -1,0 +1,442 @@
+//! `tollgate hit` and `explain --addr`, asking a `tollgate serve` whose gRPC port is TLS: who is believed, what is shown, and
+//! what is said when the two do not understand one another.
+//!
+//! How: the real binary at both ends; a port of the test's own where the other end is to be none of ours.
+//!
+//! What it deliberately does not do: look at what is counted (`tls`).
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use tollgate::config::channel::Tls;
+use tollgate::config::tls::ClientFiles;
+use tollgate::service::client::{Client, Question};
+
+use crate::certified::{Authority, Good, Secret, Signed};
+use crate::running::{PATIENCE, TOLLGATE, Tollgate, wait_for};
+use crate::{DOORS, RULES};
+
+/// For what name the service's certificate is. It is asked at 127.0.0.1.
+const NAME: &str = "limits.example";
+
+/// How often a race is run that must always end the same.
+const RACES: usize = 25;
+
+/// What a command came to.
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let output = Command::new(TOLLGATE)
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended {
+        code: output.status.code().unwrap(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// Asks what `hit` says at this address, with these further arguments.
+fn hit(address: &str, more: &[&str]) -> Ended {
+    run(&[&["hit", address, "d", "k=a"], more].concat(), &[])
+}
+
+/// That this is no answer, with this exit code and exactly these words.
+#[track_caller]
+fn assert_refused(ended: &Ended, code: i32, words: &str) {
+    assert_eq!(ended.stderr, format!("error: {words}\n"), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (code, ""), "{ended:?}");
+}
+
+#[track_caller]
+fn assert_answered(ended: &Ended) {
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    assert!(ended.stdout.starts_with("OK "), "{ended:?}");
+}
+
+/// A service with this certificate; with an authority, clients must show one of its own, for `client`.
+fn serve(secret: &Secret, clients: Option<&Secret>, door: &str) -> Tollgate {
+    let mut arguments = vec![
+        "--grpc-server-use-tls".to_owned(),
+        "true".to_owned(),
+        "--grpc-server-tls-cert".to_owned(),
+        secret.file("tls.crt"),
+        "--grpc-server-tls-key".to_owned(),
+        secret.file("tls.key"),
+        "--door".to_owned(),
+        door.to_owned(),
+    ];
+    if let Some(clients) = clients {
+        arguments.extend([
+            "--grpc-client-tls-cacert".to_owned(),
+            clients.file("ca.crt"),
+            "--grpc-client-tls-san".to_owned(),
+            "client".to_owned(),
+        ]);
+    }
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    Tollgate::start(RULES, &arguments)
+}
+
+/// A certificate for these names as files, with its authority's.
+fn secret(authority: &Authority, names: &[&str]) -> Secret {
+    Secret::new(&authority.signs(names), &authority.pem)
+}
+
+#[test]
+fn a_service_that_speaks_tls_answers_those_who_believe_it() {
+    let authority = Authority::new("tollgate");
+    let secret = secret(&authority, &[NAME]);
+    let ca = secret.file("ca.crt");
+    for door in DOORS {
+        let running = serve(&secret, None, door);
+        let address = running.grpc.to_string();
+        let by_name = ["--cacert", &ca, "--server-name", NAME];
+        assert_answered(&hit(&address, &by_name));
+        // A certificate of ours that nobody asks for does no harm.
+        let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
+        let ours = ["--client-cert", &certificate, "--client-key", &key];
+        assert_answered(&hit(&address, &[&by_name[..], &ours].concat()));
+        // Whom the system believes is read from where OpenSSL's variable says.
+        let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
+        assert_answered(&run(&asked, &[("SSL_CERT_FILE", &ca)]));
+        let rules = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(rules.path(), RULES).unwrap();
+        let explain = [
+            "explain",
+            rules.path().to_str().unwrap(),
+            "d",
+            "k=a",
+            "--addr",
+            &address,
+        ];
+        let explained = run(&[&explain[..], &by_name].concat(), &[]);
+        assert_eq!(explained.code, 0, "{explained:?}");
+        assert!(
+            explained.stdout.contains("now: 997 left of 1000 an hour"),
+            "{explained:?}"
+        );
+        let plain = run(&explain, &[]);
+        assert_eq!(plain.code, 4, "{plain:?}");
+        assert!(plain.stderr.contains("seems to speak TLS"), "{plain:?}");
+        // What there is to try says that it is TLS.
+        let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
+        let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
+        assert!(tried.is_some(), "{}", running.said());
+    }
+}
+
+#[test]
+fn a_service_that_is_not_believed_is_not_asked() {
+    let authority = Authority::new("tollgate");
+    // Of the same name, so that only the signature tells.
+    let [same, other] = ["tollgate", "other"].map(|name| secret(&Authority::new(name), &[NAME]));
+    let secret = secret(&authority, &[NAME, "second.example"]);
+    let running = serve(&secret, None, "h2");
+    let address = running.grpc.to_string();
+    let ca = secret.file("ca.crt");
+    for others in [same.file("ca.crt"), other.file("ca.crt")] {
+        assert_refused(
+            &hit(&address, &["--cacert", &others, "--server-name", NAME]),
+            4,
+            &format!(
+                "the certificate of {address} is signed by nobody in {others}; name those who sign it by --cacert FILE"
+            ),
+        );
+        let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
+        assert_refused(
+            &run(&asked, &[("SSL_CERT_FILE", &others)]),
+            4,
+            &format!(
+                "the certificate of {address} is signed by nobody whom this system knows; name those who sign it by --cacert FILE"
+            ),
+        );
+    }
+    for more in [&["--server-name", "other.example"][..], &[]] {
+        assert_refused(
+            &hit(&address, &[&["--cacert", &ca], more].concat()),
+            4,
+            &format!(
+                "the certificate of {address} is for {NAME}, second.example, not for the name asked for; say by --server-name which of its names it is asked by"
+            ),
+        );
+    }
+    let expired = authority.signs_for(&[NAME], Good::NoMore);
+    let expired = Secret::new(&expired, &authority.pem);
+    let running = serve(&expired, None, "h2");
+    let ended = hit(
+        &running.grpc.to_string(),
+        &["--cacert", &ca, "--server-name", NAME],
+    );
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(
+        ended.stderr.contains("cannot be used (certificate expired"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_service_that_asks_for_a_certificate_is_shown_one() {
+    let authority = Authority::new("tollgate");
+    let service = secret(&authority, &[NAME]);
+    let clients = Authority::new("clients");
+    let [client, stranger] = ["client", "stranger"].map(|name| secret(&clients, &[name]));
+    let forged = secret(&Authority::new("clients"), &["client"]);
+    let running = serve(&service, Some(&client), "h2");
+    let address = running.grpc.to_string();
+    let ca = service.file("ca.crt");
+    let believing = ["--cacert", &ca, "--server-name", NAME];
+    let showing = |secret: &Secret| {
+        let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
+        let shown = ["--client-cert", &certificate, "--client-key", &key];
+        hit(&address, &[&believing[..], &shown].concat())
+    };
+    assert_answered(&showing(&client));
+    // By TLS 1.3 a client learns this after its first words, which may then meet a closed door.
+    for _ in 0..RACES {
+        assert_refused(
+            &hit(&address, &believing),
+            4,
+            &format!(
+                "{address} asks for a certificate of ours (CertificateRequired); show one by --client-cert FILE and --client-key FILE"
+            ),
+        );
+    }
+    for wrong in [&stranger, &forged] {
+        let ended = showing(wrong);
+        let words = format!(
+            "error: {address} does not take the certificate in {} (",
+            wrong.file("tls.crt")
+        );
+        assert_eq!(ended.code, 4, "{ended:?}");
+        assert!(ended.stderr.starts_with(&words), "{ended:?}");
+    }
+    let words = " d k=x --cacert FILE --server-name NAME --client-cert FILE --client-key FILE\n";
+    let tried = wait_for(PATIENCE, || running.said().contains(words).then_some(()));
+    assert!(tried.is_some(), "{}", running.said());
+}
+
+#[test]
+fn who_speaks_tls_to_a_plain_port_or_the_other_way_round_is_told() {
+    let authority = Authority::new("tollgate");
+    let secret = secret(&authority, &[NAME]);
+    let ca = secret.file("ca.crt");
+    for door in DOORS {
+        let running = serve(&secret, None, door);
+        let address = running.grpc.to_string();
+        for _ in 0..RACES {
+            assert_refused(
+                &hit(&address, &[]),
+                4,
+                &format!(
+                    "{address} seems to speak TLS; name who signs its certificate by --cacert FILE, or give --tls if this system knows"
+                ),
+            );
+        }
+        let plain = Tollgate::start(RULES, &["--door", door]);
+        let address = plain.grpc.to_string();
+        assert_answered(&hit(&address, &[]));
+        assert_refused(
+            &hit(&address, &["--cacert", &ca]),
+            4,
+            &format!(
+                "{address} seems to speak no TLS; leave out --cacert and --tls, or name the right port"
+            ),
+        );
+    }
+}
+
+/// What ends a port of the test's own.
+const END: &[u8; 16] = b"that is enough. ";
+
+#[test]
+fn who_hangs_up_without_a_word_is_told_of() {
+    let secret = secret(&Authority::new("tollgate"), &[NAME]);
+    let ca = secret.file("ca.crt");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let end = std::thread::spawn(move || {
+        // It reads what comes first, so that it hangs up in peace; a client that has not asked yet may come once more.
+        let mut first = [0; 16];
+        while first != *END {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut first).unwrap();
+        }
+    });
+    assert_refused(
+        &hit(&address, &[]),
+        4,
+        &format!(
+            "{address} closed the connection without a word; if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port"
+        ),
+    );
+    assert_refused(
+        &hit(&address, &["--cacert", &ca]),
+        4,
+        &format!(
+            "{address} closed the connection in the middle of a TLS handshake; see whether it is TLS's port, and what its log says"
+        ),
+    );
+    TcpStream::connect(&address)
+        .unwrap()
+        .write_all(END)
+        .unwrap();
+    end.join().unwrap();
+}
+
+#[test]
+fn files_that_are_not_good_are_named() {
+    let authority = Authority::new("tollgate");
+    let good = secret(&authority, &[NAME]);
+    let other = secret(&authority, &[NAME]);
+    let running = serve(&good, None, "h2");
+    let address = running.grpc.to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let Signed { certificate, key } = authority.signs(&[NAME]);
+    let empty = write("empty.pem", "");
+    let halved = write("halved.pem", &certificate[..certificate.len() / 2]);
+    let garbled = write("garbled.pem", &certificate.replacen('\n', "\n!", 1));
+    let none = folder.path().join("none.pem").display().to_string();
+    let directory = folder.path().display().to_string();
+    let only_key = write("key.pem", &key);
+    let (ca, ours) = (good.file("ca.crt"), good.file("tls.crt"));
+    for (bad, words) in [
+        (&empty, "no certificate in it; give a PEM file"),
+        (&halved, "not whole (its end is missing)"),
+        (&garbled, "not whole (not base64)"),
+        (&none, "No such file or directory"),
+        (&directory, "Is a directory"),
+        (&only_key, "no certificate in it"),
+    ] {
+        for asked in [
+            vec!["--cacert", bad],
+            vec![
+                "--cacert",
+                &ca,
+                "--client-cert",
+                bad,
+                "--client-key",
+                &key_of(&good),
+            ],
+        ] {
+            let ended = hit(&address, &asked);
+            assert_eq!(ended.code, 1, "{ended:?}");
+            let begin = format!("error: {bad}: {words}");
+            assert!(ended.stderr.starts_with(&begin), "{begin}: {ended:?}");
+        }
+    }
+    let asked = ["--cacert", &ca, "--client-cert", &ours, "--client-key"];
+    for (bad, words) in [
+        (&ours, "no whole key in it (nothing of the kind)"),
+        (&empty, "no whole key in it"),
+        (&none, "No such file or directory"),
+    ] {
+        let ended = hit(&address, &[&asked[..], &[bad]].concat());
+        assert_eq!(ended.code, 1, "{ended:?}");
+        let begin = format!("error: {bad}: {words}");
+        assert!(ended.stderr.starts_with(&begin), "{begin}: {ended:?}");
+    }
+    let others = key_of(&other);
+    assert_refused(
+        &hit(&address, &[&asked[..], &[&others]].concat()),
+        1,
+        &format!(
+            "{ours} and {others} do not belong together; write both, then exchange them at once"
+        ),
+    );
+    assert_refused(
+        &hit(&address, &["--cacert", &ca, "--server-name", "no name"]),
+        4,
+        "\"no name\" is no name that a certificate can bear; give a DNS name or an address by --server-name",
+    );
+}
+
+fn key_of(secret: &Secret) -> String {
+    secret.file("tls.key")
+}
+
+#[test]
+fn options_that_mean_nothing_alone_are_refused() {
+    let explain = ["explain", "rules.yaml", "d", "k=a"];
+    let hit = ["hit", "127.0.0.1:1", "d", "k=a"];
+    for (asked, more, missing) in [
+        (&hit, &["--server-name", NAME][..], "--cacert"),
+        (
+            &hit,
+            &["--client-cert", "a", "--client-key", "b"],
+            "--cacert",
+        ),
+        (
+            &hit,
+            &["--cacert", "a", "--client-cert", "b"],
+            "--client-key",
+        ),
+        (
+            &hit,
+            &["--cacert", "a", "--client-key", "b"],
+            "--client-cert",
+        ),
+        (&explain, &["--cacert", "a"], "--addr"),
+        (&explain, &["--tls"], "--addr"),
+    ] {
+        let ended = run(&[&asked[..], more].concat(), &[]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(
+            ended.stderr.contains("required") && ended.stderr.contains(missing),
+            "{ended:?}"
+        );
+    }
+}
+
+/// By the library: one process of `hit` asks too quickly for a service to go and come back.
+#[tokio::test]
+async fn a_service_that_comes_back_is_asked_again() {
+    let secret = secret(&Authority::new("tollgate"), &[NAME]);
+    let tls = Tls {
+        files: ClientFiles {
+            authorities: Some(secret.path("ca.crt")),
+            ours: None,
+            authorities_by: "the test",
+        },
+        name: Some(NAME.to_owned()),
+    };
+    let question = Question {
+        domain: "d".to_owned(),
+        descriptors: vec![vec![("k".to_owned(), "a".to_owned())]],
+        hits: 1,
+        refund: false,
+    };
+    for (mut running, tls) in [
+        (serve(&secret, None, "h2"), Some(tls)),
+        (Tollgate::start(RULES, &[]), None),
+    ] {
+        let address = running.grpc.to_string();
+        let mut client = Client::connect(&address, tls, PATIENCE).await.unwrap();
+        assert!(client.ask(&question).await.unwrap().allowed);
+        running.signal("KILL");
+        running.wait(PATIENCE).unwrap();
+        client.ask(&question).await.unwrap_err();
+        running.start_again();
+        // The connection that is broken may be noticed by a question only.
+        let mut asked = client.ask(&question).await;
+        if asked.is_err() {
+            asked = client.ask(&question).await;
+        }
+        assert_eq!(asked.unwrap().statuses[0].remaining, 999);
+    }
+}
