@@ -35,6 +35,7 @@ mod admin;
 mod ads;
 mod certified;
 mod dropin;
+mod names;
 mod replica;
 mod sockets;
 mod tls;
