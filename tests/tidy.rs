@@ -103,6 +103,11 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "certificates end where they are read, and TLS under the connection",
     ),
     (
+        "webpki",
+        &["config/tls/names.rs"],
+        "one list of names is held against certificates",
+    ),
+    (
         "tokio_rustls",
         &["accept/secure.rs", "config/channel"],
         "as rustls",

@@ -197,18 +197,13 @@ impl Running {
             }
         });
         let drained = drained.await;
-        // What was decided until now; each for a time of its own, and not long.
-        let traces = async {
-            if let Some(traces) = self.traces {
-                traces.stop().await;
-            }
-        };
-        let statsd = async {
-            if let Some(statsd) = self.statsd {
-                statsd.stop().await;
-            }
-        };
-        tokio::join!(traces, statsd);
+        // What was decided until now; each for a time of its own, and not long. Counters last: they tell what became of spans.
+        if let Some(traces) = self.traces {
+            traces.stop().await;
+        }
+        if let Some(statsd) = self.statsd {
+            statsd.stop().await;
+        }
         if drained.is_ok() {
             tracing::info!("stopped: everything under way was answered");
         } else {

@@ -28,6 +28,9 @@ pub enum Kind {
 pub struct News {
     /// Counters that are read, not emptied: what they were when they were last sent. As many as there are series.
     sent: HashMap<String, u64>,
+    /// How many levels were told before there was no room for more. They always are something new: told from the first again,
+    /// they would fill the room again, and what stands behind them would never be told.
+    levels_told: usize,
 }
 
 /// What the reference counts besides limits: our name, and its own.
@@ -79,6 +82,7 @@ impl News {
         metrics: &Metrics,
         mut see: impl FnMut(&str, Kind, u64) -> bool,
     ) -> bool {
+        let mut levels: usize = 0;
         for family in metrics.registry.gather() {
             let Some(begins) = beginning(family.name()) else {
                 continue;
@@ -97,7 +101,13 @@ impl News {
                         taken
                     }
                     MetricType::GAUGE => {
-                        see(&name, Kind::Gauge, whole(metric.get_gauge().get_value()))
+                        levels = levels.saturating_add(1);
+                        let level = whole(metric.get_gauge().get_value());
+                        let taken = levels <= self.levels_told || see(&name, Kind::Gauge, level);
+                        if taken {
+                            self.levels_told = self.levels_told.max(levels);
+                        }
+                        taken
                     }
                     _ => true,
                 };
@@ -106,6 +116,7 @@ impl News {
                 }
             }
         }
+        self.levels_told = 0;
         true
     }
 }
@@ -183,6 +194,47 @@ mod tests {
         metrics.requests.calls.inc();
         let one = [told("ratelimit_server.ShouldRateLimit.total_requests", 1)];
         assert_eq!(all(&mut news, &metrics), one);
+    }
+
+    #[test]
+    fn levels_that_find_no_room_are_told_next_and_hide_nothing_behind_them() {
+        let metrics = Metrics::new().unwrap();
+        let mut news = News::default();
+        metrics.requests.calls.inc_by(3);
+        let mut levels = Vec::new();
+        // Twice, for the second time begins at the beginning.
+        for _ in 0..2 {
+            let mut told = Vec::new();
+            let mut took = false;
+            for _ in 0..100 {
+                let mut room = 2;
+                took = news.of(&metrics, |name, kind, _| {
+                    if room == 0 {
+                        return false;
+                    }
+                    room -= 1;
+                    if kind == Kind::Gauge {
+                        told.push(name.to_owned());
+                    }
+                    true
+                });
+                if took {
+                    break;
+                }
+            }
+            assert!(took, "it comes to an end");
+            levels.push(told);
+        }
+        let [first, second] = &levels[..] else {
+            unreachable!()
+        };
+        assert_eq!(first, second);
+        let mut once = first.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), first.len(), "each once: {first:?}");
+        assert!(once.len() > 5, "{once:?}");
+        assert_eq!(all(&mut news, &metrics), [], "the counter was told as well");
     }
 
     #[test]

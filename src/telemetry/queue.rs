@@ -2,7 +2,8 @@
 //!
 //! Why a bound in front of the library's: its batch processor drops what its queue has no room for and keeps to itself how much
 //! that was. How: whoever hands in a span counts it, the exporter counts it out, and what is beyond the bound is dropped here
-//! and counted; so the library's queue, as long as ours, is never full.
+//! and counted; so the library's queue, as long as ours, is never full. Whoever takes spans out of the number
+//! that wait counts them, the exporter or the stop that gives them up: so each span is counted once.
 //!
 //! What it deliberately does not do: connect (`collector`), know what a span says.
 
@@ -19,9 +20,13 @@ use tokio::time::timeout;
 
 use crate::metrics::TraceMetrics;
 
+/// What stands for the number that wait when all were given up. No queue is so long.
+const GIVEN_UP: usize = usize::MAX;
+
 /// How many spans wait, and how many may.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// Those under way to the collector as well; or [`GIVEN_UP`].
     waiting: AtomicUsize,
     spans_max: usize,
     metrics: TraceMetrics,
@@ -50,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// Whether there is room for one more, which then counts.
+    /// Whether there is room for one more, which then counts. Where all were given up there is none.
     pub(super) fn enter(&self) -> bool {
         let more = |waiting: usize| (waiting < self.spans_max).then(|| waiting.saturating_add(1));
         let entered = self
@@ -62,17 +67,22 @@ impl Queue {
         entered.is_ok()
     }
 
-    fn leave(&self, spans: usize) {
-        let less = |waiting: usize| Some(waiting.saturating_sub(spans));
-        // It never fails: there is always an answer.
-        let _ = self
+    /// Whether these waited until now, and are the exporter's to count; else they were given up, and are counted.
+    fn leave(&self, spans: usize) -> bool {
+        let less = |waiting: usize| (waiting != GIVEN_UP).then(|| waiting.saturating_sub(spans));
+        let left = self
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        left.is_ok()
     }
 
-    /// Gives up all that still wait, and says how many.
+    /// Gives up all that still wait or are under way, for good, and says how many. They count as lost: whether the collector
+    /// takes some of them yet nobody will know.
     pub(super) fn give_up(&self) -> usize {
-        let waiting = self.waiting.swap(0, Ordering::Relaxed);
+        let waiting = self.waiting.swap(GIVEN_UP, Ordering::Relaxed);
+        if waiting == GIVEN_UP {
+            return 0;
+        }
         self.metrics.lost.inc_by(waiting as u64);
         waiting
     }
@@ -136,8 +146,9 @@ impl SpanExporter for Sending {
             Ok(Err(_)) => Err(format!("no answer within {within:?}")),
             Err(_) => Err("the service ended first".to_owned()),
         };
-        self.queue.leave(spans);
-        self.note(spans, &sent);
+        if self.queue.leave(spans) {
+            self.note(spans, &sent);
+        }
         sent.map_err(OTelSdkError::InternalFailure)
     }
 }

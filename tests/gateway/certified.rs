@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
-    PKCS_RSA_SHA256, date_time_ymd,
+    PKCS_RSA_SHA256, SanType, date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -82,8 +82,14 @@ impl Authority {
     }
 
     fn signs_key(&self, names: &[&str], good: Good, key: &KeyPair) -> Signed {
-        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let (uris, names): (Vec<_>, Vec<_>) = names
+            .iter()
+            .map(ToString::to_string)
+            .partition(|name| name.contains("://"));
         let mut params = CertificateParams::new(names).unwrap();
+        let uris = uris.into_iter();
+        let uris = uris.map(|uri| SanType::URI(uri.try_into().unwrap()));
+        params.subject_alt_names.extend(uris);
         params
             .distinguished_name
             .push(DnType::CommonName, "somebody");

@@ -36,6 +36,7 @@ mod ads;
 mod certified;
 mod dropin;
 mod hit;
+mod names;
 mod replica;
 mod sockets;
 mod tls;

@@ -486,9 +486,9 @@ fn a_start_that_cannot_be_is_refused_with_what_to_do() {
                 tls[1],
                 ("GRPC_SERVER_TLS_KEY", &key),
                 ("GRPC_CLIENT_TLS_CACERT", &ca),
-                ("GRPC_CLIENT_TLS_SAN", "spiffe://edge/envoy"),
+                ("GRPC_CLIENT_TLS_SAN", "spiffe:/edge/envoy"),
             ],
-            "neither a DNS name nor an address",
+            "\"spiffe:/edge/envoy\" is neither a DNS name nor an address nor a URI",
         ),
     ] {
         let (code, said) = ended(

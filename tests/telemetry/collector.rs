@@ -25,6 +25,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tonic::{Request, Response, Status};
@@ -44,6 +45,7 @@ pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     kept: Kept,
+    answers: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -56,8 +58,12 @@ pub(crate) struct Seen {
     pub(crate) authorization: Option<String>,
 }
 
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Seen>>>);
+#[derive(Clone)]
+struct Kept {
+    spans: Arc<Mutex<Vec<Seen>>>,
+    /// Nobody is answered before this is true.
+    answers: watch::Receiver<bool>,
+}
 
 // === impl Protocol ===
 
@@ -82,7 +88,11 @@ impl Collector {
     pub(crate) async fn start_with(protocol: Protocol, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let kept = Kept::default();
+        let (answers, answering) = watch::channel(true);
+        let kept = Kept {
+            spans: Arc::default(),
+            answers: answering,
+        };
         let keeping = kept.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -103,13 +113,19 @@ impl Collector {
         Self {
             address,
             kept,
+            answers,
             task,
         }
     }
 
+    /// From now on it answers, or takes what it is sent and says nothing yet.
+    pub(crate) fn answers(&self, said: bool) {
+        self.answers.send_replace(said);
+    }
+
     /// All there are so far.
     pub(crate) fn spans(&self) -> Vec<Seen> {
-        self.kept.0.lock().unwrap().clone()
+        self.kept.spans.lock().unwrap().clone()
     }
 
     /// All, once there are so many.
@@ -165,12 +181,13 @@ impl Kept {
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
         let body = body.collect().await.unwrap().to_bytes();
         let request = ExportTraceServiceRequest::decode(body).unwrap();
-        self.keep(request, authorization.as_deref());
+        self.keep(request, authorization.as_deref()).await;
         let answer = ExportTraceServiceResponse::default().encode_to_vec();
         Ok(http::Response::new(Full::from(answer)))
     }
 
-    fn keep(&self, request: ExportTraceServiceRequest, authorization: Option<&str>) {
+    /// Keeps them, and returns when they may be answered.
+    async fn keep(&self, request: ExportTraceServiceRequest, authorization: Option<&str>) {
         for of_one in request.resource_spans {
             let resource = of_one.resource.unwrap_or_default().attributes;
             let spans = of_one.scope_spans.into_iter().flat_map(|scope| scope.spans);
@@ -179,8 +196,10 @@ impl Kept {
                 resource: resource.clone(),
                 authorization: authorization.map(str::to_owned),
             });
-            self.0.lock().unwrap().extend(spans);
+            self.spans.lock().unwrap().extend(spans);
         }
+        // Where the collector is gone nobody waits for an answer.
+        let _ = self.answers.clone().wait_for(|answers| *answers).await;
     }
 }
 
@@ -192,7 +211,8 @@ impl TraceService for Kept {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let authorization = request.metadata().get("authorization");
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
-        self.keep(request.into_inner(), authorization.as_deref());
+        self.keep(request.into_inner(), authorization.as_deref())
+            .await;
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }

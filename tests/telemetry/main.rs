@@ -31,6 +31,7 @@ mod dead;
 mod envoy;
 mod secured;
 mod statsd;
+mod stop;
 mod traces;
 
 /// Two limits, one of them three levels down.

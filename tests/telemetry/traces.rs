@@ -204,6 +204,46 @@ async fn who_is_in_no_trace_begins_one_unless_the_sampler_says_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_span_says_is_bounded_however_long_names_are_and_however_many_rules_are_asked() {
+    // A letter of two bytes lies across the bound.
+    let long = |bytes: usize| format!("x{}", "é".repeat(bytes / 2));
+    let keys: Vec<_> = std::iter::once(long(200))
+        .chain((0..10).map(|number| format!("k{number}")))
+        .collect();
+    let limits = keys
+        .iter()
+        .map(|key| format!("- key: {key}\n  rate_limit: {{ unit: day, requests_per_unit: 1 }}\n"));
+    let rules = format!("domain: d\ndescriptors:\n{}", limits.collect::<String>());
+    let collector = Collector::start(Protocol::Http).await;
+    let endpoint = format!("http://{}", collector.address);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ];
+    let service = Tollgate::start_with(&rules, &[], &variables);
+    let all: Vec<_> = keys
+        .iter()
+        .map(|key| descriptor(&[(key.as_str(), "x")]))
+        .collect();
+    for code in [Code::Ok, Code::OverLimit] {
+        let asked = ask(&service, request("d", all.clone()), None).await;
+        assert_eq!(asked.unwrap(), code);
+    }
+    let elsewhere = request(&long(200), key("x"));
+    ask(&service, elsewhere, None).await.unwrap();
+    let spans = ended(service, &collector);
+    let [_, over, elsewhere] = &spans[..] else {
+        panic!("{spans:#?}");
+    };
+    let names = format!("d.{} d.k0 d.k1 d.k2 d.k3 d.k4 d.k5 d.k6", long(124));
+    for name in ["ratelimit.rules", "ratelimit.rules_over_limit"] {
+        assert_eq!(over.says(name).as_ref(), Some(&names), "{name}");
+    }
+    assert_eq!(over.says("ratelimit.descriptors").as_deref(), Some("11"));
+    assert_eq!(elsewhere.says("ratelimit.domain"), Some(long(126)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_question_in_json_is_traced_as_well() {
     let collector = Collector::start(Protocol::Http).await;
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];

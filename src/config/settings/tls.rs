@@ -28,7 +28,7 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
     pub grpc_client_tls_cacert: Option<PathBuf>,
 
-    /// Names of which a client's certificate must bear one (DNS or address), several with commas between; any unless said
+    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has them), several with commas between; any unless said
     #[arg(long, env = "GRPC_CLIENT_TLS_SAN", value_delimiter = ',')]
     pub grpc_client_tls_san: Vec<String>,
 

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
-use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::names::Named;
+use super::names::{ClientName, Named};
 use super::{TlsError, Watch, authorities, identity, named, provider, refused};
 use crate::config::settings::{AdminSettings, GrpcTlsSettings};
 use crate::limiter::Timestamp;
@@ -25,7 +24,7 @@ pub struct ServerFiles {
     /// Who may sign a client's certificate; none asks for none.
     client_authorities: Option<PathBuf>,
     /// Of which a client's certificate must bear one; none is any.
-    client_names: Vec<ServerName<'static>>,
+    client_names: Vec<ClientName>,
     /// What is spoken under TLS, as ALPN calls it.
     protocol: &'static str,
 }
@@ -69,9 +68,10 @@ impl ServerFiles {
             return Err(TlsError::Settings(words.to_owned()));
         }
         let names = names.into_iter().map(|name| {
-            ServerName::try_from(name.clone()).map_err(|_| {
-                let words =
-                    format!("GRPC_CLIENT_TLS_SAN: {name:?} is neither a DNS name nor an address");
+            ClientName::of(name).ok_or_else(|| {
+                let words = format!(
+                    "GRPC_CLIENT_TLS_SAN: {name:?} is neither a DNS name nor an address nor a URI such as spiffe://example.org/ns/edge/sa/envoy"
+                );
                 TlsError::Settings(words)
             })
         });

@@ -229,6 +229,7 @@ descriptors:
             words.starts_with("resources[0] cannot be read: "),
             "{words}"
         );
+        assert!(words.ends_with(": delimited length exceeded"), "{words}");
     }
 
     #[test]

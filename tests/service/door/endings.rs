@@ -5,6 +5,7 @@
 //!
 //! What it deliberately does not do: wear a server down (`hostile`).
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,18 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
     };
     timeout(PATIENCE, waiting).await.expect(what);
+}
+
+/// Waits until nobody listens there any more.
+async fn no_longer_listens(to: SocketAddr) {
+    let waiting = async {
+        while TcpStream::connect(to).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, waiting)
+        .await
+        .expect("it listens no more");
 }
 
 fn open(service: &Service) -> u64 {
@@ -116,14 +129,8 @@ async fn a_stop_answers_calls_under_way_whatever_door_they_came_by() {
         };
         until("the other port has it", open).await;
         let stopping = tokio::spawn(service.stop());
-        // It listens no more: the stop has begun.
-        timeout(PATIENCE, async {
-            while TcpStream::connect(grpc).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await
-        .expect("it stops");
+        // The stop has begun.
+        no_longer_listens(grpc).await;
         assert_eq!(second.end(&body[9..]).await.left(), 999_998, "{door}");
         assert_eq!(first.end(&body).await.left(), 999_997, "{door}");
         assert!(!stopping.is_finished(), "a call is under way");
@@ -133,7 +140,7 @@ async fn a_stop_answers_calls_under_way_whatever_door_they_came_by() {
             .expect(door)
             .unwrap()
             .unwrap();
-        // Long after gRPC has gone with all that serves it.
+        // gRPC has gone, and all that would go with it: that port is closed when the other's serving has ended.
         let gone = || {
             metrics
                 .render()
@@ -141,7 +148,7 @@ async fn a_stop_answers_calls_under_way_whatever_door_they_came_by() {
                 .contains("tollgate_connections{port=\"grpc\"} 0")
         };
         until("gRPC is over", gone).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        no_longer_listens(http).await;
         asking.write_all(&json.as_bytes()[5..]).await.unwrap();
         let mut answer = String::new();
         timeout(PATIENCE, asking.read_to_string(&mut answer))
