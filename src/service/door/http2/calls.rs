@@ -283,7 +283,8 @@ impl Http2 {
                 }
                 // Who says that it will be long is answered before it is whole, where it may not be.
                 let says = frame::u32_at_start(body.get(1..).unwrap_or_default());
-                let says_long = says.is_some_and(|says| says as usize > PARTS_BYTES_MAX);
+                let says_long =
+                    !end_stream && says.is_some_and(|says| says as usize > PARTS_BYTES_MAX);
                 if says_long || body.len().saturating_add(data.len()) > PARTS_BYTES_MAX {
                     let body = std::mem::take(body);
                     self.make_room(length);
