@@ -204,6 +204,13 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 
+    /// Memory for request bodies that have not arrived in full, over all connections, such as
+    /// 64MiB. One connection may hold as much as is free, half of it at most; a further call whose
+    /// body comes in parts is then answered RESOURCE_EXHAUSTED. Default: an eighth of the
+    /// container's memory limit, or of the machine's memory
+    #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory)]
+    pub body_memory_max: Option<u64>,
+
     /// How many streams a connection may reset in a second, or have refused; a connection that does more is closed. An Envoy
     /// whose 20 ms are over for all it has under way resets some 50,000
     #[arg(

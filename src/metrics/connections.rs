@@ -4,7 +4,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::{counter, counters, gauges};
+use super::{counter, counters, gauge, gauges};
 
 /// The metrics of connections.
 #[derive(Debug)]
@@ -15,6 +15,12 @@ pub struct ConnectionMetrics {
     pub calls_late: IntCounter,
     /// Calls reset because nobody made room for their answer.
     pub answers_unread: IntCounter,
+    /// Calls refused because unfinished bodies hold too much memory.
+    pub bodies_refused: IntCounter,
+    /// Calls refused because their header lists were too long.
+    pub header_lists_refused: IntCounter,
+    /// Bytes that unfinished request bodies hold.
+    pub unfinished_bodies_bytes: IntGauge,
     /// gRPC connections closed because nobody answered a keepalive.
     pub silent: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
@@ -58,6 +64,21 @@ impl ConnectionMetrics {
                 r,
                 "tollgate_answers_unread_total",
                 "Calls reset because their caller made no room for the answer in time",
+            )?,
+            bodies_refused: counter(
+                r,
+                "tollgate_bodies_refused_total",
+                "Calls refused because unfinished request bodies held too much of --body-memory-max",
+            )?,
+            header_lists_refused: counter(
+                r,
+                "tollgate_header_lists_refused_total",
+                "Calls refused because their metadata was larger than --header-list-size-max",
+            )?,
+            unfinished_bodies_bytes: gauge(
+                r,
+                "tollgate_unfinished_bodies_bytes",
+                "Bytes that request bodies which have not arrived in full hold of --body-memory-max",
             )?,
             silent: counter(
                 r,

@@ -35,7 +35,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 #[doc(hidden)]
 pub use self::door::by_hand::ByHand;
-use self::door::{Cores, Serving};
+use self::door::{BodyBudget, Cores, Serving};
 #[cfg(fuzzing)]
 pub use self::door::{agreement, withstand};
 use self::excess::Excess;
@@ -50,6 +50,7 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
 use self::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use self::ratelimit::{RateLimit, Unanswered, on_excess};
 use crate::accept::{Connection, serve_each};
+use crate::config::memory_limit::MemoryLimit;
 use crate::config::settings::{Door, Settings};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, Worker};
@@ -57,6 +58,13 @@ use crate::telemetry::TraceParent;
 
 /// How long a question about health or reflection may be: a name, and many may wait for their end.
 const OTHER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// Which part of the container's memory unfinished request bodies may hold where
+/// `--body-memory-max` is not given: one in so many. Buckets have half.
+const BODY_MEMORY_DIVISOR: u64 = 8;
+
+/// The same in bytes where the system does not tell how much memory there is.
+const BODY_MEMORY_UNKNOWN: u64 = 64 * 1024 * 1024;
 
 /// The service names that health answers for.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
@@ -81,9 +89,39 @@ pub enum OpenError {
     /// The descriptors for reflection cannot be read: a mistake in the build.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// Too little memory for one message.
+    #[error(
+        "--body-memory-max is {bytes} bytes, and the largest message needs {bytes_min}; raise it, or lower --message-size-max"
+    )]
+    BodyMemory {
+        /// What the setting says.
+        bytes: u64,
+        /// The least that it may say.
+        bytes_min: u64,
+    },
     /// The system gives no thread, or no way to wait for sockets.
     #[error("no thread for a core: {0}; fewer with --cores")]
     Core(#[from] io::Error),
+}
+
+/// How many bytes unfinished request bodies may hold. A connection may hold as much as is free, so
+/// anything below two messages would refuse the first one.
+///
+/// # Errors
+///
+/// [`OpenError::BodyMemory`] when the setting is below that.
+fn body_memory_max(settings: &Settings) -> Result<u64, OpenError> {
+    let bytes_min = (settings.message_size_max as u64).saturating_mul(2);
+    let Some(bytes) = settings.body_memory_max else {
+        let limit = MemoryLimit::of_this_process();
+        let share = limit.map_or(BODY_MEMORY_UNKNOWN, |limit| {
+            limit.bytes / BODY_MEMORY_DIVISOR
+        });
+        return Ok(share.max(bytes_min));
+    };
+    (bytes >= bytes_min)
+        .then_some(bytes)
+        .ok_or(OpenError::BodyMemory { bytes, bytes_min })
 }
 
 // === impl FrontDoor ===
@@ -129,12 +167,15 @@ impl FrontDoor {
         let cores = match settings.door {
             Door::Tonic => None,
             Door::H2 => {
+                let bytes_max = body_memory_max(settings)?;
+                let gauge = metrics.connections.unfinished_bodies_bytes.clone();
                 let serving = Serving {
                     service: Arc::clone(service),
                     routes: routes.clone(),
                     bounds,
                     metrics: Arc::clone(metrics),
                     message_size_max: settings.message_size_max,
+                    bodies: Arc::new(BodyBudget::new(bytes_max, gauge)),
                 };
                 Some(Arc::new(Cores::start(cores, &serving)?))
             }

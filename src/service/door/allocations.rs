@@ -24,6 +24,7 @@ mod tests {
     use super::super::connection;
     use super::super::core::Core;
     use super::super::cores::{Local, Serving};
+    use super::super::http2::BodyBudget;
     use super::super::respond::Respond;
     use crate::accept::{Stopping, accept};
     use crate::clock::ManualClock;
@@ -149,12 +150,15 @@ descriptors:
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
             };
+            let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+            let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
             let serving = Serving {
                 service: Arc::new(RateLimit::new(parts, &settings)),
                 routes: Routes::default().prepare(),
                 bounds: Bounds::new(&settings),
                 metrics,
                 message_size_max: settings.message_size_max,
+                bodies,
             };
             Self {
                 core: Core::new(&serving).unwrap(),

@@ -16,6 +16,7 @@ use tonic::service::Routes;
 
 use super::core::Core;
 use super::cores::Serving;
+use super::http2::BodyBudget;
 use super::respond::Respond;
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
@@ -43,12 +44,15 @@ impl ByHand {
         settings: &Settings,
         metrics: Arc<Metrics>,
     ) -> Option<Self> {
+        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+        let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
         let serving = Serving {
             service,
             routes: Routes::default().prepare(),
             bounds: Bounds::new(settings),
             metrics,
             message_size_max: settings.message_size_max,
+            bodies,
         };
         Some(Self {
             core: Core::new(&serving)?,

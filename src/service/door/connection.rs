@@ -15,16 +15,22 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf};
 use tokio::task::{self, AbortHandle};
+use tokio::time::{Sleep, sleep, timeout};
+use tonic::Status as GrpcStatus;
 
 use super::buffers::{Buffers, READ_BYTES};
 use super::core::{Core, NotTaken};
 use super::cores::{Local, Serving};
 use super::forward::forward;
-use super::http2::{Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order};
+use super::http2::{
+    BoundsMet, Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order,
+};
 use super::minder::mind;
 use super::respond::Caller;
 use crate::accept::{Connection, Stopping};
@@ -40,8 +46,17 @@ const READS_PER_TURN_MAX: usize = 4;
 /// What frames that bring no call on are in calls.
 const CALLS_FOR_NOTHING: usize = 16;
 
-/// How much a connection may have sent of calls that are not whole, however short messages must be.
-const UNFINISHED_BYTES_MIN: u32 = 4 * 1024 * 1024;
+/// How long answers may take after the client has closed its side of the connection.
+const HALF_CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long, and for how many bytes, a connection that has ended is still read. A socket that is
+/// closed with unread input resets the connection, and the client may lose what was sent last: the
+/// GOAWAY that says why.
+const LINGER_WAIT_MAX: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What a caller reads whose body was refused.
+const BODY_REFUSED: &str = "this connection holds too many unfinished request bodies; send fewer large requests at a time, or raise --body-memory-max";
 
 /// A connection's state.
 struct Session {
@@ -58,6 +73,8 @@ struct Session {
     serving: Serving,
     /// What breaks the connection; it ends when that has been said.
     broken: Option<Broken>,
+    /// Set once the client has closed its side: when answers have taken too long.
+    half_closed: Option<Pin<Box<Sleep>>>,
 }
 
 /// How a connection ends before its time.
@@ -88,14 +105,13 @@ pub(super) async fn serve(
     let limits = Limits {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
         header_list_bytes_max: usize::try_from(bounds.header_list_bytes_max).unwrap_or(usize::MAX),
-        unfinished_bytes_max: u32::try_from(serving.message_size_max.saturating_mul(4))
-            .unwrap_or(u32::MAX)
-            .max(UNFINISHED_BYTES_MIN),
+        message_bytes_max: u32::try_from(serving.message_size_max).unwrap_or(u32::MAX),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
         traces: serving.service.traces(),
     };
-    let http2 = Http2::new(limits, Rc::clone(&buffers));
+    let bodies = Arc::clone(&serving.bodies);
+    let http2 = Http2::new(limits, Rc::clone(&buffers), bodies);
     let http2 = Rc::new(RefCell::new(http2));
     let minder = task::spawn_local(mind(
         Rc::clone(&http2),
@@ -114,8 +130,14 @@ pub(super) async fn serve(
         buffers,
         serving,
         broken: None,
+        half_closed: None,
     };
-    if let Err(error) = poll_fn(|cx| session.poll(cx)).await {
+    let ended = poll_fn(|cx| session.poll(cx)).await;
+    if !matches!(ended, Err(Ended::Socket(_))) {
+        // What does not arrive in time is lost; the connection has ended either way.
+        let _ = timeout(LINGER_WAIT_MAX, session.linger()).await;
+    }
+    if let Err(error) = ended {
         tracing::debug!(%error, "a gRPC connection ended");
     }
 }
@@ -152,6 +174,7 @@ impl Session {
             return Poll::Pending;
         }
         let read = self.read(cx);
+        self.refuse_bodies();
         let sent = self.send(cx)?;
         if sent.is_ready() && self.full {
             self.full = false;
@@ -161,7 +184,13 @@ impl Session {
             // As much as the socket takes; a client that reads nothing need not be told.
             return Poll::Ready(Err(broken.into()));
         }
-        if read?.is_ready() {
+        if read?.is_ready() && self.half_closed.is_none() {
+            self.http2.borrow_mut().client_closed();
+            self.half_closed = Some(Box::pin(sleep(HALF_CLOSED_WAIT_MAX)));
+        }
+        if let Some(wait) = &mut self.half_closed
+            && wait.as_mut().poll(cx).is_ready()
+        {
             return Poll::Ready(Ok(()));
         }
         if self.http2.borrow().is_over() {
@@ -174,6 +203,9 @@ impl Session {
 
     /// Reads and deals with what there is. Ready when the client has closed its side.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+        if self.half_closed.is_some() {
+            return Ok(Poll::Ready(()));
+        }
         let mut calls_left = CALLS_PER_TURN_MAX;
         for _ in 0..READS_PER_TURN_MAX {
             self.full = self.http2.borrow().is_full();
@@ -304,6 +336,39 @@ impl Session {
         task::spawn_local(forward(routes, handed, Rc::clone(&self.http2)));
     }
 
+    /// Refuses calls whose bodies are incomplete and for which there is no memory.
+    fn refuse_bodies(&self) {
+        let mut http2 = self.http2.borrow_mut();
+        for stream in http2.settle_bodies() {
+            let refusal = GrpcStatus::resource_exhausted(BODY_REFUSED).into_http::<()>();
+            http2.refuse(stream, refusal.status(), refusal.headers());
+            self.serving.metrics.connections.bodies_refused.inc();
+        }
+    }
+
+    /// Ends what is sent, and reads what the client had sent before it knew, within bounds.
+    async fn linger(&mut self) -> io::Result<()> {
+        let rest = {
+            let mut http2 = self.http2.borrow_mut();
+            let rest = http2.to_send().to_vec();
+            // No one waits for answers any more.
+            http2.end();
+            rest
+        };
+        self.connection.write_all(&rest).await?;
+        self.connection.shutdown().await?;
+        let mut buffer = vec![0; FRAME_BYTES_MAX];
+        let mut left = LINGER_BYTES_MAX;
+        while left > 0 {
+            let bytes = self.connection.read(&mut buffer).await?;
+            if bytes == 0 {
+                break;
+            }
+            left = left.saturating_sub(bytes);
+        }
+        Ok(())
+    }
+
     /// Keeps what is left for the next turn.
     fn keep(&mut self, rest: &[u8]) {
         self.left.clear();
@@ -317,13 +382,11 @@ impl Session {
     /// Sends what is written. Ready when all of it is sent.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let mut http2 = self.http2.borrow_mut();
-        let unread = http2.take_unread();
-        if unread > 0 {
-            self.serving
-                .metrics
-                .connections
-                .answers_unread
-                .inc_by(unread);
+        let met = http2.take_met();
+        if met != BoundsMet::default() {
+            let connections = &self.serving.metrics.connections;
+            connections.answers_unread.inc_by(met.answers_unread);
+            connections.header_lists_refused.inc_by(met.header_lists);
         }
         loop {
             let connection = Pin::new(&mut self.connection);

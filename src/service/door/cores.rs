@@ -21,6 +21,7 @@ use tonic::service::Routes;
 use super::buffers::Buffers;
 use super::connection;
 use super::core::Core;
+use super::http2::BodyBudget;
 use super::respond::Caller;
 use crate::accept::{Connection, Detached, Stopping};
 use crate::metrics::Metrics;
@@ -37,6 +38,8 @@ pub(in crate::service) struct Serving {
     pub(in crate::service) metrics: Arc<Metrics>,
     /// The longest message that is read, in bytes.
     pub(in crate::service) message_size_max: usize,
+    /// The memory that unfinished request bodies of all connections share.
+    pub(in crate::service) bodies: Arc<BodyBudget>,
 }
 
 /// What the connections of one core share.

@@ -34,5 +34,5 @@ mod respond;
 mod write;
 
 pub(super) use self::cores::{Cores, Serving};
-pub(super) use self::http2::{Broken, Passing};
+pub(super) use self::http2::{BodyBudget, Broken, Passing};
 pub(super) use self::write::write;

@@ -18,26 +18,26 @@ use crate::asking::Service;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Kinds of frames, and flags.
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+pub(super) const END_HEADERS: u8 = 4;
 
 const CANCEL: u32 = 8;
-const ENHANCE_YOUR_CALM: u32 = 11;
+pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags];
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-fn block() -> Vec<u8> {
+pub(super) fn block() -> Vec<u8> {
     // POST, http, and the rest as it is written.
     let mut block = vec![0x83, 0x86];
     for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
@@ -50,15 +50,15 @@ fn block() -> Vec<u8> {
     block
 }
 
-fn head(stream: u32) -> Vec<u8> {
+pub(super) fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block())
 }
 
 /// A client that writes frames by hand.
-struct Hostile(TcpStream);
+pub(super) struct Hostile(pub(super) TcpStream);
 
 impl Hostile {
-    async fn connect(service: &Service) -> Self {
+    pub(super) async fn connect(service: &Service) -> Self {
         Self::greet(TcpStream::connect(service.grpc).await.unwrap()).await
     }
 
@@ -73,7 +73,7 @@ impl Hostile {
     }
 
     /// Writes as much as the other end takes.
-    async fn write(&mut self, bytes: &[u8]) {
+    pub(super) async fn write(&mut self, bytes: &[u8]) {
         // It may close at any moment.
         let _ = timeout(PATIENCE, self.0.write_all(bytes))
             .await
@@ -81,27 +81,33 @@ impl Hostile {
     }
 
     /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too short, a goodbye's reason); none when the connection ends before.
-    async fn number_in(&mut self, kind: u8) -> Option<u32> {
-        let reading = async {
-            loop {
-                let mut head = [0; 9];
-                self.0.read_exact(&mut head).await.ok()?;
-                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-                let mut payload = vec![0; length as usize];
-                self.0.read_exact(&mut payload).await.ok()?;
-                if head[3] == kind {
-                    // A goodbye may go on in words behind its reason.
-                    let end = if kind == GOAWAY { 8 } else { payload.len() };
-                    let last = payload[..end].last_chunk();
-                    return Some(last.map_or(0, |last| u32::from_be_bytes(*last)));
-                }
+    pub(super) async fn number_in(&mut self, kind: u8) -> Option<u32> {
+        loop {
+            let (read, _, payload) = self.frame().await?;
+            if read == kind {
+                // A goodbye may go on in words behind its reason.
+                let end = if kind == GOAWAY { 8 } else { payload.len() };
+                let last = payload[..end].last_chunk();
+                return Some(last.map_or(0, |last| u32::from_be_bytes(*last)));
             }
+        }
+    }
+
+    /// Reads a frame: its kind, its flags, its payload. None when the connection has ended.
+    pub(super) async fn frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
+        let reading = async {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).await.ok()?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            self.0.read_exact(&mut payload).await.ok()?;
+            Some((head[3], head[4], payload))
         };
         timeout(PATIENCE, reading).await.expect("it says something")
     }
 
     /// Waits until the other end has closed.
-    async fn closed(mut self) {
+    pub(super) async fn closed(mut self) {
         let reading = async {
             let mut rest = [0; 4_096];
             while self.0.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}

@@ -9,6 +9,7 @@
 //!
 //! What it deliberately does not do: repeat what is decided; all of `tests/service` runs through both doors (`make test`).
 
+mod bodies;
 mod cases;
 mod endings;
 mod hostile;

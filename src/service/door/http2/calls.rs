@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use tokio::sync::mpsc;
 
 use super::frame::{self, Head};
@@ -19,6 +20,12 @@ use super::{
     Stream, Unfinished, WINDOW_BYTES, WINDOW_OWED_BYTES_MAX,
 };
 
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+
+const UNDECODABLE: &str = "headers that nobody can decode";
+
 /// Whose requests go on as long as the client likes.
 const REFLECTION: &str = "/grpc.reflection.";
 
@@ -26,8 +33,20 @@ const REFLECTION: &str = "/grpc.reflection.";
 /// told of more.
 const PARTS_BYTES_MAX: usize = 64 * 1024;
 
-/// A frame of less that is not the last is counted: what it brings weighs less than what keeps it.
+/// A frame of less that is neither a body's first nor its last is counted: what it brings weighs
+/// less than what keeps it.
 pub(super) const DATA_BYTES_MIN: usize = 64;
+
+/// The longest header block that is read at all, in bytes. What is longer than a connection keeps
+/// is dropped as it comes, up to here; beyond it the connection is closed.
+const BLOCK_BYTES_MAX: usize = 1024 * 1024;
+
+/// A block may come in so many frames however short, and in one more for each of so many bytes.
+const BLOCK_FRAMES: usize = 8;
+const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
+
+/// How long a gRPC frame's head is: a flag and the message's length.
+pub(super) const GRPC_HEAD_BYTES: usize = 5;
 
 /// In how many frames and bytes headers may come whose list may be so long. It may be a little longer in its bytes than it
 /// counts, and be cut as its client likes, within reason.
@@ -55,12 +74,14 @@ impl Http2 {
         }
         let end_stream = head.has(frame::END_STREAM);
         if head.has(frame::END_HEADERS) {
-            return self.block(head.stream, block, end_stream, now_us);
+            return self.block(head.stream, Some(block), end_stream, now_us);
         }
         self.block = Some(Block {
             stream: head.stream,
             end_stream,
             bytes: block.to_vec(),
+            dropped: false,
+            received_bytes: block.len(),
             frames: 1,
         });
         Ok(None)
@@ -73,29 +94,60 @@ impl Http2 {
         if block.stream != head.stream {
             return broken(Reason::Protocol, "another stream's headers continue");
         }
-        block.bytes.extend_from_slice(payload);
         block.frames = block.frames.saturating_add(1);
-        let (frames_max, bytes_max) = block_bounds(self.limits.header_list_bytes_max);
-        if block.bytes.len() > bytes_max || block.frames > frames_max {
+        block.received_bytes = block.received_bytes.saturating_add(payload.len());
+        let frames_max = BLOCK_FRAMES.saturating_add(block.received_bytes / BYTES_PER_BLOCK_FRAME);
+        if block.received_bytes > BLOCK_BYTES_MAX || block.frames > frames_max {
             return broken(Reason::EnhanceYourCalm, "headers without end");
         }
+        if !self.keep_or_drop(&mut block, payload) {
+            return broken(Reason::Compression, UNDECODABLE);
+        }
         if head.has(frame::END_HEADERS) {
-            return self.block(block.stream, &block.bytes, block.end_stream, now_us);
+            let bytes = (!block.dropped).then_some(&block.bytes[..]);
+            return self.block(block.stream, bytes, block.end_stream, now_us);
         }
         self.block = Some(block);
         Ok(None)
     }
 
-    /// A block of headers is whole.
-    fn block<'b>(&mut self, stream: u32, block: &[u8], end_stream: bool, now_us: u64) -> Came<'b> {
+    /// Keeps what has come of a block, or drops all of it once it is too long. False when it
+    /// cannot be decoded.
+    fn keep_or_drop(&mut self, block: &mut Block, payload: &[u8]) -> bool {
+        if block.dropped {
+            return self.heads.drop_part(payload).is_some();
+        }
+        block.bytes.extend_from_slice(payload);
+        let (_, bytes_max) = block_bounds(self.limits.header_list_bytes_max);
+        if block.bytes.len() <= bytes_max {
+            return true;
+        }
+        block.dropped = true;
+        self.heads.begin_to_drop();
+        let bytes = std::mem::take(&mut block.bytes);
+        self.heads.drop_part(&bytes).is_some()
+    }
+
+    /// A block of headers is whole; none where it was too long to be kept.
+    fn block<'b>(
+        &mut self,
+        stream: u32,
+        block: Option<&[u8]>,
+        end_stream: bool,
+        now_us: u64,
+    ) -> Came<'b> {
         if stream.is_multiple_of(2) {
             return broken(Reason::Protocol, "a client's streams have odd numbers");
         }
         if stream <= self.newest {
             return self.trailers(stream, block, end_stream, now_us);
         }
-        let Some(asked) = self.heads.read(block) else {
-            return broken(Reason::Compression, "headers that nobody can decode");
+        let asked = match block {
+            Some(block) => self.heads.read(block),
+            None => self.heads.read_dropped(),
+        };
+        let Some(asked) = asked else {
+            return broken(Reason::Compression, UNDECODABLE);
         };
         self.newest = stream;
         if matches!(self.goodbye, Goodbye::Final(_)) {
@@ -109,30 +161,31 @@ impl Http2 {
         let body_bytes = match &asked {
             Asked::Call(call) => call.body_bytes,
             Asked::Other(_, body_bytes) => *body_bytes,
-            Asked::TooLong | Asked::Malformed => None,
+            Asked::TooLong { .. } | Asked::Malformed => None,
         };
         // Who asks for reflection may go on asking for ever; all others have one thing to say.
         let goes_on = matches!(&asked, Asked::Other(request, _) if request.uri().path().starts_with(REFLECTION));
-        let unfinished = (!end_stream && !goes_on).then_some(Unfinished {
+        let unfinished = (!end_stream && !goes_on).then(|| Unfinished {
             since_us: now_us,
-            bytes: 0,
+            received_bytes: 0,
+            declared_bytes: within_message(body_bytes.unwrap_or(0), self.limits.message_bytes_max),
+            head: [0; GRPC_HEAD_BYTES],
+            held_bytes: 0,
+            unsettled: false,
         });
         let says_too_much = end_stream && body_bytes.is_some_and(|bytes| bytes > 0);
         match asked {
             Asked::Malformed => self.refuse_malformed(stream, now_us)?,
             _ if says_too_much => self.refuse_malformed(stream, now_us)?,
-            Asked::TooLong => {
+            Asked::TooLong { grpc } => {
                 self.floods.reset(now_us)?;
-                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                self.write_head(stream, status, &HeaderMap::new(), true);
-                if !end_stream {
-                    self.write_reset(stream, Reason::Protocol);
-                }
+                self.refuse_headers(stream, grpc, end_stream);
             }
             Asked::Call(call) => {
                 let stage = Stage::Call {
                     call,
                     body: Vec::new(),
+                    padding: 0,
                 };
                 self.open(stream, stage, body_bytes, unfinished, end_stream);
                 if end_stream {
@@ -154,6 +207,31 @@ impl Http2 {
             }
         }
         Ok(None)
+    }
+
+    /// Answers a request whose headers are longer than they may be, on its stream alone: with the
+    /// status that gRPC clients show, or with 431.
+    fn refuse_headers(&mut self, stream: u32, grpc: bool, end_stream: bool) {
+        self.met.header_lists = self.met.header_lists.saturating_add(1);
+        let mut headers = HeaderMap::new();
+        let mut status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        if grpc {
+            let bytes_max = self.limits.header_list_bytes_max;
+            let words = format!(
+                "the call's metadata is larger than {bytes_max} bytes; send less of it, or raise --header-list-size-max"
+            );
+            status = StatusCode::OK;
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            headers.insert(GRPC_STATUS, RESOURCE_EXHAUSTED);
+            if let Ok(words) = HeaderValue::try_from(words) {
+                headers.insert(GRPC_MESSAGE, words);
+            }
+        }
+        self.write_head(stream, status, &headers, true);
+        if !end_stream {
+            // The answer is complete, so the rest of the request is not needed.
+            self.write_reset(stream, Reason::NoError);
+        }
     }
 
     fn refuse_malformed(&mut self, stream: u32, now_us: u64) -> Result<(), Broken> {
@@ -182,11 +260,21 @@ impl Http2 {
     }
 
     /// Headers of a stream that is known: what stands behind its body.
-    fn trailers<'b>(&mut self, id: u32, block: &[u8], end_stream: bool, now_us: u64) -> Came<'b> {
+    fn trailers<'b>(
+        &mut self,
+        id: u32,
+        block: Option<&[u8]>,
+        end_stream: bool,
+        now_us: u64,
+    ) -> Came<'b> {
         // No client of gRPC has any.
         self.floods.control_frame(now_us)?;
-        let Some(trailers) = self.heads.read_trailers(block) else {
-            return broken(Reason::Compression, "headers that nobody can decode");
+        let trailers = match block {
+            Some(block) => self.heads.read_trailers(block),
+            None => self.heads.read_dropped().map(|_| Trailers::Malformed),
+        };
+        let Some(trailers) = trailers else {
+            return broken(Reason::Compression, UNDECODABLE);
         };
         let Some(stream) = self.streams.get_mut(id) else {
             return self.of_a_closed_stream(id, now_us);
@@ -200,12 +288,8 @@ impl Http2 {
         };
         stream.received = true;
         if let Some(unfinished) = stream.unfinished.take() {
-            self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished.bytes);
-            self.make_room(0);
+            self.bodies.give_back(unfinished.held_bytes);
         }
-        let Some(stream) = self.streams.get_mut(id) else {
-            return Ok(None);
-        };
         match &mut stream.stage {
             Stage::Call { body, .. } => {
                 let body = std::mem::take(body);
@@ -227,10 +311,13 @@ impl Http2 {
         Ok(None)
     }
 
-    /// A frame for a stream that has ended here; the client may not know yet.
+    /// A frame for a stream that has ended here. Where it was reset here the client did not know
+    /// yet, and the frame is ignored (RFC 9113, section 5.1).
     fn of_a_closed_stream<'b>(&mut self, id: u32, now_us: u64) -> Came<'b> {
         self.floods.control_frame(now_us)?;
-        if !matches!(self.goodbye, Goodbye::Final(last) if id > last) {
+        let ignored = matches!(self.goodbye, Goodbye::Final(last) if id > last)
+            || self.reset_streams.iter().rev().any(|reset| *reset == id);
+        if !ignored {
             self.write_reset(id, Reason::StreamClosed);
         }
         Ok(None)
@@ -250,13 +337,18 @@ impl Http2 {
             return broken(Reason::Protocol, "more padding than frame");
         };
         let end_stream = head.has(frame::END_STREAM);
-        if data.len() < DATA_BYTES_MIN && !end_stream {
-            self.floods.control_frame(now_us)?;
-        }
+        let few = data.len() < DATA_BYTES_MIN && !end_stream;
         let Some(stream) = self.streams.get_mut(head.stream) else {
             self.make_room(length);
             return self.of_a_closed_stream(head.stream, now_us);
         };
+        let first = !data.is_empty()
+            && stream
+                .unfinished
+                .is_some_and(|body| body.received_bytes == 0);
+        if few && !first {
+            self.floods.control_frame(now_us)?;
+        }
         if stream.received {
             self.make_room(length);
             return self.reset_for_fault(head.stream, Reason::StreamClosed, now_us);
@@ -265,17 +357,25 @@ impl Http2 {
             self.make_room(length);
             return self.reset_for_fault(head.stream, Reason::Protocol, now_us);
         }
+        // A stream that may go on for ever is bounded by the windows alone.
+        let goes_on = stream.unfinished.is_none();
+        let mut expected_bytes = 0;
         if let Some(unfinished) = &mut stream.unfinished {
             if end_stream {
-                self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished.bytes);
+                self.bodies.give_back(unfinished.held_bytes);
                 stream.unfinished = None;
             } else {
-                self.unfinished_bytes = self.unfinished_bytes.saturating_add(length);
-                unfinished.bytes = unfinished.bytes.saturating_add(length);
+                unfinished.add(data, self.limits.message_bytes_max);
+                expected_bytes = unfinished.needed_bytes();
+                if expected_bytes > unfinished.held_bytes && !unfinished.unsettled {
+                    unfinished.unsettled = true;
+                    self.unsettled.push(head.stream);
+                }
             }
         }
+        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
         match &mut stream.stage {
-            Stage::Call { body, .. } => {
+            Stage::Call { body, padding, .. } => {
                 if body.is_empty() && end_stream {
                     // Nearly always.
                     self.make_room(length);
@@ -285,6 +385,7 @@ impl Http2 {
                 let says = frame::u32_at_start(body.get(1..).unwrap_or_default());
                 let says_long =
                     !end_stream && says.is_some_and(|says| says as usize > PARTS_BYTES_MAX);
+                *padding = padding.saturating_add(length.saturating_sub(bytes));
                 if says_long || body.len().saturating_add(data.len()) > PARTS_BYTES_MAX {
                     let body = std::mem::take(body);
                     self.make_room(length);
@@ -292,12 +393,14 @@ impl Http2 {
                         .hand_over(head.stream, &[&body, data])
                         .map(Event::Request));
                 }
-                body.extend_from_slice(data);
                 if end_stream {
-                    let body = std::mem::take(body);
+                    let mut body = std::mem::take(body);
+                    body.extend_from_slice(data);
                     self.make_room(length);
                     return Ok(self.asked(head.stream, Cow::Owned(body)));
                 }
+                grow(body, data.len(), expected_bytes as usize);
+                body.extend_from_slice(data);
                 self.make_room(length);
             }
             Stage::Forwarded(forwarded) => {
@@ -306,10 +409,11 @@ impl Http2 {
                     return self.reset_for_fault(head.stream, Reason::FlowControl, now_us);
                 };
                 forwarded.receive_room = room;
-                let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 forwarded.uneaten = forwarded.uneaten.saturating_add(bytes);
                 let padding = length.saturating_sub(bytes);
                 forwarded.receive_owed = forwarded.receive_owed.saturating_add(padding);
+                let withheld = if goes_on { bytes } else { 0 };
+                forwarded.withheld = forwarded.withheld.saturating_add(withheld);
                 if !data.is_empty() {
                     let data = Bytes::copy_from_slice(data);
                     let _ = forwarded.parts.send(Part::Data(data));
@@ -317,7 +421,7 @@ impl Http2 {
                 if end_stream {
                     let _ = forwarded.parts.send(Part::End);
                 }
-                self.make_room(padding);
+                self.make_room(length.saturating_sub(withheld));
             }
             Stage::Asked(_) | Stage::Answered(_) => self.make_room(length),
         }
@@ -343,8 +447,11 @@ impl Http2 {
     /// Makes of a call a request for tonic, whose body begins with these bytes, which there was room for.
     pub(in super::super) fn hand_over(&mut self, id: u32, body: &[&[u8]]) -> Option<Handed> {
         let stream = self.streams.get_mut(id)?;
-        let (Stage::Call { call, .. } | Stage::Asked(call)) = &stream.stage else {
-            return None;
+        let (call, padding) = match &stream.stage {
+            Stage::Call { call, padding, .. } => (call, *padding),
+            // All of its body has come, and no window matters any more.
+            Stage::Asked(call) => (call, 0),
+            Stage::Answered(_) | Stage::Forwarded(_) => return None,
         };
         let request: Request<()> = call.request();
         let (parts, receiver) = mpsc::unbounded_channel();
@@ -358,6 +465,8 @@ impl Http2 {
             forwarded.receive_room = forwarded.receive_room.saturating_sub(bytes);
             forwarded.receive_owed = forwarded.receive_owed.saturating_add(bytes);
         }
+        forwarded.receive_room = forwarded.receive_room.saturating_sub(padding);
+        forwarded.receive_owed = forwarded.receive_owed.saturating_add(padding);
         if stream.received {
             let _ = forwarded.parts.send(Part::End);
         }
@@ -381,7 +490,9 @@ impl Http2 {
         let counted = bytes.min(forwarded.uneaten);
         forwarded.uneaten = forwarded.uneaten.saturating_sub(counted);
         forwarded.receive_owed = forwarded.receive_owed.saturating_add(counted);
-        self.make_room(counted);
+        let withheld = bytes.min(forwarded.withheld);
+        forwarded.withheld = forwarded.withheld.saturating_sub(withheld);
+        self.make_room(withheld);
         self.tell_stream_room(id);
         self.wake();
     }
@@ -427,17 +538,40 @@ impl Http2 {
         }
     }
 
-    /// The connection has room for so many bytes again; the client is told when there are many, and while it has not sent
-    /// too much of calls that it does not finish.
+    /// The connection has room for so many bytes again; the client is told when there are many.
     pub(super) fn make_room(&mut self, bytes: u32) {
         self.receive_owed = self.receive_owed.saturating_add(bytes);
-        if self.receive_owed >= WINDOW_OWED_BYTES_MAX
-            && self.unfinished_bytes <= self.limits.unfinished_bytes_max
-        {
+        if self.receive_owed >= WINDOW_OWED_BYTES_MAX {
             let owed = std::mem::take(&mut self.receive_owed);
             self.receive_room = self.receive_room.saturating_add(owed);
             self.write_window_update(0, owed);
         }
+    }
+
+    /// Takes what bodies that are incomplete need from the process's budget. Returns the streams
+    /// for which the connection holds too much already: the caller refuses them. Called at the end
+    /// of a turn, so that a call whose body has arrived by then is never refused.
+    pub(in super::super) fn settle_bodies(&mut self) -> Vec<u32> {
+        let mut refused = Vec::new();
+        for id in std::mem::take(&mut self.unsettled) {
+            let Some(stream) = self.streams.get_mut(id) else {
+                continue;
+            };
+            let Some(unfinished) = &mut stream.unfinished else {
+                continue;
+            };
+            unfinished.unsettled = false;
+            let needed = unfinished.needed_bytes();
+            if self
+                .bodies
+                .take(needed.saturating_sub(unfinished.held_bytes))
+            {
+                unfinished.held_bytes = needed;
+            } else {
+                refused.push(id);
+            }
+        }
+        refused
     }
 }
 
@@ -469,6 +603,52 @@ impl Stream {
     }
 }
 
+// === impl Unfinished ===
+
+impl Unfinished {
+    /// Takes note of a part of the body.
+    fn add(&mut self, data: &[u8], message_bytes_max: u32) {
+        let known = self.received_bytes as usize;
+        for (byte, came) in self.head.iter_mut().skip(known).zip(data) {
+            *byte = *came;
+        }
+        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        self.received_bytes = self.received_bytes.saturating_add(bytes);
+        if self.declared_bytes == 0 && self.received_bytes as usize >= GRPC_HEAD_BYTES {
+            let [_, message @ ..] = self.head;
+            let bytes = u64::from(u32::from_be_bytes(message)) + GRPC_HEAD_BYTES as u64;
+            self.declared_bytes = within_message(bytes, message_bytes_max);
+        }
+    }
+
+    /// How much of the budget it needs once it has started: what has come, and what is known to
+    /// come.
+    pub(super) fn needed_bytes(&self) -> u32 {
+        match self.received_bytes {
+            0 => 0,
+            received => received.max(self.declared_bytes),
+        }
+    }
+}
+
+/// This length of a body, if a message may be so long; 0 otherwise.
+fn within_message(bytes: u64, message_bytes_max: u32) -> u32 {
+    let bytes_max = u64::from(message_bytes_max) + GRPC_HEAD_BYTES as u64;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|_| bytes <= bytes_max)
+        .unwrap_or(0)
+}
+
+/// Makes room for more of a body: for twice as much, but not for more than is expected of it.
+fn grow(body: &mut Vec<u8>, more: usize, expected: usize) {
+    let wanted = body.len().saturating_add(more);
+    if wanted > body.capacity() {
+        let room = body.capacity().saturating_mul(2).min(expected).max(wanted);
+        body.reserve_exact(room.saturating_sub(body.len()));
+    }
+}
+
 // === impl Forwarded ===
 
 impl Forwarded {
@@ -478,6 +658,7 @@ impl Forwarded {
             receive_room: WINDOW_BYTES,
             receive_owed: 0,
             uneaten: 0,
+            withheld: 0,
             starved: false,
             task: None,
         }

@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-use super::hpack::{Decoder, Fields, Known};
+use super::hpack::{BlockDropper, Decoder, Fields, Known};
 use crate::service::wire::grpc_timeout_us;
 use crate::telemetry::TraceParent;
 
@@ -42,6 +42,8 @@ pub(super) struct Heads {
     last: Vec<u8>,
     last_call: Call,
     last_version: u64,
+    /// Set while a block is read that is too long to be kept.
+    dropper: Option<Box<BlockDropper>>,
     /// Whether somebody wants to know what callers say of their traces.
     traces: bool,
 }
@@ -53,8 +55,8 @@ pub(super) enum Asked {
     Call(Call),
     /// Anything else, and how long its body is if it says so.
     Other(Box<Request<()>>, Option<u64>),
-    /// The list is longer than it may be.
-    TooLong,
+    /// The list is longer than it may be; whether it is seen to be of a gRPC call.
+    TooLong { grpc: bool },
     /// It is no request.
     Malformed,
 }
@@ -115,6 +117,7 @@ impl Heads {
             last: Vec::new(),
             last_call: Call::default(),
             last_version: 0,
+            dropper: None,
             traces,
         }
     }
@@ -138,6 +141,34 @@ impl Heads {
         }
         self.fields.shrink(KEPT_TEXT_BYTES_MAX);
         Some(asked)
+    }
+
+    /// The block that comes is too long to be kept.
+    pub(super) fn begin_to_drop(&mut self) {
+        self.fields.clear();
+        self.dropper = Some(Box::default());
+    }
+
+    /// Reads a part of such a block for what it changes in the compression's state, and drops it.
+    /// None when it is broken, and the connection with it.
+    pub(super) fn drop_part(&mut self, part: &[u8]) -> Option<()> {
+        let dropper = self.dropper.as_mut()?;
+        dropper.drop_part(part, &mut self.decoder, &mut self.fields)
+    }
+
+    /// Such a block has ended: says what it is seen to ask for. None when it is broken.
+    pub(super) fn read_dropped(&mut self) -> Option<Asked> {
+        let dropper = self.dropper.take()?;
+        dropper.is_between_fields().then(|| {
+            let asked = Found::asked(&self.fields, self.traces);
+            self.fields.shrink(KEPT_TEXT_BYTES_MAX);
+            match asked {
+                // It took more bytes than any list that may be; its fields were few and long.
+                Asked::Call(_) => Asked::TooLong { grpc: true },
+                Asked::Other(..) | Asked::Malformed => Asked::TooLong { grpc: false },
+                too_long @ Asked::TooLong { .. } => too_long,
+            }
+        })
     }
 
     /// Reads what stands behind a body. None when it is broken, and the connection with it.
@@ -214,7 +245,7 @@ impl<'f> Found<'f> {
             .each()
             .all(|(known, _, value)| found.take(known, value).is_some());
         if fields.is_too_long() {
-            return Asked::TooLong;
+            return Asked::TooLong { grpc: found.grpc };
         }
         if !well_formed {
             return Asked::Malformed;
@@ -463,7 +494,7 @@ mod tests {
     fn a_list_beyond_its_bound_is_no_request() {
         let long = "x".repeat(100);
         let headers: Vec<_> = (0..10).map(|_| ("x", long.as_str())).collect();
-        assert!(matches!(asked(&headers), Asked::TooLong));
+        assert!(matches!(asked(&headers), Asked::TooLong { .. }));
     }
 
     #[test]

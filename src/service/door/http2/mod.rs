@@ -14,6 +14,7 @@
 //! | `floods` | what a client may do so often a second |
 //! | `receive` | what comes: frames, and what they do to the connection |
 //! | `calls` | the calls in them |
+//! | `bodies` | memory for request bodies that are still arriving |
 //! | `passing` | the same bounds where hyper speaks HTTP/2 |
 //! | `send` | what goes: answers, as much as the client has room for |
 //!
@@ -22,6 +23,7 @@
 //!
 //! What it deliberately does not do: push, priorities, trailers that anybody reads but tonic.
 
+mod bodies;
 mod calls;
 mod floods;
 mod frame;
@@ -32,14 +34,18 @@ mod receive;
 mod send;
 mod streams;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use tokio::sync::mpsc;
 
-use self::calls::block_bounds;
+use self::bodies::BodyAccount;
+pub(in crate::service) use self::bodies::BodyBudget;
+use self::calls::{GRPC_HEAD_BYTES, block_bounds};
 use self::floods::Floods;
 pub(super) use self::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, Reason};
 use self::head::{Call, Heads};
@@ -64,6 +70,10 @@ const OUT_BYTES_MAX: usize = 256 * 1024;
 /// How many bytes of answers may wait for a client in all, in their streams or behind them. An answer beyond that is dropped.
 const UNREAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// How many streams that were reset here are remembered, so that frames which their client had
+/// already sent draw no second RST_STREAM.
+const RESET_STREAMS_REMEMBERED_MAX: usize = 1_024;
+
 /// What a ping says that goes with a goodbye, and one that asks whether anybody is there.
 const GOODBYE_PING: [u8; 8] = *b"goodbye!";
 const KEEPALIVE_PING: [u8; 8] = *b"hello? !";
@@ -76,9 +86,9 @@ pub(super) struct Limits {
     pub(super) streams_max: usize,
     /// How long a list of headers may be.
     pub(super) header_list_bytes_max: usize,
-    /// How many bytes of calls that are not whole yet it may have sent, before it is told of no more room. Each call may be
-    /// as long as a message may be, and there may be many. At least a few such messages, or none could become whole.
-    pub(super) unfinished_bytes_max: u32,
+    /// How long a message may be. A longer one is refused when its length is known, so it is
+    /// never reserved in full.
+    pub(super) message_bytes_max: u32,
     /// Streams opened and reset in a second.
     pub(super) resets_per_second_max: u32,
     /// Frames a second that bring no call on.
@@ -121,8 +131,12 @@ pub(super) struct Http2 {
     receive_room: u32,
     /// How much of what was received the client was not yet told it may send again.
     receive_owed: u32,
-    /// What was received of calls that are not whole.
-    unfinished_bytes: u32,
+    /// What unfinished bodies of this connection hold of the process's budget.
+    bodies: BodyAccount,
+    /// Streams whose unfinished bodies need more of the budget; settled at the end of a turn.
+    unsettled: Vec<u32>,
+    /// Streams that were reset here, the newest last.
+    reset_streams: VecDeque<u32>,
     floods: Floods,
     // What goes.
     encoder: Encoder,
@@ -131,8 +145,8 @@ pub(super) struct Http2 {
     sent: usize,
     /// How much waits in streams for room.
     kept_bytes: usize,
-    /// Answers that were dropped since somebody asked.
-    unread: u64,
+    /// Bounds that were met since they were last counted.
+    met: BoundsMet,
     buffers: Rc<Buffers>,
     send_room: i64,
     /// That room when the client last widened it.
@@ -177,7 +191,7 @@ struct Stream {
     received: bool,
     /// How much of its body is to come, if it said how much there is.
     body_left: Option<u64>,
-    /// Of a call that is not whole: since when, and what has come of it.
+    /// Set while the request's body has not arrived in full, unless it may go on for ever.
     unfinished: Option<Unfinished>,
     /// Since when it is known that its answer waits for room that the client does not give.
     unread_since_us: Option<u64>,
@@ -194,16 +208,37 @@ pub(super) struct Late {
     pub(super) more: bool,
 }
 
-/// A call whose client takes its time.
+/// A request whose body has not arrived in full.
 #[derive(Clone, Copy, Debug)]
 struct Unfinished {
     since_us: u64,
-    bytes: u32,
+    received_bytes: u32,
+    /// How long the body will be, by its gRPC frame or its content-length; 0 while unknown.
+    declared_bytes: u32,
+    /// The body's first bytes, as far as they have come.
+    head: [u8; GRPC_HEAD_BYTES],
+    /// How much of the budget it holds.
+    held_bytes: u32,
+    /// Its stream is in `Http2::unsettled`.
+    unsettled: bool,
+}
+
+/// How often bounds were met.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct BoundsMet {
+    /// Answers dropped because too much waits for the client.
+    pub(super) answers_unread: u64,
+    /// Requests refused because their header lists were too long.
+    pub(super) header_lists: u64,
 }
 
 enum Stage {
-    /// A call whose body is still to come, or to end.
-    Call { call: Call, body: Vec<u8> },
+    /// A call whose body is still to come, or to end, and how many bytes of padding came with it.
+    Call {
+        call: Call,
+        body: Vec<u8>,
+        padding: u32,
+    },
     /// A call that somebody is about to answer.
     Asked(Call),
     /// A good answer that waits for room.
@@ -222,8 +257,10 @@ struct Forwarded {
     parts: mpsc::UnboundedSender<Part>,
     receive_room: u32,
     receive_owed: u32,
-    /// What was handed on and not yet taken.
+    /// What was handed on and not yet taken; its stream has no window for as much.
     uneaten: u32,
+    /// How much of that the connection has no window for either.
+    withheld: u32,
     /// What is to be sent has no room.
     starved: bool,
     /// Who waits for room, or for the stream's end.
@@ -248,7 +285,11 @@ pub(super) struct Handed {
 struct Block {
     stream: u32,
     end_stream: bool,
+    /// What has come of it; nothing while it is dropped.
     bytes: Vec<u8>,
+    /// It is longer than what is kept: it is read for the compression's state alone.
+    dropped: bool,
+    received_bytes: usize,
     frames: usize,
 }
 
@@ -265,7 +306,7 @@ impl Broken {
 
 impl Http2 {
     /// A new connection: what we say first is ready to be sent.
-    pub(super) fn new(limits: Limits, buffers: Rc<Buffers>) -> Self {
+    pub(super) fn new(limits: Limits, buffers: Rc<Buffers>, bodies: Arc<BodyBudget>) -> Self {
         let mut http2 = Self {
             limits,
             streams: Streams::default(),
@@ -275,7 +316,9 @@ impl Http2 {
             block: None,
             receive_room: WINDOW_BYTES,
             receive_owed: 0,
-            unfinished_bytes: 0,
+            bodies: BodyAccount::new(bodies),
+            unsettled: Vec::new(),
+            reset_streams: VecDeque::new(),
             floods: Floods::new(
                 limits.resets_per_second_max,
                 limits.control_frames_per_second_max,
@@ -284,7 +327,7 @@ impl Http2 {
             out: Vec::new(),
             sent: 0,
             kept_bytes: 0,
-            unread: 0,
+            met: BoundsMet::default(),
             buffers,
             send_room: i64::from(USUAL_WINDOW_BYTES),
             send_room_told: i64::from(USUAL_WINDOW_BYTES),
@@ -336,6 +379,26 @@ impl Http2 {
         self.greeted == Greeted::Settings
     }
 
+    /// The client has closed its side: requests that are still incomplete will never be complete.
+    pub(super) fn client_closed(&mut self) {
+        self.client_leaves = true;
+        self.block = None;
+        let incomplete: Vec<u32> = self
+            .streams
+            .each_mut()
+            .filter(|(_, stream)| !stream.received)
+            .map(|(id, _)| id)
+            .collect();
+        for id in incomplete {
+            self.remove(id);
+        }
+    }
+
+    /// Bounds that were met since this was last called.
+    pub(super) fn take_met(&mut self) -> BoundsMet {
+        std::mem::take(&mut self.met)
+    }
+
     /// Whether all has been said on both sides.
     pub(super) fn is_over(&self) -> bool {
         let leaving = matches!(self.goodbye, Goodbye::Final(_)) || self.client_leaves;
@@ -347,6 +410,9 @@ impl Http2 {
         for (_, stream) in std::mem::take(&mut self.streams).each_mut() {
             if let Stage::Forwarded(forwarded) = &mut stream.stage {
                 forwarded.wake();
+            }
+            if let Some(unfinished) = stream.unfinished.take() {
+                self.bodies.give_back(unfinished.held_bytes);
             }
         }
         self.buffers.give_back(std::mem::take(&mut self.out));

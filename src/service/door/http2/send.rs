@@ -13,8 +13,9 @@ use http::{HeaderMap, StatusCode};
 use super::frame::{self, Head};
 use super::hpack::Encoder;
 use super::{
-    Answered, FRAME_BYTES_MAX, GOODBYE_PING, Goodbye, Http2, KEEPALIVE_PING, OUT_BYTES_MAX, Reason,
-    Stage, Stream, UNREAD_BYTES_MAX, USUAL_WINDOW_BYTES, WINDOW_BYTES,
+    Answered, FRAME_BYTES_MAX, GOODBYE_PING, Goodbye, Http2, KEEPALIVE_PING, OUT_BYTES_MAX,
+    RESET_STREAMS_REMEMBERED_MAX, Reason, Stage, Stream, UNREAD_BYTES_MAX, USUAL_WINDOW_BYTES,
+    WINDOW_BYTES,
 };
 
 /// How much of what was sent may lie in front of what was not, beside half of all: so what is left is not moved often.
@@ -53,11 +54,6 @@ impl Http2 {
         self.out.len().saturating_sub(self.sent) > OUT_BYTES_MAX
     }
 
-    /// How many answers were dropped, since this was last asked, because too much waits for the client.
-    pub(in super::super) fn take_unread(&mut self) -> u64 {
-        std::mem::take(&mut self.unread)
-    }
-
     /// Whether a stream is there no more.
     pub(in super::super) fn is_gone(&self, id: u32) -> bool {
         !self.streams.is_open(id)
@@ -77,7 +73,7 @@ impl Http2 {
         };
         let room = usize::try_from(connection_room.min(stream.send_room)).unwrap_or(0);
         if waiting > 0 && waiting.saturating_add(bytes) > UNREAD_BYTES_MAX {
-            self.unread = self.unread.saturating_add(1);
+            self.met.answers_unread = self.met.answers_unread.saturating_add(1);
             return self.reset(id, Reason::Cancel);
         }
         if bytes > room.min(self.frame_bytes_max) {
@@ -314,19 +310,19 @@ impl Http2 {
 
     pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
         let mut stream = self.streams.remove(id)?;
-        let mut uneaten = 0;
+        let mut withheld = 0;
         if let Stage::Answered(answered) = &stream.stage {
             self.kept_bytes = self.kept_bytes.saturating_sub(answered.frame.len());
         }
         if let Stage::Forwarded(forwarded) = &mut stream.stage {
             forwarded.wake();
-            uneaten = std::mem::take(&mut forwarded.uneaten);
+            withheld = std::mem::take(&mut forwarded.withheld);
         }
         if let Some(unfinished) = &stream.unfinished {
-            self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished.bytes);
+            self.bodies.give_back(unfinished.held_bytes);
         }
-        if uneaten > 0 || stream.unfinished.is_some() {
-            self.make_room(uneaten);
+        if withheld > 0 {
+            self.make_room(withheld);
         }
         Some(stream)
     }
@@ -393,6 +389,10 @@ impl Http2 {
     }
 
     pub(super) fn write_reset(&mut self, id: u32, reason: Reason) {
+        if self.reset_streams.len() >= RESET_STREAMS_REMEMBERED_MAX {
+            self.reset_streams.pop_front();
+        }
+        self.reset_streams.push_back(id);
         self.write_frame(frame::RST_STREAM, 0, id, &(reason as u32).to_be_bytes());
     }
 

@@ -6,6 +6,7 @@
 //! What it deliberately does not do: decide, wait.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use http::StatusCode;
@@ -17,7 +18,7 @@ use super::*;
 const LIMITS: Limits = Limits {
     streams_max: 10,
     header_list_bytes_max: 1_000,
-    unfinished_bytes_max: 4 * 1024 * 1024,
+    message_bytes_max: 256 * 1024,
     resets_per_second_max: 20,
     control_frames_per_second_max: 50,
     traces: true,
@@ -44,6 +45,11 @@ enum Seen {
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     GoAway(u32, u32),
+}
+
+fn body_budget(bytes_max: u64) -> Arc<BodyBudget> {
+    let gauge = prometheus::IntGauge::new("held", "held").unwrap();
+    Arc::new(BodyBudget::new(bytes_max, gauge))
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -105,7 +111,12 @@ fn setting(name: u16, value: u32) -> Vec<u8> {
 impl Client {
     /// Connected, with all said that is said first.
     fn new() -> Self {
-        let http2 = Http2::new(LIMITS, Rc::default());
+        Self::with_body_memory(64 * 1024 * 1024)
+    }
+
+    /// The same where unfinished bodies may hold this many bytes.
+    fn with_body_memory(bytes_max: u64) -> Self {
+        let http2 = Http2::new(LIMITS, Rc::default(), body_budget(bytes_max));
         let mut client = Self {
             http2,
             decoder: Decoder::default(),
@@ -263,11 +274,11 @@ fn a_preface_is_known_by_its_first_wrong_byte() {
     for wrong in 0..PREFACE.len() {
         let mut preface = PREFACE.to_vec();
         preface[wrong] ^= 1;
-        let mut http2 = Http2::new(LIMITS, Rc::default());
+        let mut http2 = Http2::new(LIMITS, Rc::default(), body_budget(1_000_000));
         assert!(http2.next(&mut &preface[..wrong], 0).is_ok());
         assert!(http2.next(&mut &preface[..=wrong], 0).is_err());
     }
-    let mut client = Http2::new(LIMITS, Rc::default());
+    let mut client = Http2::new(LIMITS, Rc::default(), body_budget(1_000_000));
     let no_settings = [PREFACE, &frame(frame::PING, 0, 0, &[0; 8])].concat();
     assert!(client.next(&mut &no_settings[..], 0).is_err());
 }
@@ -500,25 +511,106 @@ fn headers_may_come_in_parts_but_not_without_end() {
         frame(frame::CONTINUATION, frame::END_HEADERS, 1, &headers[9..]),
     ];
     assert_eq!(client.good(&parts.concat()), [(1, Vec::new())]);
-    // Longer than the list may be: nothing of it is kept.
-    let mut client = Client::new();
-    let mut long = frame(frame::HEADERS, 0, 1, &[0; FRAME_BYTES_MAX]);
-    long.extend(frame(frame::CONTINUATION, 0, 1, &[0; FRAME_BYTES_MAX]));
-    assert_eq!(client.broken(&long), Reason::EnhanceYourCalm);
+}
+
+/// The headers of a call with a header as long as this many frames, in frames.
+fn long_headers(stream: u32, frames: usize, remember: bool) -> Vec<u8> {
+    let mut block = call_headers(&[]);
+    if remember {
+        block.extend([0x40, 1, b'k', 1, b'v']);
+    }
+    let bytes = frames * FRAME_BYTES_MAX;
+    // A value's length, in groups of seven bits behind the first.
+    block.extend([0, 1, b'x', 127]);
+    let mut left = bytes - 127;
+    while left > 127 {
+        block.push(u8::try_from(left % 128).unwrap() | 0x80);
+        left /= 128;
+    }
+    block.push(u8::try_from(left).unwrap());
+    block.extend(vec![b'y'; bytes]);
+    let mut all = Vec::new();
+    let mut chunks = block.chunks(FRAME_BYTES_MAX).peekable();
+    let mut kind = frame::HEADERS;
+    while let Some(chunk) = chunks.next() {
+        let flags = if chunks.peek().is_none() {
+            frame::END_HEADERS
+        } else {
+            0
+        };
+        all.extend(frame(kind, flags, stream, chunk));
+        kind = frame::CONTINUATION;
+    }
+    all
 }
 
 #[test]
-fn a_list_of_headers_too_long_is_answered_431() {
+fn headers_far_too_long_end_their_call_and_no_other() {
+    let mut client = Client::new();
+    client.ask(1);
+    let refused = |seen: &[Seen], stream| {
+        let [Seen::Headers(at, headers, true), Seen::Reset(reset, 0)] = seen else {
+            panic!("{seen:?}");
+        };
+        assert_eq!((*at, *reset), (stream, stream));
+        assert!(
+            headers.contains(":status=200") && headers.contains("grpc-status=8"),
+            "{headers}"
+        );
+        assert!(headers.contains("--header-list-size-max"), "{headers}");
+    };
+    for (stream, frames) in [(3, 2), (5, 5), (7, 60)] {
+        client.good(&long_headers(stream, frames, stream == 3));
+        refused(&client.seen(), stream);
+        // What the client had sent of the body before it knew.
+        client.good(&body(stream, b"ask"));
+        assert_eq!(client.seen(), []);
+        assert!(client.http2.block.is_none());
+    }
+    assert_eq!(client.http2.take_met().header_lists, 3);
+    client.answer(1, 20);
+    assert_eq!(client.seen(), good_answer(1, 20));
+    // What the first of them had us remember is known, and the next call may refer to it.
+    let known = [call_headers(&[]), vec![0xbe]].concat();
+    let headers = frame(frame::HEADERS, frame::END_HEADERS, 9, &known);
+    let calls = client.good(&[headers, body(9, b"ask")].concat());
+    assert_eq!(calls, [(9, b"ask".to_vec())]);
+    // There is an end to it.
+    let endless = long_headers(11, 65, false);
+    assert_eq!(client.broken(&endless), Reason::EnhanceYourCalm);
+}
+
+#[test]
+fn long_headers_that_are_broken_or_belong_to_a_body_are_told_apart() {
+    let mut client = Client::new();
+    client.good(&head_of(1));
+    client.good(&long_headers(1, 3, false));
+    assert_eq!(client.seen(), [Seen::Reset(1, Reason::Protocol as u32)]);
+    client.ask(3);
+    let mut broken = long_headers(5, 3, false);
+    // The last frame ends the headers before the value has ended.
+    let last = broken.len() - 100;
+    broken.truncate(last);
+    let cut = broken.len() - HEAD_BYTES;
+    let start = (0..3).fold(0, |at, _| at + HEAD_BYTES + FRAME_BYTES_MAX);
+    let payload = cut - start;
+    broken[start..start + 3].copy_from_slice(&u32::try_from(payload).unwrap().to_be_bytes()[1..]);
+    assert_eq!(client.broken(&broken), Reason::Compression);
+}
+
+#[test]
+fn a_list_of_headers_too_long_is_answered_431_where_it_is_no_grpc() {
     let mut client = Client::new();
     let long = "x".repeat(200);
-    let many: Vec<_> = (0..6).map(|_| ("x", long.as_str())).collect();
-    let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &call_headers(&many));
+    let mut list = vec![(":method", "GET"), (":scheme", "http"), (":path", "/")];
+    list.extend((0..6).map(|_| ("x", long.as_str())));
+    let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &block(&list));
     assert_eq!(client.good(&headers), []);
     assert_eq!(
         client.seen(),
         [
             Seen::Headers(1, ":status=431".to_owned(), true),
-            Seen::Reset(1, Reason::Protocol as u32)
+            Seen::Reset(1, Reason::NoError as u32)
         ]
     );
     client.ask(3);
@@ -618,14 +710,23 @@ fn a_client_that_sends_gets_its_room_back() {
         }
     }
     assert!(told > 200 * 16_384 - WINDOW_BYTES);
-    // One who does not wait for it goes too far.
-    let mut client = Client::new();
-    let other = block(&[(":method", "POST"), (":scheme", "http"), (":path", "/")]);
-    let mut bytes = frame(frame::HEADERS, frame::END_HEADERS, 1, &other);
-    for _ in 0..65 {
-        bytes.extend(frame(frame::DATA, 0, 1, &big));
+    // One who does not wait for it goes too far: on a stream, and on the connection.
+    let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    for (path, whose) in [("/", "stream"), (reflection, "connection")] {
+        let mut client = Client::new();
+        let other = block(&[(":method", "POST"), (":scheme", "http"), (":path", path)]);
+        let mut bytes = frame(frame::HEADERS, frame::END_HEADERS, 1, &other);
+        for _ in 0..65 {
+            bytes.extend(frame(frame::DATA, 0, 1, &big));
+        }
+        if whose == "connection" {
+            assert_eq!(client.broken(&bytes), Reason::FlowControl);
+        } else {
+            client.good(&bytes);
+            let reset = Seen::Reset(1, Reason::FlowControl as u32);
+            assert!(client.seen().contains(&reset));
+        }
     }
-    assert_eq!(client.broken(&bytes), Reason::FlowControl);
 }
 
 #[test]
@@ -812,7 +913,8 @@ fn calls_that_do_not_end_are_reset_when_they_are_late() {
         client.http2.next(&mut more, client.now_us),
         Ok(Some(Event::Request(_)))
     ));
-    assert_eq!(client.http2.unfinished_bytes, 8 + 4 * 16_384);
+    client.http2.settle_bodies();
+    assert_eq!(client.http2.bodies.held_bytes(), 8 + 4 * 16_384);
     let late = |calls| Late {
         calls,
         ..Late::default()
@@ -830,7 +932,7 @@ fn calls_that_do_not_end_are_reset_when_they_are_late() {
     // A call that goes to tonic is late like any other; one that is whole waits for its answer as long as it takes.
     assert_eq!(client.http2.reset_late(u64::MAX, 1, usize::MAX), late(1));
     assert_eq!(client.seen(), [reset(7)]);
-    assert_eq!(client.http2.unfinished_bytes, 0);
+    assert_eq!(client.http2.bodies.held_bytes(), 0);
     assert_eq!(client.http2.streams.open(), 1);
     client.answer(5, 1);
     assert_eq!(client.seen(), good_answer(5, 1));
@@ -855,39 +957,219 @@ fn of_many_that_are_late_some_are_reset_at_a_time() {
     assert_eq!(client.seen(), [reset(1), reset(3), reset(5)]);
 }
 
+/// A gRPC frame of this many bytes.
+fn message(bytes: usize) -> Vec<u8> {
+    let length = u32::try_from(bytes - 5).unwrap().to_be_bytes();
+    [&[0], &length[..], &vec![7; bytes - 5]].concat()
+}
+
+/// What a client may send on the connection after all that was seen.
+fn room_in(seen: &[Seen]) -> i64 {
+    let windows = seen.iter().map(|seen| match seen {
+        Seen::Window(0, bytes) => i64::from(*bytes),
+        _ => 0,
+    });
+    windows.sum()
+}
+
+/// A compliant client sends a part of each body in turn, and stops only where a window is used up.
 #[test]
-fn whoever_finishes_nothing_gets_no_more_room() {
+fn interleaved_bodies_all_arrive() {
     let mut client = Client::new();
     client.http2.limits.streams_max = 1_000;
-    let big = vec![7; FRAME_BYTES_MAX];
-    let mut room = i64::from(WINDOW_BYTES);
-    let mut stream = 1;
-    while room >= i64::try_from(FRAME_BYTES_MAX).unwrap() {
-        client.good(&[head_of(stream), frame(frame::DATA, 0, stream, &big)].concat());
-        stream += 2;
-        room -= i64::try_from(FRAME_BYTES_MAX).unwrap();
-        for seen in client.seen() {
-            if let Seen::Window(0, bytes) = seen {
-                room += i64::from(bytes);
-            }
-        }
+    let whole = message(60 * 1024);
+    let mut bodies: Vec<_> = (0..400_u32)
+        .map(|number| (number * 2 + 1, &whole[..]))
+        .collect();
+    for (stream, _) in &bodies {
+        client.good(&head_of(*stream));
     }
-    let held = client.http2.unfinished_bytes;
-    assert!(held > LIMITS.unfinished_bytes_max, "{held}");
-    assert!(held <= LIMITS.unfinished_bytes_max + WINDOW_BYTES, "{held}");
-    // Those that end make room; so do those that are late.
-    assert_eq!(
+    let mut room = i64::from(WINDOW_BYTES);
+    let mut calls = 0;
+    while !bodies.is_empty() {
+        for (stream, rest) in &mut bodies {
+            let part;
+            (part, *rest) = rest.split_at(rest.len().min(FRAME_BYTES_MAX));
+            room -= i64::try_from(part.len()).unwrap();
+            assert!(
+                room >= 0,
+                "{calls} calls have arrived, and there is no window"
+            );
+            let flags = if rest.is_empty() {
+                frame::END_STREAM
+            } else {
+                0
+            };
+            calls += client.good(&frame(frame::DATA, flags, *stream, part)).len();
+            assert!(client.http2.settle_bodies().is_empty());
+            room += room_in(&client.seen());
+        }
+        bodies.retain(|(_, rest)| !rest.is_empty());
+    }
+    assert_eq!(calls, 400);
+    assert_eq!(client.http2.bodies.held_bytes(), 0);
+}
+
+#[test]
+fn a_body_that_finds_no_memory_is_refused_and_a_whole_one_never() {
+    let mut client = Client::with_body_memory(400_000);
+    client.http2.limits.streams_max = 1_000;
+    let whole = message(50_000);
+    let (first, rest) = whole.split_at(FRAME_BYTES_MAX);
+    let start = |stream| [head_of(stream), frame(frame::DATA, 0, stream, first)].concat();
+    let mut refused = Vec::new();
+    for number in 0..6 {
+        client.good(&start(number * 2 + 1));
+        refused.extend(client.http2.settle_bodies());
+    }
+    // Each declares 50,000 bytes, and a connection may hold as much as is free.
+    assert_eq!(refused, [9, 11]);
+    assert_eq!(client.http2.bodies.held_bytes(), 200_000);
+    for stream in refused {
         client
-            .good(&frame(frame::DATA, frame::END_STREAM, 1, b""))
-            .len(),
-        1
+            .http2
+            .refuse(stream, StatusCode::OK, &HeaderMap::new());
+    }
+    client.seen();
+    // One that arrives within a turn, in however many frames, is decided.
+    let end = |stream, rest: &[u8]| {
+        let parts = rest.chunks(FRAME_BYTES_MAX);
+        let mut frames: Vec<_> = parts
+            .map(|part| frame(frame::DATA, 0, stream, part))
+            .collect();
+        frames.push(body(stream, b""));
+        frames.concat()
+    };
+    let calls = client.good(&[start(13), end(13, rest)].concat());
+    assert_eq!(calls, [(13, whole.clone())]);
+    assert!(client.http2.settle_bodies().is_empty());
+    // Those that had started get all that they need, and make room for others.
+    for stream in [1, 3, 5, 7] {
+        assert_eq!(client.good(&end(stream, rest)), [(stream, whole.clone())]);
+    }
+    assert_eq!(client.http2.bodies.held_bytes(), 0);
+    client.good(&start(15));
+    assert!(client.http2.settle_bodies().is_empty());
+    // A body that comes to more than it declared is refused as well once there is no memory.
+    client.good(&[head_of(17), frame(frame::DATA, 0, 17, &message(100))].concat());
+    let mut refused = Vec::new();
+    while refused.is_empty() {
+        client.good(&frame(frame::DATA, 0, 17, &[0; 8_192]));
+        refused = client.http2.settle_bodies();
+        assert!(client.http2.bodies.held_bytes() <= 200_000);
+    }
+    assert_eq!(refused, [17]);
+}
+
+#[test]
+fn a_body_takes_no_more_memory_than_it_declares() {
+    let mut client = Client::new();
+    let whole = message(40_000);
+    client.good(&head_of(1));
+    for part in whole.chunks(5_000).take(7) {
+        client.good(&frame(frame::DATA, 0, 1, part));
+        let Some(Stage::Call { body, .. }) = client.http2.streams.get_mut(1).map(|s| &s.stage)
+        else {
+            panic!("a call");
+        };
+        assert!(body.capacity() <= 40_000, "{}", body.capacity());
+    }
+    // Nor does one that declares more than a message may have.
+    client.good(&head_of(3));
+    let lie = [0, 0xff, 0xff, 0xff, 0xff];
+    client.good(&frame(frame::DATA, 0, 3, &lie));
+    client.http2.settle_bodies();
+    assert_eq!(client.http2.bodies.held_bytes(), 40_000 + 5);
+}
+
+#[test]
+fn a_short_body_whose_end_comes_apart_is_no_control_frame() {
+    let mut client = Client::new();
+    for number in 0..10 * LIMITS.control_frames_per_second_max {
+        let stream = number * 2 + 1;
+        let part = frame(frame::DATA, 0, stream, b"short");
+        let calls = client.good(&[head_of(stream), part, body(stream, b"")].concat());
+        assert_eq!(calls, [(stream, b"short".to_vec())]);
+        client.answer(stream, 1);
+    }
+    // In more parts each is one.
+    client.good(&[head_of(9_001), frame(frame::DATA, 0, 9_001, b"1")].concat());
+    let parts = frame(frame::DATA, 0, 9_001, b"2")
+        .repeat(LIMITS.control_frames_per_second_max as usize + 1);
+    assert_eq!(client.broken(&parts), Reason::EnhanceYourCalm);
+}
+
+#[test]
+fn frames_behind_a_reset_of_ours_are_ignored() {
+    let mut client = Client::new();
+    client.good(&[head_of(1), body(1, b"1"), body(1, b"2")].concat());
+    let reset = Seen::Reset(1, Reason::StreamClosed as u32);
+    assert_eq!(client.seen(), [reset]);
+    let trailers = frame(
+        frame::HEADERS,
+        frame::END_HEADERS | frame::END_STREAM,
+        1,
+        &block(&[("x", "y")]),
     );
-    client.http2.reset_late(u64::MAX, 1, usize::MAX);
-    let told = client
-        .seen()
-        .iter()
-        .any(|seen| matches!(seen, Seen::Window(0, _)));
-    assert!(told);
+    client.good(&[body(1, b"3"), window(1, 5), trailers].concat());
+    assert_eq!(client.seen(), []);
+    // A stream that ended by its answer was not reset, and its client is told.
+    client.ask(3);
+    client.answer(3, 1);
+    client.seen();
+    client.good(&body(3, b"more"));
+    let closed = Seen::Reset(3, Reason::StreamClosed as u32);
+    assert_eq!(client.seen(), [closed]);
+    // There is a bound on what is remembered.
+    client.http2.limits.streams_max = 0;
+    client.http2.floods = Floods::new(u32::MAX, u32::MAX);
+    for number in 10..RESET_STREAMS_REMEMBERED_MAX + 100 {
+        client.good(&head_of(u32::try_from(number * 2 + 1).unwrap()));
+    }
+    assert_eq!(
+        client.http2.reset_streams.len(),
+        RESET_STREAMS_REMEMBERED_MAX
+    );
+}
+
+#[test]
+fn padding_before_a_hand_over_is_returned_to_the_stream() {
+    let mut client = Client::new();
+    let padded = |data: &[u8], padding: u8| {
+        let payload = [&[padding], data, &vec![0; usize::from(padding)]].concat();
+        frame(frame::DATA, frame::PADDED, 1, &payload)
+    };
+    client.http2.floods = Floods::new(10, 10_000);
+    client.good(&head_of(1));
+    for _ in 0..100 {
+        client.good(&padded(&[0; 100], 255));
+    }
+    let long = [padded(&[0; 16_000], 255)].concat().repeat(4);
+    let mut long = &long[..];
+    let handed = client.http2.next(&mut long, 0);
+    assert!(matches!(handed, Ok(Some(Event::Request(_)))));
+    let Some(Stage::Forwarded(forwarded)) = client.http2.streams.get_mut(1).map(|s| &s.stage)
+    else {
+        panic!("for tonic");
+    };
+    let sum = forwarded.receive_room + forwarded.receive_owed + forwarded.uneaten;
+    assert_eq!(sum, WINDOW_BYTES);
+    assert!(forwarded.receive_owed > 100 * 356);
+}
+
+#[test]
+fn a_client_that_closes_its_side_gets_the_answers_it_waits_for() {
+    let mut client = Client::new();
+    client.ask(1);
+    client.good(&[head_of(3), frame(frame::DATA, 0, 3, b"part")].concat());
+    client.http2.settle_bodies();
+    client.http2.client_closed();
+    assert!(client.http2.is_gone(3), "it will never be complete");
+    assert_eq!(client.http2.bodies.held_bytes(), 0);
+    assert!(!client.http2.is_over());
+    client.answer(1, 10);
+    assert_eq!(client.seen(), good_answer(1, 10));
+    assert!(client.http2.is_over());
 }
 
 #[test]
@@ -930,8 +1212,8 @@ fn what_waits_for_a_client_that_reads_nothing_is_bounded_in_bytes() {
             client.answer(stream, ANSWER);
         }
         let http2 = &mut client.http2;
-        assert_eq!(http2.take_unread(), 5, "{room}");
-        assert_eq!(http2.take_unread(), 0);
+        assert_eq!(http2.take_met().answers_unread, 5, "{room}");
+        assert_eq!(http2.take_met().answers_unread, 0);
         assert!(http2.to_send().len() + http2.kept_bytes < UNREAD_BYTES_MAX);
         // One that is dropped is told of, and when what waits has gone there is room again.
         for stream in [1, 3, 5] {
@@ -944,7 +1226,7 @@ fn what_waits_for_a_client_that_reads_nothing_is_bounded_in_bytes() {
         assert_eq!(client.http2.kept_bytes, 0, "{room}");
         client.good(&[head_of(17), body(17, b"ask")].concat());
         client.answer(17, 40);
-        assert_eq!(client.http2.take_unread(), 0);
+        assert_eq!(client.http2.take_met().answers_unread, 0);
     }
 }
 

@@ -8,20 +8,28 @@
 #![allow(unreachable_pub)] // the fuzz target reaches it
 
 use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use prometheus::IntGauge;
 
 use super::frame::{self, Head};
 use super::{
-    Event, FRAME_BYTES_MAX, HEAD_BYTES, Http2, Limits, PREFACE, Part, Stage, WINDOW_BYTES,
+    BodyBudget, Event, FRAME_BYTES_MAX, HEAD_BYTES, Http2, Limits, PREFACE, Part, Stage,
+    WINDOW_BYTES,
 };
 
 const LIMITS: Limits = Limits {
     streams_max: 8,
     header_list_bytes_max: 512,
-    unfinished_bytes_max: 100_000,
+    message_bytes_max: 30_000,
     resets_per_second_max: 50,
     control_frames_per_second_max: 50,
     traces: true,
 };
+
+/// How much of unfinished bodies the connection's process keeps: some are refused.
+const BODIES_BYTES_MAX: u64 = 60_000;
 
 /// How a connection came out of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,7 +46,9 @@ pub enum Withstood {
 ///
 /// The words in which it did not withstand them.
 pub fn withstand(bytes: &[u8]) -> Result<Withstood, String> {
-    let mut http2 = Http2::new(LIMITS, Rc::default());
+    let gauge = IntGauge::new("held", "held").map_err(|error| error.to_string())?;
+    let bodies = Arc::new(BodyBudget::new(BODIES_BYTES_MAX, gauge));
+    let mut http2 = Http2::new(LIMITS, Rc::default(), bodies);
     let mut hello = PREFACE.to_vec();
     frame::write(frame::SETTINGS, 0, 0, &[], &mut hello);
     let whole = [&hello, bytes].concat();
@@ -75,6 +85,9 @@ pub fn withstand(bytes: &[u8]) -> Result<Withstood, String> {
         if left.len() >= HEAD_BYTES + FRAME_BYTES_MAX {
             return Err(format!("{} bytes are left", left.len()));
         }
+        for stream in http2.settle_bodies() {
+            http2.refuse(stream, StatusCode::OK, &HeaderMap::new());
+        }
         for request in &mut handed {
             if let Ok(Part::Data(data)) = request.parts.try_recv() {
                 let bytes = u32::try_from(data.len()).map_err(|error| error.to_string())?;
@@ -105,20 +118,29 @@ fn written(http2: &mut Http2) -> Result<(), String> {
 
 /// What the client may send, what it will be told and what waits to be taken are the window.
 fn adds_up(http2: &mut Http2) -> Result<(), String> {
-    let (mut uneaten, mut unfinished) = (0, 0);
-    for (_, stream) in http2.streams.each_mut() {
-        unfinished += stream.unfinished.map_or(0, |unfinished| unfinished.bytes);
+    let (mut withheld, mut held) = (0, 0);
+    for (id, stream) in http2.streams.each_mut() {
+        if let Some(unfinished) = stream.unfinished {
+            held += u64::from(unfinished.held_bytes);
+            if unfinished.held_bytes < unfinished.needed_bytes() {
+                return Err(format!("the body of stream {id} holds too little"));
+            }
+        }
         if let Stage::Forwarded(forwarded) = &stream.stage {
-            uneaten += forwarded.uneaten;
+            withheld += forwarded.withheld;
+            let sum = forwarded.receive_room + forwarded.receive_owed + forwarded.uneaten;
+            if !stream.received && sum != WINDOW_BYTES {
+                return Err(format!("stream {id} has a window of {sum} bytes"));
+            }
         }
     }
-    let sum = http2.receive_room + http2.receive_owed + uneaten;
+    let sum = http2.receive_room + http2.receive_owed + withheld;
     if sum != WINDOW_BYTES {
         return Err(format!("a window of {sum} bytes"));
     }
-    if unfinished != http2.unfinished_bytes {
-        let known = http2.unfinished_bytes;
-        return Err(format!("{unfinished} bytes are unfinished, not {known}"));
+    if held != http2.bodies.held_bytes() || held > BODIES_BYTES_MAX / 2 {
+        let known = http2.bodies.held_bytes();
+        return Err(format!("unfinished bodies hold {held} bytes, not {known}"));
     }
     if http2.streams.open() > LIMITS.streams_max {
         return Err(format!("{} streams are open", http2.streams.open()));

@@ -33,8 +33,9 @@ struct Place {
     value_bytes: usize,
 }
 
-/// How many times as long as it may be a list is decoded to its end.
-const LIST_ABUSE: usize = 4;
+/// How long a list may be to be decoded to its end, in bytes as they are counted. Each byte of a
+/// block may stand for thousands of a list.
+const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A text that stands in a block: where it ends there.
 type Rest<'b> = &'b [u8];
@@ -49,15 +50,22 @@ impl Decoder {
 
     /// Decodes a block. None when it is broken, which leaves nothing of the connection to be understood.
     pub(in super::super) fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Option<()> {
-        fields.each.clear();
-        fields.texts.clear();
-        fields.list_bytes = 0;
-        let mut rest = block;
+        fields.clear();
         // The table's size may change only before the first field.
-        let mut at_start = true;
+        self.decode_fields(block, &mut true, fields)
+    }
+
+    /// Decodes whole fields of a block behind those that are known. `at_start` says whether they
+    /// are its first.
+    pub(super) fn decode_fields(
+        &mut self,
+        block: &[u8],
+        at_start: &mut bool,
+        fields: &mut Fields,
+    ) -> Option<()> {
+        let mut rest = block;
         while let Some(first) = rest.first().copied() {
-            // A little too long is a mistake. Each byte of a block may stand for thousands of a list.
-            if fields.list_bytes / LIST_ABUSE > fields.list_bytes_max {
+            if fields.list_bytes > LIST_BYTES_MAX {
                 return None;
             }
             if first & 0x80 != 0 {
@@ -68,16 +76,21 @@ impl Decoder {
             } else if first & 0xe0 == 0x20 {
                 let (bytes_max, after) = number(rest, 5)?;
                 rest = after;
-                at_start.then(|| self.table.resize(bytes_max))??;
+                (*at_start).then(|| self.table.resize(bytes_max))??;
                 continue;
             } else {
                 let remember = first & 0x40 != 0;
                 let (index, after) = number(rest, if remember { 6 } else { 4 })?;
                 rest = self.literal(index, after, remember, fields)?;
             }
-            at_start = false;
+            *at_start = false;
         }
         Some(())
+    }
+
+    /// Forgets all that the client had us remember, which it knows.
+    pub(super) fn clear_table(&mut self) {
+        self.table.clear();
     }
 
     /// A field whose value, and perhaps name, stands in the block.
@@ -123,6 +136,19 @@ impl Fields {
             list_bytes_max,
             ..Self::default()
         }
+    }
+
+    /// Forgets them.
+    pub(in super::super) fn clear(&mut self) {
+        self.each.clear();
+        self.texts.clear();
+        self.list_bytes = 0;
+    }
+
+    /// Counts a field of at least so many bytes that is not kept, so that the list is too long.
+    pub(super) fn count_dropped(&mut self, bytes: usize) {
+        let at_least = bytes.max(self.list_bytes_max.saturating_add(1));
+        self.list_bytes = self.list_bytes.saturating_add(at_least);
     }
 
     /// Whether there were more than may be.
@@ -173,7 +199,7 @@ impl Fields {
 }
 
 /// A number whose first bits stand in the low `bits` of a byte, and what follows it. None when it is cut off or absurd.
-fn number(block: &[u8], bits: u32) -> Option<(usize, Rest<'_>)> {
+pub(super) fn number(block: &[u8], bits: u32) -> Option<(usize, Rest<'_>)> {
     let (first, mut rest) = block.split_first()?;
     let mask = u8::MAX.checked_shr(8_u32.saturating_sub(bits))?;
     let mut number = usize::from(first & mask);
@@ -319,15 +345,15 @@ mod tests {
     fn a_list_that_is_far_too_long_is_not_decoded_to_its_end() {
         let mut decoder = Decoder::default();
         let mut fields = Fields::new(1_000);
-        // A name of 100 bytes, and then it again and again in one byte each.
-        let name = [&[0x40, 100][..], &[b'a'; 100], &[0]].concat();
+        // A name of 4,000 bytes, and then it again and again in one byte each.
+        let name = [&[0x40, 127, 0xa1, 0x1e][..], &[b'a'; 4_000], &[0]].concat();
         decoder.decode(&name, &mut fields).unwrap();
-        assert!(decoder.decode(&[0xbe; 30], &mut fields).is_some());
+        assert!(decoder.decode(&[0xbe; 1_000], &mut fields).is_some());
         assert!(fields.is_too_long());
-        assert!(decoder.decode(&[0xbe; 100], &mut fields).is_none());
+        assert!(decoder.decode(&[0xbe; 2_000], &mut fields).is_none());
         assert!(fields.texts.len() <= 1_000);
         // The same where each is remembered anew.
-        let anew = [&name[..], &[0x7e, 0].repeat(100)].concat();
+        let anew = [&name[..], &[0x7e, 0].repeat(2_000)].concat();
         assert!(Decoder::default().decode(&anew, &mut fields).is_none());
     }
 

@@ -5,6 +5,7 @@
 //! | `huffman` | the code in which texts come |
 //! | `table` | headers that are known by a number |
 //! | `decode` | a block of headers, field by field |
+//! | `drop` | a block that is too long to be kept |
 //! | `encode` | the headers of answers |
 //!
 //! Why our own: clients send the same block of headers again and again, and then nothing of it need be decoded at all
@@ -13,11 +14,13 @@
 //! What it deliberately does not do: know which headers a request needs (`head`).
 
 mod decode;
+mod drop;
 mod encode;
 mod huffman;
 mod table;
 
 pub(super) use self::decode::{Decoder, Fields};
+pub(super) use self::drop::BlockDropper;
 pub(super) use self::encode::Encoder;
 
 /// What a header is to us, found once where it first stands. Those that no request may have are [`Known::Malformed`].

@@ -114,6 +114,12 @@ impl DynamicTable {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Forgets everything, as it does for an entry that is larger than the table.
+    pub(super) fn clear(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.evict_to(0);
+    }
+
     /// Holds so many bytes from now on. None when that is more than a client may ask for.
     pub(super) fn resize(&mut self, bytes_max: usize) -> Option<()> {
         self.version = self.version.wrapping_add(1);

@@ -1,0 +1,265 @@
+//! Large bodies, long headers and half-closed connections at our own HTTP/2 server.
+//!
+//! How: frames written by hand, so that bodies interleave in the way that grpc-go, grpc-java and
+//! grpc-js interleave them.
+//!
+//! What it deliberately does not do: run those clients (`tests/clients`).
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::hostile::{
+    CONTINUATION, DATA, END_HEADERS, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, Hostile, PING, RST_STREAM,
+    WINDOW_UPDATE, block, frame, head,
+};
+use super::raw::{Raw, question};
+use super::{RULES, left, one};
+use crate::asking::Service;
+
+/// The longest frame that a client may send at first.
+const FRAME_BYTES: usize = 16_384;
+
+/// How much a client may send before it has read any window update.
+const WINDOW_BYTES: usize = 65_535;
+
+const HELD: &str = "tollgate_unfinished_bodies_bytes";
+const REFUSED: &str = "tollgate_bodies_refused_total";
+
+async fn service(arguments: &[&str]) -> Service {
+    Service::start(RULES, &[&["--door", "h2"], arguments].concat()).await
+}
+
+/// A question whose frame is about this long.
+fn long_question(number: usize, bytes: usize) -> Vec<u8> {
+    question(&one(&format!("{number:04}").repeat(bytes / 4), 1))
+}
+
+/// A client that keeps to its windows.
+struct Client {
+    hostile: Hostile,
+    room: usize,
+    answered: usize,
+    refused: usize,
+}
+
+impl Client {
+    async fn connect(service: &Service) -> Self {
+        Self {
+            hostile: Hostile::connect(service).await,
+            room: WINDOW_BYTES,
+            answered: 0,
+            refused: 0,
+        }
+    }
+
+    /// Reads one frame, and keeps what matters of it.
+    async fn read(&mut self) {
+        let (kind, flags, payload) = self.hostile.frame().await.expect("the connection goes on");
+        match kind {
+            WINDOW_UPDATE => {
+                let bytes = u32::from_be_bytes(payload[..4].try_into().unwrap());
+                self.room += bytes as usize;
+            }
+            DATA => self.answered += 1,
+            // A refusal is one frame of headers with a sentence in it.
+            HEADERS if flags & 1 == 1 && payload.len() > 60 => self.refused += 1,
+            _ => {}
+        }
+    }
+
+    /// Sends a frame of data, once there is room for it.
+    async fn send(&mut self, stream: u32, part: &[u8], last: bool) {
+        while self.room < part.len() {
+            self.read().await;
+        }
+        self.room -= part.len();
+        self.hostile
+            .write(&frame(DATA, u8::from(last), stream, part))
+            .await;
+    }
+
+    /// Sends these bodies a frame of each in turn, and reads until all are answered.
+    async fn interleave(&mut self, bodies: &[Vec<u8>]) {
+        let mut rest: Vec<(u32, &[u8])> = Vec::new();
+        for (stream, body) in (1..).step_by(2).zip(bodies) {
+            self.hostile.write(&head(stream)).await;
+            rest.push((stream, body));
+        }
+        while !rest.is_empty() {
+            for (stream, body) in &mut rest {
+                let part;
+                (part, *body) = body.split_at(body.len().min(FRAME_BYTES));
+                self.send(*stream, part, body.is_empty()).await;
+            }
+            rest.retain(|(_, body)| !body.is_empty());
+        }
+        while self.answered + self.refused < bodies.len() {
+            self.read().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_bodies_that_are_interleaved_are_all_answered() {
+    let service = service(&["--body-memory-max", "64MiB"]).await;
+    for (count, bytes) in [(400, 60 * 1024), (400, 17_000), (60, 200_000)] {
+        let mut client = Client::connect(&service).await;
+        let bodies: Vec<_> = (0..count)
+            .map(|number| long_question(number, bytes))
+            .collect();
+        client.interleave(&bodies).await;
+        assert_eq!((client.answered, client.refused), (count, 0), "{bytes}");
+    }
+    assert_eq!(service.metric(HELD), 0);
+    assert_eq!(service.metric(REFUSED), 0);
+}
+
+#[tokio::test]
+async fn unfinished_bodies_of_all_connections_stay_within_their_bound() {
+    let mut service = service(&["--body-memory-max", "4MiB"]).await;
+    let mut whole = Raw::connect(service.grpc).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(Client::connect(&service).await);
+    }
+    // Each starts a hundred bodies of 60 KiB and finishes none: 117 MiB.
+    for (number, client) in clients.iter_mut().enumerate() {
+        for call in 0..100_u32 {
+            let stream = call * 2 + 1;
+            let body = long_question(number, 60 * 1024);
+            client.hostile.write(&head(stream)).await;
+            client.send(stream, &body[..FRAME_BYTES], false).await;
+        }
+        client.hostile.write(&frame(PING, 0, 0, &[0; 8])).await;
+        // All of it has been read when this is answered.
+        while client.hostile.frame().await.expect("it goes on").0 != PING {}
+        assert!(service.metric(HELD) <= 4 * 1024 * 1024, "{number}");
+        // A call that arrives whole is decided all the same.
+        assert_eq!(whole.ask(&one("whole", 0)).await.left(), 1_000_000);
+    }
+    assert!(service.metric(HELD) > 3 * 1024 * 1024);
+    assert!(service.metric(REFUSED) > 1_800);
+    drop(clients);
+    // Connections that have gone hold nothing.
+    while service.metric(HELD) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(left(&mut service, "x").await, 1_000_000);
+}
+
+#[tokio::test]
+async fn a_refused_body_says_what_to_do() {
+    let service = service(&["--body-memory-max", "512KiB"]).await;
+    let mut raw = Raw::connect(service.grpc).await;
+    let body = long_question(1, 200_000);
+    let request = || super::raw::call().body(()).unwrap();
+    let mut first = raw.open(request()).await;
+    first.more(&body[..FRAME_BYTES]);
+    // The first is known to be there when this is answered.
+    assert_eq!(raw.ask(&one("x", 0)).await.left(), 1_000_000);
+    let mut second = raw.open(request()).await;
+    second.more(&body[..FRAME_BYTES]);
+    let refused = second.seen().await;
+    assert_eq!(refused.grpc_status(), Some("8"));
+    let words = refused
+        .headers
+        .iter()
+        .find(|(name, _)| name == "grpc-message");
+    assert!(words.unwrap().1.contains("--body-memory-max"), "{words:?}");
+    assert_eq!(service.metric(REFUSED), 1);
+    assert_eq!(first.end(&body[FRAME_BYTES..]).await.left(), 999_999);
+}
+
+#[tokio::test]
+async fn headers_far_too_long_cost_their_call_and_no_other() {
+    let service = service(&[]).await;
+    let mut client = Hostile::connect(&service).await;
+    // One call is under way all the while.
+    client.write(&head(1)).await;
+    for (stream, frames) in [(3, 3), (5, 40)] {
+        let mut long = block();
+        // A field whose value is as long as all frames but one and a bit.
+        let bytes = (frames - 1) * FRAME_BYTES;
+        long.extend([0x40, 1, b'x', 127]);
+        let mut rest = bytes - 127;
+        while rest > 127 {
+            long.push(u8::try_from(rest % 128).unwrap() | 0x80);
+            rest /= 128;
+        }
+        long.push(u8::try_from(rest).unwrap());
+        long.extend(vec![b'y'; bytes]);
+        let parts: Vec<_> = long.chunks(FRAME_BYTES).collect();
+        for (number, part) in parts.iter().enumerate() {
+            let kind = if number == 0 { HEADERS } else { CONTINUATION };
+            let last = number + 1 == parts.len();
+            let flags = if last { END_HEADERS } else { 0 };
+            client.write(&frame(kind, flags, stream, part)).await;
+        }
+        client
+            .write(&frame(DATA, 1, stream, &question(&one("long", 1))))
+            .await;
+        // Answered, and told that the rest is not needed.
+        assert_eq!(client.number_in(RST_STREAM).await, Some(0));
+    }
+    let metric = "tollgate_header_lists_refused_total";
+    assert_eq!(service.metric(metric), 2);
+    client
+        .write(&frame(DATA, 1, 1, &question(&one("under way", 1))))
+        .await;
+    assert!(client.number_in(DATA).await.is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_is_answered() {
+    let service = service(&[]).await;
+    for calls in [1, 300] {
+        let mut client = Hostile::connect(&service).await;
+        let body = question(&one("half closed", 1));
+        let stream = |number: u32| number * 2 + 1;
+        let all: Vec<u8> = (0..calls)
+            .flat_map(|number| {
+                let last = frame(DATA, 1, stream(number), &body);
+                [head(stream(number)), last].concat()
+            })
+            .collect();
+        client.write(&all).await;
+        // And one that will never be complete.
+        client.write(&head(stream(calls))).await;
+        client.0.shutdown().await.unwrap();
+        for _ in 0..calls {
+            assert!(client.number_in(DATA).await.is_some());
+        }
+        client.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_goodbye_arrives_though_more_was_sent() {
+    let service = service(&["--control-frames-per-second-max", "1000"]).await;
+    for _ in 0..20 {
+        let mut client = Hostile::connect(&service).await;
+        let (mut reading, mut writing) = client.0.split();
+        // More than the service reads before it sees what this is.
+        let flood = frame(PING, 0, 0, &[0; 8]).repeat(40_000);
+        let flooding = async {
+            // The other end may have closed.
+            let _ = writing.write_all(&flood).await;
+        };
+        let told = async {
+            let mut all = Vec::new();
+            // A reset would end this with an error, and lose what is not read yet.
+            reading.read_to_end(&mut all).await.expect("no reset");
+            all
+        };
+        let ((), all) = tokio::join!(flooding, told);
+        let mut rest = &all[..];
+        let mut goodbye = None;
+        while let Some(head) = rest.first_chunk::<9>() {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            if head[3] == GOAWAY {
+                goodbye = Some(u32::from_be_bytes(rest[13..17].try_into().unwrap()));
+            }
+            rest = &rest[9 + length..];
+        }
+        assert_eq!(goodbye, Some(ENHANCE_YOUR_CALM));
+    }
+}
