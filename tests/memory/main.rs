@@ -20,6 +20,7 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
+mod bodies;
 mod container;
 #[path = "../running/mod.rs"]
 mod running;
