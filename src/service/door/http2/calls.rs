@@ -45,6 +45,9 @@ const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 const BLOCK_FRAMES: usize = 8;
 const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
 
+/// For how many streams a list is kept that is empty at the end of every turn.
+const UNSETTLED_KEPT_MAX: usize = 64;
+
 /// How long a gRPC frame's head is: a flag and the message's length.
 pub(super) const GRPC_HEAD_BYTES: usize = 5;
 
@@ -553,7 +556,7 @@ impl Http2 {
     /// of a turn, so that a call whose body has arrived by then is never refused.
     pub(in super::super) fn settle_bodies(&mut self) -> Vec<u32> {
         let mut refused = Vec::new();
-        for id in std::mem::take(&mut self.unsettled) {
+        for id in self.unsettled.drain(..) {
             let Some(stream) = self.streams.get_mut(id) else {
                 continue;
             };
@@ -571,6 +574,8 @@ impl Http2 {
                 refused.push(id);
             }
         }
+        // Its memory is used again, but a crowd's is not kept.
+        self.unsettled.shrink_to(UNSETTLED_KEPT_MAX);
         refused
     }
 }
