@@ -22,6 +22,18 @@ pub(super) fn small_calls(case: Case) {
     all_at_once(case, 2_000, "");
 }
 
+pub(super) fn calls_400_of_60_kib(case: Case) {
+    all_at_once(case, 400, "value-bytes=61440");
+}
+
+pub(super) fn calls_250_of_60_kib(case: Case) {
+    all_at_once(case, 250, "value-bytes=61440");
+}
+
+pub(super) fn calls_400_of_17_kb(case: Case) {
+    all_at_once(case, 400, "value-bytes=17000");
+}
+
 pub(super) fn metadata_of_12_kib(case: Case) {
     all_at_once(case, 50, "metadata-bytes=12288");
 }
