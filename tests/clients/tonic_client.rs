@@ -153,7 +153,7 @@ async fn call(
     }
     let size = usize::try_from(number(batch, "metadata-bytes")).expect("a size");
     if size > 0 {
-        let value = "m".repeat(size).parse().expect("ASCII");
+        let value = "X".repeat(size).parse().expect("ASCII");
         request.metadata_mut().insert("x-long", value);
     }
     let mut cancelled = control.cancelled.clone();

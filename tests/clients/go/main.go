@@ -150,7 +150,7 @@ func (c *client) call(command map[string]string, request proto.Message) (protore
 		defer cancel()
 	}
 	if size := number(command, "metadata-bytes"); size > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, "x-long", strings.Repeat("m", size))
+		ctx = metadata.AppendToOutgoingContext(ctx, "x-long", strings.Repeat("X", size))
 	}
 	if command["cancel"] == "1" {
 		go func() {

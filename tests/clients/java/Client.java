@@ -132,7 +132,7 @@ public final class Client {
       callers = new CountDownLatch((int) atOnce);
       message = requestOf((int) number(command, "value-bytes"));
       deadlineMs = number(command, "deadline-ms");
-      metadata = "m".repeat((int) number(command, "metadata-bytes"));
+      metadata = "X".repeat((int) number(command, "metadata-bytes"));
       cancel = number(command, "cancel") == 1;
     }
 

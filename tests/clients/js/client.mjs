@@ -48,7 +48,7 @@ async function run(command) {
 
 function call(command, request) {
   const metadata = new grpc.Metadata();
-  if (command["metadata-bytes"]) metadata.set("x-long", "m".repeat(Number(command["metadata-bytes"])));
+  if (command["metadata-bytes"]) metadata.set("x-long", "X".repeat(Number(command["metadata-bytes"])));
   const callOptions = {};
   if (command["deadline-ms"]) callOptions.deadline = Date.now() + Number(command["deadline-ms"]);
   return new Promise((resolve) => {

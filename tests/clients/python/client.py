@@ -57,7 +57,7 @@ class Batch:
         if "deadline-ms" in command:
             self.arguments["timeout"] = int(command["deadline-ms"]) / 1000
         if "metadata-bytes" in command:
-            self.arguments["metadata"] = [("x-long", "m" * int(command["metadata-bytes"]))]
+            self.arguments["metadata"] = [("x-long", "X" * int(command["metadata-bytes"]))]
         self.cancel = command.get("cancel") == "1"
         self.lock = threading.Lock()
         self.begun = self.answered = self.incomplete = 0

@@ -24,6 +24,7 @@ pub(crate) const SCENARIOS: &[(&str, Scenario)] = &[
     ("cancels", waiting::cancels),
     ("deadlines", waiting::deadlines),
     ("metadata_of_12_kib", calls::metadata_of_12_kib),
+    ("metadata_of_40_kib", calls::metadata_of_40_kib),
     ("tls", secured::tls),
     ("mtls", secured::mtls),
 ];
