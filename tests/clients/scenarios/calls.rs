@@ -7,8 +7,13 @@ use crate::setup::{Case, accepted, decided, service};
 
 /// Runs so many calls at the same time on one connection; all are answered.
 fn all_at_once(case: Case, calls: u64, words: &str) {
+    all_at_once_with(case, &[], calls, words);
+}
+
+/// The same by a client that is started with these further arguments.
+fn all_at_once_with(case: Case, arguments: &[(&str, String)], calls: u64, words: &str) {
     let service = service(&[]);
-    let mut client = case.client(service.grpc, &[]);
+    let mut client = case.client(service.grpc, arguments);
     client.connect();
     client
         .run(
@@ -33,6 +38,11 @@ pub(super) fn calls_250_of_60_kib(case: Case) {
 
 pub(super) fn calls_400_of_17_kb(case: Case) {
     all_at_once(case, 400, "value-bytes=17000");
+}
+
+pub(super) fn gzip(case: Case) {
+    let gzip = [("gzip", "1".to_owned())];
+    all_at_once_with(case, &gzip, 200, "value-bytes=17000");
 }
 
 pub(super) fn metadata_of_12_kib(case: Case) {

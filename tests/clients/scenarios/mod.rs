@@ -25,6 +25,7 @@ pub(crate) const SCENARIOS: &[(&str, Scenario)] = &[
     ("deadlines", waiting::deadlines),
     ("metadata_of_12_kib", calls::metadata_of_12_kib),
     ("metadata_of_40_kib", calls::metadata_of_40_kib),
+    ("gzip", calls::gzip),
     ("tls", secured::tls),
     ("mtls", secured::mtls),
 ];
