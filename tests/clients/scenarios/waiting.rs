@@ -1,0 +1,75 @@
+//! Calls whose answer does not come in time, and connections without calls.
+//!
+//! How: a relay holds answers back, so that neither a fast service nor a slow machine decides what is seen.
+//!
+//! What it deliberately does not do: look at what the service does with a late caller's hits (`tests/service`).
+
+use crate::relay::Relay;
+use crate::running::{PATIENCE, wait_for};
+use crate::setup::{Case, Client, accepted, decided, service};
+
+/// Calls that are given up, and calls after them on the same connection.
+const CALLS: u64 = 200;
+
+pub(super) fn deadlines(case: Case) {
+    let service = service(&[]);
+    let relay = Relay::to(service.grpc);
+    let mut client = case.client(relay.address, &[]);
+    client.connect();
+    relay.hold_answers();
+    client
+        .run(
+            "late",
+            &format!("calls={CALLS} at-once={CALLS} deadline-ms=300"),
+        )
+        .all_failed(CALLS, case.library.late);
+    relay.release_answers();
+    then_others_are_answered(&mut client);
+    assert_eq!(accepted(&service), 1, "connections");
+}
+
+pub(super) fn cancels(case: Case) {
+    let service = service(&[]);
+    let relay = Relay::to(service.grpc);
+    let mut client = case.client(relay.address, &[]);
+    client.connect();
+    relay.hold_answers();
+    client.send(&format!(
+        "name=cancelled calls={CALLS} at-once={CALLS} deadline-ms=30000 cancel=1"
+    ));
+    let all = wait_for(PATIENCE, || (decided(&service) == 1 + CALLS).then_some(()));
+    assert!(all.is_some(), "decided: {}", decided(&service));
+    client.send("cancel");
+    client.result("cancelled").all_failed(CALLS, "CANCELLED");
+    relay.release_answers();
+    then_others_are_answered(&mut client);
+    assert_eq!(accepted(&service), 1, "connections");
+}
+
+pub(super) fn keepalive(case: Case) {
+    let service = service(&[]);
+    let relay = Relay::to(service.grpc);
+    let interval_ms = case.library.keepalive_ms;
+    let arguments = [("keepalive-ms", interval_ms.to_string())];
+    let mut client = case.client(relay.address, &arguments);
+    client.connect();
+    // Libraries also send pings while they receive, to measure the line. Those are over with the first call.
+    let before = relay.seen();
+    let pings = if interval_ms < 1_000 { 10 } else { 1 };
+    let answered = wait_for(PATIENCE, || {
+        let seen = relay.seen();
+        (seen.pings >= before.pings + pings && seen.pongs >= before.pongs + pings).then_some(())
+    });
+    assert!(answered.is_some(), "{before:?}, then {:?}", relay.seen());
+    then_others_are_answered(&mut client);
+    assert_eq!(accepted(&service), 1, "connections");
+}
+
+fn then_others_are_answered(client: &mut Client) {
+    client
+        .run(
+            "then",
+            &format!("calls={CALLS} at-once={CALLS} deadline-ms=20000"),
+        )
+        .all_answered(CALLS);
+}
