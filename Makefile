@@ -200,7 +200,7 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# Go, a JDK and Maven, from Debian's packages where they are missing. Node is there since $(CRDS) needs it.
+# Go, a JDK and Maven, from Debian's packages where they are missing. $(CRDS) installs Node.
 toolchains:
 	@missing=; \
 	command -v go >/dev/null || missing="$$missing golang-go"; \
@@ -215,8 +215,9 @@ toolchains:
 $(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | toolchains
 	cd tests/h2spec && GOTOOLCHAIN=local go build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
-# The clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose toolchain is missing is left out:
-# the test reports it, and fails where CI is set. Go's check fails where Go is older than go.mod asks for.
+# The clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose
+# toolchain is missing is left out: the test reports it, and fails where CI is set. `go list` fails
+# where Go is older than go.mod asks for.
 $(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | toolchains
 	@cd tests/clients/go && export GOTOOLCHAIN=local && \
 	if go list -m >/dev/null 2>&1; then \

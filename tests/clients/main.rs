@@ -1,12 +1,14 @@
-//! Six gRPC client libraries against the real service: grpc-go, grpc-java on netty and on okhttp, grpc-js, C-core and tonic.
+//! Six gRPC client libraries against the real service: grpc-go, grpc-java on netty and on okhttp,
+//! grpc-js, C-core and tonic.
 //!
-//! How: every scenario runs with every client, as a test of its own named `CLIENT::SCENARIO`. A client is a small program in
-//! its own language (`contract.md`) that `make deps` builds below `target/clients`. A client whose toolchain is missing is
-//! reported and shown as ignored; where the variable CI is set, its tests fail. `--nocapture` prints the calls of each batch.
+//! How: every scenario runs with every client, as a test of its own named `CLIENT::SCENARIO`. A
+//! client is a small program in its own language (`contract.md`) that `make deps` builds below
+//! `target/clients`. A client whose toolchain is missing is reported and shown as ignored; where
+//! the variable CI is set, its tests fail. `--nocapture` prints the calls of each batch.
 //!
-//! What it deliberately does not do: test what limits decide (`tests/service`), or send what no library sends (`tests/h2spec`,
-//! `tests/hostile`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: test what limits decide (`tests/service`), or send what no
+//! library sends (`tests/h2spec`, `tests/hostile`).
+// A failed test panics.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -19,7 +21,7 @@
 mod running;
 
 #[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
+#[allow(dead_code)] // shared with tests/gateway, which uses all of it
 mod certified;
 
 mod library;

@@ -1,7 +1,9 @@
-//! A TCP relay between a client and tollgate that can hold answers back, and counts connections and pings.
+//! A TCP relay between a client and tollgate that can hold answers back, and counts connections and
+//! pings.
 //!
-//! Why: a check takes microseconds, so a call is cancelled, or its deadline passes, only where its answer is held back. And
-//! a relay can lead new connections to another process, as a Kubernetes Service does.
+//! Why: a check takes microseconds, so a call is cancelled, or its deadline passes, only where its
+//! answer is held back. And a relay can lead new connections to another process, as a Kubernetes
+//! Service does.
 //!
 //! What it deliberately does not do: change, drop or reorder bytes, or read TLS.
 
@@ -173,7 +175,8 @@ impl FrameReader {
         }
     }
 
-    /// Calls `seen` with the type and the flags of each frame whose header is complete with these bytes.
+    /// Calls `seen` with the type and the flags of each frame whose header is complete with these
+    /// bytes.
     fn read(&mut self, mut bytes: &[u8], mut seen: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());

@@ -1,11 +1,13 @@
 //! h2spec, the conformance tests of HTTP/2, against the gRPC port: in the clear and over TLS.
 //!
-//! How: every case must pass, but for those in `EXCEPTIONS`, each of which has its reason and must still fail. h2spec waits
-//! two seconds where a frame does not come, so its groups run at the same time.
+//! How: every case must pass, but for those in `EXCEPTIONS`, each of which has its reason and must
+//! still fail. h2spec waits two seconds where a frame does not come, so its groups run at the same
+//! time.
 //!
-//! What it deliberately does not do: send gRPC calls. h2spec sends `GET /`, which tollgate answers at once with the gRPC
-//! status UNIMPLEMENTED and without a body; what calls meet is in `tests/service/door` and `tests/clients`.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: send gRPC calls. h2spec sends `GET /`, which tollgate answers
+//! at once with the gRPC status UNIMPLEMENTED and without a body; what calls meet is in
+//! `tests/service/door` and `tests/clients`.
+// A failed test panics.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -15,7 +17,7 @@
 )]
 
 #[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
+#[allow(dead_code)] // shared with tests/gateway, which uses all of it
 mod certified;
 #[path = "../running/mod.rs"]
 mod running;
@@ -63,7 +65,7 @@ enum Outcome {
 use Outcome::{Failed, Skipped};
 
 const NO_BODY: &str = "h2spec waits for a DATA frame, but UNIMPLEMENTED has no body: the HEADERS frame ends the stream.";
-const FORGOTTEN: &str = "The server keeps no list of ended streams, so it cannot tell a reused number from trailers that were \
+const FORGOTTEN: &str = "The server keeps no list of ended streams, so it cannot tell a reused identifier from trailers that were \
      on their way when it reset the stream. It resets the stream, and the other calls go on.";
 const NO_PRIORITIES: &str =
     "RFC 9113 dropped priorities and this rule with them; they are ignored.";

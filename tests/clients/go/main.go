@@ -1,4 +1,5 @@
-// The grpc-go client of tests/clients. See tests/clients/contract.md for its arguments, commands and answers.
+// The grpc-go client of tests/clients. See tests/clients/contract.md for its arguments, commands
+// and results.
 package main
 
 import (

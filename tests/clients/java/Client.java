@@ -1,5 +1,5 @@
-// The grpc-java client of tests/clients, on netty or okhttp. See tests/clients/contract.md for its arguments, commands
-// and answers.
+// The grpc-java client of tests/clients, on netty or okhttp. See tests/clients/contract.md for its
+// arguments, commands and results.
 
 import com.google.protobuf.DescriptorProtos.FileDescriptorProto;
 import com.google.protobuf.DescriptorProtos.FileDescriptorSet;

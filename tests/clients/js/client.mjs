@@ -1,4 +1,5 @@
-// The grpc-js client of tests/clients. See tests/clients/contract.md for its arguments, commands and answers.
+// The grpc-js client of tests/clients. See tests/clients/contract.md for its arguments, commands
+// and results.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -1,4 +1,7 @@
-"""The C-core client of tests/clients, by grpcio. See tests/clients/contract.md for its arguments, commands and answers."""
+"""The C-core client of tests/clients, by grpcio.
+
+See tests/clients/contract.md for its arguments, commands and results.
+"""
 
 import json
 import sys

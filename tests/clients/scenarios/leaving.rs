@@ -15,9 +15,10 @@ const LOAD: &str = "name=load calls=0 at-once=20 deadline-ms=20000";
 /// Calls that a service must have decided to count as one under load.
 const ENOUGH: u64 = 300;
 
-/// A replica is stopped under load and another takes over, as with a Kubernetes Service: no call fails.
+/// A replica is stopped under load and another takes over, as with a Kubernetes Service: no call
+/// fails.
 pub(super) fn drain(case: Case) {
-    let mut old = service(&["--drain-delay", "200ms"]);
+    let mut old = service(&["--drain-delay", "200ms", "--drain-timeout", "20s"]);
     let relay = Relay::to(old.grpc);
     let mut client = case.client(relay.address, &[]);
     client.send(LOAD);
@@ -61,7 +62,8 @@ pub(super) fn connection_age(case: Case) {
     assert!(aged >= CONNECTIONS - 1, "aged: {aged}");
 }
 
-/// Every call was answered. A library that does not resend may fail the calls that it began after GOAWAY, without sending them.
+/// Every call was answered. A library that does not resend may fail the calls that it began after
+/// GOAWAY, without sending them.
 fn none_lost(case: Case, load: &Outcome) {
     if case.library.resends {
         return load.all_answered(load.answered);

@@ -1,6 +1,7 @@
 //! What every client library must be able to do with the service.
 //!
-//! What it deliberately does not do: know a library, except for the keepalive interval that it takes.
+//! What it deliberately does not do: know a library, except for the keepalive interval that it
+//! takes.
 
 mod calls;
 mod leaving;

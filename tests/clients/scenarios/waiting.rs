@@ -1,8 +1,10 @@
 //! Calls whose answer does not come in time, and connections without calls.
 //!
-//! How: a relay holds answers back, so that neither a fast service nor a slow machine decides what is seen.
+//! How: a relay holds answers back, so that neither a fast service nor a slow machine decides what
+//! is seen.
 //!
-//! What it deliberately does not do: look at what the service does with a late caller's hits (`tests/service`).
+//! What it deliberately does not do: look at what the service does with a late caller's hits
+//! (`tests/service`).
 
 use crate::relay::Relay;
 use crate::running::{PATIENCE, wait_for};
@@ -53,7 +55,8 @@ pub(super) fn keepalive(case: Case) {
     let arguments = [("keepalive-ms", interval_ms.to_string())];
     let mut client = case.client(relay.address, &arguments);
     client.connect();
-    // Libraries also send pings while they receive, to measure the line. Those are over with the first call.
+    // Libraries also send pings while they receive, to measure the line. Those are over with the
+    // first call.
     let before = relay.seen();
     let pings = if interval_ms < 1_000 { 10 } else { 1 };
     let answered = wait_for(PATIENCE, || {
