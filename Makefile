@@ -9,6 +9,8 @@
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
 # make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
+# make test-gateway  tollgate with the control plane of Envoy Gateway itself, which starts a real Envoy (builds it below target/
+#             in some five minutes; ports 18000 to 18002 and 19003 must be free)
 # make image  the files of an image in target/image: the static release binary, authorities, and beside them an SBOM
 # make test-image  `make image`, the image and its pods tested with that binary, and the binary built once more elsewhere: the
 #             same bytes? (as root, 15 minutes)
@@ -22,6 +24,7 @@ HELM := target/helm
 CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
+GO_PROGRAMS := target/go/bin
 PROMTOOL := target/promtool
 # The oldest Go that builds every Go program of the tests: the largest version that a go.mod below tests/ asks for.
 GO_NEEDED := 1.26.7
@@ -33,7 +36,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-servers test-memory test-hostile test-gateway test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -77,6 +80,15 @@ test-memory: export MEMORY_SECONDS ?= 300
 test-memory:
 	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+
+test-gateway: deps $(GO_PROGRAMS)/envoy-gateway
+	$(CARGO) test --locked --test gateway_control_plane
+
+# go.sum pins every module by hash.
+$(GO_PROGRAMS)/envoy-gateway: tests/gateway_control_plane/go.mod tests/gateway_control_plane/go.sum | $(GO)
+	cd tests/gateway_control_plane && \
+	  $(GO) build -trimpath -o $(CURDIR)/$@ github.com/envoyproxy/gateway/cmd/envoy-gateway
+	touch $@
 
 # The same script as in the Dockerfile's build stage. The SBOM is what the binary says of itself.
 image: $(TOOLS)/.sbom-$(SBOM)
