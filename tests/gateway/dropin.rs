@@ -15,37 +15,12 @@ use crate::ads::Ads;
 use crate::asking::{Code, Descriptor, Service, descriptor, request};
 use crate::certified::{Authority, Secret};
 use crate::crowd::{statuses, wait_for_decisions, while_asked};
+use crate::environment::environment;
 use crate::proxy::Envoy;
 use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::running::{PATIENCE, http, wait_for};
 use crate::xds::{domain, limited};
-
-/// What Envoy Gateway's Deployment sets (envoyproxy/gateway, 2026-08), Redis aside.
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("RUNTIME_ROOT", "/data"),
-    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-    ("RUNTIME_IGNOREDOTFILES", "true"),
-    ("RUNTIME_WATCH_ROOT", "false"),
-    ("LOG_LEVEL", "info"),
-    ("USE_STATSD", "false"),
-    ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-    ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
-    ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
-    ("GRPC_SERVER_USE_TLS", "true"),
-    ("GRPC_SERVER_TLS_CERT", "/certs/tls.crt"),
-    ("GRPC_SERVER_TLS_KEY", "/certs/tls.key"),
-    ("GRPC_SERVER_TLS_CA_CERT", "/certs/ca.crt"),
-    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
-    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
-    ("REDIS_SOCKET_TYPE", "tcp"),
-    ("USE_PROMETHEUS", "true"),
-    ("PROMETHEUS_ADDR", ":19001"),
-    ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
-];
 
 /// The name of a route, as Envoy Gateway makes it.
 const ROUTE: &str = "httproute/default/app/rule/0/match/0/*";
@@ -63,23 +38,6 @@ fn rules(each: u32) -> Vec<RateLimitConfig> {
         ..RateLimitDescriptor::default()
     };
     vec![domain("default/eg/http", vec![route])]
-}
-
-/// The environment with what only a test can know.
-fn environment(secret: &Secret, ads: &Ads, redis: &RedisServer) -> Vec<(&'static str, String)> {
-    let certs = secret.file("");
-    let own = |(name, value): &(&'static str, &str)| {
-        let value = match *name {
-            "CONFIG_GRPC_XDS_SERVER_URL" => format!("localhost:{}", ads.address.port()),
-            "PROMETHEUS_ADDR" => "127.0.0.1:@PROMETHEUS@".to_owned(),
-            _ => value.replace("/certs/", &certs),
-        };
-        (*name, value)
-    };
-    let mut variables: Vec<_> = ENVIRONMENT.iter().map(own).collect();
-    variables.push(("REDIS_URL", format!("127.0.0.1:{}", redis.port())));
-    variables.push(("TOLLGATE_STORE_DEADLINE_MS", "5000".to_owned()));
-    variables
 }
 
 fn start(variables: &[(&'static str, String)], more: &[(&str, &str)]) -> Replica {
@@ -112,7 +70,8 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
         let ads = Ads::start(Some((&gateway, &authority.pem))).await;
         let mut secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
         let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
-        let variables = environment(&secret, &ads, &redis);
+        let xds = format!("localhost:{}", ads.address.port());
+        let variables = environment(&secret.file(""), &xds, &redis);
         // Connections come anew all the time, so that the certificates of now are those that are shown.
         let aging = [
             ("GRPC_MAX_CONNECTION_AGE", "500ms"),

@@ -35,6 +35,7 @@ mod admin;
 mod ads;
 mod certified;
 mod dropin;
+mod environment;
 mod hit;
 mod names;
 mod replica;
