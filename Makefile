@@ -1,6 +1,7 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
 # make test-servers  what asks Redis, asking Redis 6.2 and Valkey instead (installs them below target/)
+# make test-reference  100,000 random requests and as many rules files to Envoy's reference service and to tollgate (needs Go)
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
 # make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
 # make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
@@ -21,6 +22,7 @@ VENV := target/venv
 HELM := target/helm
 CRDS := target/crds
 SERVERS := target/redis
+ORACLE := target/oracle
 TOOLS := target/tools
 PROMTOOL := target/promtool
 # The same as of the crate gungraun in Cargo.toml.
@@ -30,7 +32,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-doors test-servers test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: run test test-doors test-servers test-reference test-memory test-hostile test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -46,6 +48,14 @@ test-servers: deps $(SERVERS)/.done
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test twin && \
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test redis -- --skip certificate || exit 1; \
 	done
+
+# Some ten minutes. Each day draws other cases; ORACLE_SEED repeats those of another day.
+test-reference: export ORACLE_REQUESTS ?= 100000
+test-reference: export ORACLE_FILES ?= 100000
+test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
+test-reference: deps
+	@test -x $(ORACLE)/ratelimit || { echo "Envoy's reference service is missing: install Go and run make deps"; exit 1; }
+	$(CARGO) test --locked --test oracle -- --nocapture
 
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
@@ -119,6 +129,7 @@ readme:
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values what_is_rendered
 	WRITE_README=1 $(CARGO) test --locked --test rules the_committed_schema
+	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
 
 # The same test that otherwise holds the pictures against the code.
 pictures:
@@ -141,7 +152,7 @@ PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 # What builds and runs images without a daemon; without what Debian recommends, which is as much again.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(ORACLE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -155,6 +166,20 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.g
 $(TOOLS)/.gungraun-$(GUNGRAUN):
 	$(CARGO) install --quiet --locked --debug --force --version =$(GUNGRAUN) --root $(TOOLS) gungraun-runner
 	touch $@
+
+# Envoy's reference service and its loader of rules files, from modules pinned by hash. Debian's Go may be older than they need;
+# from 1.21 on Go fetches the version that go.mod names.
+$(ORACLE)/.done: tests/oracle/go.mod tests/oracle/go.sum tests/oracle/verdict/main.go
+	@mkdir -p $(ORACLE)
+	@if command -v go >/dev/null; then \
+	  cd tests/oracle && export CGO_ENABLED=0 && \
+	  go build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd && \
+	  go build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/verdict ./verdict && \
+	  touch $(CURDIR)/$@; \
+	else \
+	  echo "Go is missing: nothing will be compared with Envoy's reference service. Install Go 1.21 or later"; \
+	  test -z "$$CI"; \
+	fi
 
 # Prometheus's own checker of rules, out of Debian's package and nothing else of it: no service, no user, no web pages.
 $(PROMTOOL)/promtool:
