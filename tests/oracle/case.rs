@@ -66,6 +66,9 @@ pub(crate) struct Limit {
     pub(crate) extra: Vec<&'static str>,
 }
 
+/// Labels of metrics are cut at this length here.
+pub(crate) const LABEL_BYTES_MAX: usize = 128;
+
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {

@@ -19,6 +19,13 @@ pub(crate) const MARKER: &str = "marker";
 /// Windows of a second and of a minute may be over, and their counters expired, before they are compared.
 const SHORT_WINDOW_S: u64 = 60;
 
+/// Above this length, in bytes without prefix and second, tollgate does not use the reference's name of a counter.
+const NAME_BYTES_MAX: usize = 512;
+
+/// The prefixes of the counters of the reference, and of tollgate under the reference's names.
+pub(crate) const REFERENCE_PREFIX: &str = "r:";
+pub(crate) const TOLLGATE_PREFIX: &str = "t:";
+
 /// What was counted, by its name.
 pub(crate) type Counted = BTreeMap<String, u64>;
 
@@ -38,13 +45,22 @@ pub(crate) fn compare(services: &Services, cases: &[Case], differs: &mut Differs
         counters.retain(|name, _| window_of(name) < services.begun_s - SHORT_WINDOW_S);
         by_case(counters, cases.len(), number_of_counter)
     };
-    let (there, here) = (lasting("r:"), lasting("t:"));
+    let (there, here) = (lasting(REFERENCE_PREFIX), lasting(TOLLGATE_PREFIX));
     for (number, (mut there, here)) in there.into_iter().zip(here).enumerate() {
         let counters = there.len();
         there.retain(|name, count| *count > 0 || here.contains_key(name));
         if there.len() < counters {
             met("looks-create-nothing");
         }
+        there.retain(|name, _| {
+            // Without the second, which the reference appends.
+            let (text, _) = name.rsplit_once('_').unwrap();
+            let long = text.len() + 1 > NAME_BYTES_MAX;
+            if long {
+                met("long-names");
+            }
+            !long
+        });
         if there != here {
             let text = format!("counters in Redis:\n{}", unlike(&there, &here));
             differs(number, 0, What::Counters, text);

@@ -216,6 +216,22 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         shown: Shown::ByRequests,
     },
     Difference {
+        id: "long-names",
+        what: "a counter's name of more than 512 bytes",
+        there: "is used",
+        here: "is tollgate's own, of fixed length, also under `TOLLGATE_STORE_KEYS=reference`",
+        reason: "a client cannot fill Redis with long names",
+        shown: Shown::ByRequests,
+    },
+    Difference {
+        id: "long-labels",
+        what: "a key and value of more than 128 bytes in metrics",
+        there: "are used whole",
+        here: "are cut",
+        reason: "a client cannot fill metrics with long labels",
+        shown: Shown::ByRequests,
+    },
+    Difference {
         id: "metrics-of-starred-keys",
         what: "metrics of a rule with a `*` in its key",
         there: "have the key of each request in their names",

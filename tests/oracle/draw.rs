@@ -15,7 +15,21 @@ pub(crate) const MENDED_ON_ANOTHER_BRANCH: bool = true;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];
 const KEYS: [&str; 8] = ["k", "a", "user", "ip", "path", "K", "schlüssel", "x:y"];
-const VALUES: [&str; 9] = ["v", "w", "v1", "10.0.0.1", "x/y", "a b", "é", "true", "12"];
+const VALUES: [&str; 13] = [
+    "v",
+    "w",
+    "v1",
+    "10.0.0.1",
+    "10.0.0.0/8",
+    "[::1]:80",
+    "1234.5.6.7890",
+    "a10.0.0.1b",
+    "x/y",
+    "a b",
+    "é",
+    "true",
+    "12",
+];
 const PATTERNS: [&str; 5] = ["v*", "*", "x/*", "10.*", "w*"];
 const ODD_KEYS: [&str; 7] = ["k", "a", "a_b", "a_b_c", "a*", "*", "k_v"];
 const ODD_VALUES: [&str; 8] = ["b", "b_c", "c", "v", "v*", "*b", "a*c", "b*c*"];
@@ -416,13 +430,18 @@ fn request(
         chance.pick(&[1, 1, 1, 2, 2, 3, 4])
     };
     let descriptors = (0..count).map(|_| {
-        let entries = if chance.once_in(50) {
+        let mut entries = if chance.once_in(50) {
             Vec::new()
         } else if chance.once_in(4) {
             entries(chance, nodes, odd)
         } else {
             wanted[chance.position(wanted.len())].clone()
         };
+        if chance.once_in(80)
+            && let Some((_, value)) = entries.last_mut()
+        {
+            *value = "long".repeat(chance.pick(&[40, 150]));
+        }
         let hits = match chance.below(12) {
             0 => Some(0),
             1 | 2 => Some(chance.between(1, 12)),

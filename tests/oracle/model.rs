@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: count.
 
-use crate::case::{Asked, AskedDescriptor, Case, Domain, Node, UNITS};
+use crate::case::{Asked, AskedDescriptor, Case, Domain, LABEL_BYTES_MAX, Node, UNITS};
 
 /// A counter: how the reference names it, and what makes it one in tollgate.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -96,6 +96,15 @@ pub(crate) fn finds_starred_key(case: &Case, asked: &Asked) -> bool {
                     .iter()
                     .any(|node| node.key.contains('*'))
         })
+}
+
+/// Whether metrics have a text of the request in a label that is cut.
+pub(crate) fn has_long_label(case: &Case, asked: &Asked) -> bool {
+    let long = |(key, value): &(String, String)| key.len() + 1 + value.len() > LABEL_BYTES_MAX;
+    let counted = counters(case, asked).into_iter().zip(&asked.descriptors);
+    counted
+        .filter(|(counter, _)| counter.is_some())
+        .any(|(_, descriptor)| descriptor.entries.iter().any(long))
 }
 
 pub(crate) fn composite(node: &Node) -> String {

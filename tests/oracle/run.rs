@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 use crate::answers::{self, Answer};
 use crate::asking::{RateLimitRequest, RateLimitServiceClient, channel, descriptor, request};
 use crate::case::{Case, Domain};
-use crate::counters::{self, Counted, MARKER, What};
+use crate::counters::{self, Counted, MARKER, REFERENCE_PREFIX, TOLLGATE_PREFIX, What};
 use crate::differences::met;
 use crate::model::{self, Counter};
 use crate::redis_server::RedisServer;
@@ -75,9 +75,12 @@ pub(crate) const SETUPS: [Setup; 4] = [
 pub(crate) const TOLLGATES: [(&str, &[(&str, &str)]); 3] = [
     (
         "tollgate under the reference's keys",
-        &[("TOLLGATE_STORE_KEYS", "reference")],
+        &[
+            ("TOLLGATE_STORE_KEYS", "reference"),
+            ("CACHE_KEY_PREFIX", TOLLGATE_PREFIX),
+        ],
     ),
-    ("tollgate under its own keys", &[]),
+    ("tollgate under its own keys", &[("CACHE_KEY_PREFIX", "o:")]),
     ("tollgate in memory", &[("REDIS_URL", "")]),
 ];
 
@@ -183,10 +186,9 @@ impl Services {
                 .filter(|(name, value)| *name != "REDIS_URL" || !value.is_empty())
                 .collect::<Vec<_>>()
         };
-        let reference = Reference::start(program, &with(&[("CACHE_KEY_PREFIX", "r:")]));
+        let reference = Reference::start(program, &with(&[("CACHE_KEY_PREFIX", REFERENCE_PREFIX)]));
         let tollgates = TOLLGATES.map(|(_, own)| {
             let shared = [
-                ("CACHE_KEY_PREFIX", "t:"),
                 // Every refusal is counted, as by the reference; and no busy machine makes a call late.
                 ("TOLLGATE_STORE_OVER_LIMIT_CACHE_MS", "0"),
                 ("TOLLGATE_STORE_DEADLINE_MS", "30000"),
@@ -312,6 +314,10 @@ impl Services {
             }
             if model::finds_starred_key(case, asked) {
                 met("metrics-of-starred-keys");
+                alike = false;
+            }
+            if model::has_long_label(case, asked) {
+                met("long-labels");
                 alike = false;
             }
             // Where the reference counts together what tollgate counts apart, its own keys end the case.
