@@ -5,7 +5,8 @@
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
 # make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
 # make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
-# make bench-peers  decisions alone beside other libraries, and another server (installs them below target/)
+# make bench-peers  decisions alone beside other libraries, and other servers (installs them below target/); BENCH="--write" for the
+#             figures beside Envoy's reference service in docs/performance.md
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
@@ -110,6 +111,7 @@ THROTTLECRAB := 0.4.40
 
 bench-peers: deps target/peers/bin/throttlecrab-server
 	$(CARGO) bench --locked --bench wire -- --axis one-key
+	$(CARGO) bench --locked --bench wire -- --axis reference $(BENCH)
 	CARGO_TARGET_DIR=$(CURDIR)/target/peers $(CARGO) bench --locked --manifest-path benches/peers/Cargo.toml --bench decision
 
 target/peers/bin/throttlecrab-server:

@@ -260,7 +260,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "names that only tollgate knows, such as `rate_limits`",
         there: "are unknown keys",
         here: "are described in [rules.md](../rules.md)",
-        reason: "tollgate has more to offer",
+        reason: "they are additions of tollgate",
         shown: Shown::ByFiles,
     },
     Difference {
