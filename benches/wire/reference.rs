@@ -1,10 +1,12 @@
-//! Envoy's reference service and tollgate on one Redis: what a check costs the server and what it costs Redis.
+//! Envoy's reference service and tollgate on one Redis: what a check costs the server and what it
+//! costs Redis.
 //!
-//! How: one Redis, one run, every server in turn in each round; 1,000 keys, drawn at random. Each server has the first core. Redis has
-//! the second where there are three or more, and else shares the first. The load has the last one. A server's and Redis's CPU time is
-//! the kernel's.
+//! How: one Redis, one run, every server in turn in each round; 1,000 keys, drawn at random. Each
+//! server has the first core. Redis has the second where there are three or more, and else shares
+//! the first. The load has the last one. A server's and Redis's CPU time is the kernel's.
 //!
-//! What it deliberately does not do: run among the other axes. It needs Redis and the reference (`make bench-peers`).
+//! What it deliberately does not do: run among the other axes. It needs Redis and the reference
+//! (`make bench-peers`).
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,7 +25,8 @@ pub(crate) const AXIS: &str = "reference";
 
 const KEYS: u64 = 1_000;
 
-/// How many requests are under way at a time, and which part of the requests of a measurement is sent so.
+/// How many requests are under way at a time, and which part of the requests of a measurement is
+/// sent so.
 const SHAPES: [(Shape, u64); 2] = [
     (
         Shape {

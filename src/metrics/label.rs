@@ -5,8 +5,8 @@
 /// Longest label, in bytes; the rest is cut off.
 pub(super) const LABEL_BYTES_MAX: usize = 128;
 
-/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the dots of whatever looks like an
-/// IPv4 address.
+/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
+/// dots of whatever looks like an IPv4 address.
 pub(super) fn label(text: &str) -> String {
     let mut end = text.len().min(LABEL_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -26,8 +26,9 @@ pub(super) fn label(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// How long the address is that a text begins with, by the reference's pattern: four numbers of one to three digits with dots
-/// between, wherever they stand and whatever follows. 0 if it begins with none.
+/// How long the address is that a text begins with, by the reference's pattern: four numbers of one
+/// to three digits with dots between, wherever they stand and whatever follows. 0 if it begins with
+/// none.
 fn address_length(text: &[u8]) -> usize {
     let mut length = 0_usize;
     for number in 0..4 {

@@ -1,8 +1,8 @@
 //! Holds an answer of tollgate against the reference's.
 //!
-//! How: where a known difference has a cause in the rules or the request, the reference's answer is rewritten to what tollgate must
-//! say, and the two are then compared whole. Where the two count in different counters from then on, the case ends for that
-//! tollgate.
+//! How: where a known difference has a cause in the rules or the request, the reference's answer is
+//! rewritten to what tollgate must say, and the two are then compared whole. Where the two count in
+//! different counters from then on, the case ends for that tollgate.
 //!
 //! What it deliberately does not do: accept a difference by its looks alone.
 
@@ -158,8 +158,8 @@ fn rewrite(at: &At<'_>, answer: &mut RateLimitResponse) {
     }
 }
 
-/// The pinned version passes a request whose quota is used up; later ones say that the quota is over its limit, and refuse a
-/// request whose quotas all are.
+/// The pinned version passes a request whose quota is used up; later ones say that the quota is
+/// over its limit, and refuse a request whose quotas all are.
 fn quotas(at: &At<'_>, answer: &mut RateLimitResponse) {
     let At {
         setup,
@@ -211,7 +211,8 @@ fn quotas(at: &At<'_>, answer: &mut RateLimitResponse) {
     };
 }
 
-/// The reference sends no headers if the least that is left is 2^32 - 1, which it begins its search with.
+/// The reference sends no headers if the least that is left is 2^32 - 1, which it begins its search
+/// with.
 fn headers(at: &At<'_>, answer: &mut RateLimitResponse) {
     let counted = answer
         .statuses
@@ -239,7 +240,8 @@ fn headers(at: &At<'_>, answer: &mut RateLimitResponse) {
     .into();
 }
 
-/// Go's library writes a message as text with one space or two, by chance, so that nobody relies on it.
+/// Go's library writes a message as text with one space or two, by chance, so that nobody relies on
+/// it.
 fn limits_in_words(asked: &Asked, metadata: &mut Struct) {
     let Some(Kind::ListValue(list)) = metadata
         .fields

@@ -1,9 +1,11 @@
 //! One test case: a rules file and the requests that are sent to it, one after another.
 //!
-//! A case is data, so a failure can be shrunk by leaving parts of it out. The text of its rules file depends on the case alone:
-//! `spelling` seeds the choice between the ways in which YAML can say the same thing.
+//! A case is data, so a failure can be shrunk by leaving parts of it out. The text of its rules
+//! file depends on the case alone: `spelling` seeds the choice between the ways in which YAML can
+//! say the same thing.
 //!
-//! What it deliberately does not do: choose (`draw`), or know what either service makes of it (`model`).
+//! What it deliberately does not do: choose (`draw`), or know what either service makes of it
+//! (`model`).
 
 use std::fmt::Write as _;
 
@@ -27,7 +29,8 @@ pub(crate) struct Case {
     /// The seed that drew it.
     pub(crate) seed: u64,
     pub(crate) spelling: u64,
-    /// The end of the domain's name; the driver puts a number before it, so that cases can share a service.
+    /// The end of the domain's name; the driver puts a number before it, so that cases can share a
+    /// service.
     pub(crate) domain: &'static str,
     /// Raw lines at the top level of the rules file.
     pub(crate) extra: Vec<&'static str>,

@@ -1,6 +1,7 @@
 //! Holds what both services counted against each other: the counters in Redis, and the metrics.
 //!
-//! How: each case has a domain of its own, so a counter or a metric that differs belongs to one case.
+//! How: each case has a domain of its own, so a counter or a metric that differs belongs to one
+//! case.
 //!
 //! What it deliberately does not do: compare latencies, pools, or what only one of them measures.
 
@@ -16,10 +17,12 @@ const OF_LIMITS: &str = "ratelimit_service_rate_limit_";
 /// An unknown domain, asked for to see that the reference's metrics are complete.
 pub(crate) const MARKER: &str = "marker";
 
-/// Windows of a second and of a minute may be over, and their counters expired, before they are compared.
+/// Windows of a second and of a minute may be over, and their counters expired, before they are
+/// compared.
 const SHORT_WINDOW_S: u64 = 60;
 
-/// Above this length, in bytes without prefix and second, tollgate does not use the reference's name of a counter.
+/// Above this length, in bytes without prefix and second, tollgate does not use the reference's
+/// name of a counter.
 const NAME_BYTES_MAX: usize = 512;
 
 /// The prefixes of the counters of the reference, and of tollgate under the reference's names.
@@ -90,7 +93,8 @@ pub(crate) fn compare_metrics(services: &Services, cases: &[Case], differs: &mut
         let there = by_case(there.clone(), cases.len(), number_of_series);
         let here = by_case(here, cases.len(), number_of_series);
         for (number, (mut there, mut here)) in there.into_iter().zip(here).enumerate() {
-            // A near mark above the limit, by rounding, has the reference subtract more than there is.
+            // A near mark above the limit, by rounding, has the reference subtract more than there
+            // is.
             there.retain(|name, count| {
                 let wrapped = name.starts_with("near_limit ") && *count > u64::MAX / 2;
                 if wrapped {
@@ -107,7 +111,8 @@ pub(crate) fn compare_metrics(services: &Services, cases: &[Case], differs: &mut
     }
 }
 
-/// The series of limits and errors that are above 0, by the name that `named` gives them; those of one name are added up.
+/// The series of limits and errors that are above 0, by the name that `named` gives them; those of
+/// one name are added up.
 fn of_limits(text: &str, named: impl Fn(&str, &[(String, String)]) -> String) -> Counted {
     let mut counted = Counted::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -135,7 +140,8 @@ fn of_limits(text: &str, named: impl Fn(&str, &[(String, String)]) -> String) ->
     counted
 }
 
-/// A series of the reference, as words. It has no mapping for unknown domains, which therefore stand in the metric's name.
+/// A series of the reference, as words. It has no mapping for unknown domains, which therefore
+/// stand in the metric's name.
 fn reference_names(name: &str, labels: &[(String, String)]) -> String {
     if let Some(domain) = name.strip_suffix("_domain_not_found") {
         if domain == MARKER {
@@ -154,8 +160,8 @@ fn reference_names(name: &str, labels: &[(String, String)]) -> String {
         .join(" ")
 }
 
-/// The same of tollgate, with its labels as the reference would have them: it writes domain and levels with dots between, and takes
-/// them apart at dots, its own or not.
+/// The same of tollgate, with its labels as the reference would have them: it writes domain and
+/// levels with dots between, and takes them apart at dots, its own or not.
 fn labels_by_dots(name: &str, labels: &[(String, String)]) -> Option<String> {
     let texts: Vec<_> = labels
         .iter()

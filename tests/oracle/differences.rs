@@ -1,9 +1,11 @@
 //! Every known difference from the reference, in one table. The migration guide shows it (`guide`).
 //!
-//! How: whatever differs and is not recognised as one of these by its cause fails the run. The run in turn records which of them it
-//! met, and a long one (`make test-reference`) fails if it never meets one.
+//! How: whatever differs and is not recognised as one of these by its cause fails the run. The run
+//! in turn records which of them it met, and a long one (`make test-reference`) fails if it never
+//! meets one.
 //!
-//! What it deliberately does not do: recognise them. That is done where things are compared: `answers`, `files`, `counters`, `run`.
+//! What it deliberately does not do: recognise them. That is done where things are compared:
+//! `answers`, `files`, `counters`, `run`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,16 +1,17 @@
-//! Draws cases from a seed: the whole grammar that both services know, and requests that mostly find a rule.
+//! Draws cases from a seed: the whole grammar that both services know, and requests that mostly
+//! find a rule.
 //!
-//! One case in six is `odd`: its keys, values and patterns can run together when they are joined by `_`, and its patterns have
-//! stars anywhere. There the two services differ on purpose, and what comes after such a difference cannot be compared; so the
-//! other cases do without.
+//! One case in six is `odd`: its keys, values and patterns can run together when they are joined by
+//! `_`, and its patterns have stars anywhere. There the two services differ on purpose, and what
+//! comes after such a difference cannot be compared; so the other cases do without.
 //!
 //! What it deliberately does not do: leave out what differs, but for [`MENDED_ON_ANOTHER_BRANCH`].
 
 use crate::case::{Asked, AskedDescriptor, Case, Domain, Limit, Node};
 use crate::chance::Chance;
 
-/// While this is true, the generator leaves out what is being fixed elsewhere: a pattern in a key together with
-/// `share_threshold`, an empty value under `detailed_metric`, and addends above 2^32.
+/// While this is true, the generator leaves out what is being fixed elsewhere: a pattern in a key
+/// together with `share_threshold`, an empty value under `detailed_metric`, and addends above 2^32.
 pub(crate) const MENDED_ON_ANOTHER_BRANCH: bool = true;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];

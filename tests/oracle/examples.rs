@@ -1,4 +1,5 @@
-//! Differences that no random case may show, each by an example of its own: what the reference does, and what tollgate does.
+//! Differences that no random case may show, each by an example of its own: what the reference
+//! does, and what tollgate does.
 //!
 //! What it deliberately does not do: compare anything else.
 

@@ -1,8 +1,8 @@
-//! Holds tollgate's judgement of a rules file against the reference's: both accept it with the same limits, or both refuse it with the
-//! same first line.
+//! Holds tollgate's judgement of a rules file against the reference's: both accept it with the same
+//! limits, or both refuse it with the same first line.
 //!
-//! How: a verdict that differs must have its cause in the case, which says what was written where; texts of YAML errors are each
-//! library's own and are not compared.
+//! How: a verdict that differs must have its cause in the case, which says what was written where;
+//! texts of YAML errors are each library's own and are not compared.
 //!
 //! What it deliberately does not do: judge what only tollgate knows.
 

@@ -1,5 +1,6 @@
-// Envoy's reference service as a test oracle: `make deps` builds it, and what reads rules files by its code, below target/oracle.
-// The version is the newest that the Go module proxy has; go.sum pins it and all it needs by hash.
+// Envoy's reference service as a test oracle. `make deps` builds it below target/oracle, and a
+// program that reads rules files with its code. The version is the newest that the Go module proxy
+// has; go.sum pins it and all it needs by hash.
 module tollgate.example/tests/oracle
 
 go 1.25.6

@@ -1,4 +1,5 @@
-//! The table of differences in the migration guide, which is made of [`DIFFERENCES`]. `make readme` writes it.
+//! The table of differences in the migration guide, which is made of [`DIFFERENCES`]. `make readme`
+//! writes it.
 
 use crate::differences::DIFFERENCES;
 

@@ -1,8 +1,10 @@
-//! Envoy's reference service as an oracle: random rules files and requests go to it and to tollgate, and the answers must be equal.
+//! Envoy's reference service as an oracle: random rules files and requests go to it and to
+//! tollgate, and the answers must be equal.
 //!
-//! How: `make deps` builds the reference (`go.mod` here pins it by hash). A run is drawn from one seed; `ORACLE_SEED` repeats it, and
-//! `ORACLE_REQUESTS` says how many requests are compared (`make test-reference`: 100,000). A case that fails is shrunk and printed
-//! with its seed, its rules file and its requests.
+//! How: `make deps` builds the reference (`go.mod` here pins it by hash). A run is drawn from one
+//! seed; `ORACLE_SEED` repeats it, and `ORACLE_REQUESTS` says how many requests are compared (`make
+//! test-reference`: 100,000). A case that fails is shrunk and printed with its seed, its rules file
+//! and its requests.
 //!
 //! What it deliberately does not do: test what only tollgate has.
 // tests: a panic is how it says no.
@@ -41,10 +43,12 @@ use case::Case;
 use differences::Shown;
 use run::{Outcome, SETUPS};
 
-/// How many cases share the processes of a batch. The services count by labels up to a bound, which a batch must not reach.
+/// How many cases share the processes of a batch. The services count by labels up to a bound, which
+/// a batch must not reach.
 const BATCH: usize = 100;
 
-/// How many batches there may be beside three times as many as the cases need: a case in which a second begins is run again.
+/// How many batches there may be beside three times as many as the cases need: a case in which a
+/// second begins is run again.
 const BATCHES_MORE: usize = 40;
 
 /// A run of so many requests or files must meet every known difference.
@@ -120,7 +124,8 @@ fn files_are_judged_as_by_the_reference() {
     no_difference_is_unmet(Shown::ByFiles, usize::try_from(files).unwrap());
 }
 
-/// A long run meets every difference of its kind; one that it never meets is none, or the generator does not reach it.
+/// A long run meets every difference of its kind; one that it never meets is none, or the generator
+/// does not reach it.
 fn no_difference_is_unmet(shown: Shown, size: usize) {
     let (seen, never) = differences::seen(shown);
     println!("known differences met: {}", seen.join(", "));

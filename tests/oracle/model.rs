@@ -1,7 +1,8 @@
 //! Which rule a descriptor finds and which counter it has, in each of the two services.
 //!
-//! Why: a known difference must be recognised by its cause, not by its looks. The reference compares joined text; tollgate compares
-//! keys and values apart. Where both models agree, the services must.
+//! Why: a known difference must be recognised by its cause, not by its looks. The reference
+//! compares joined text; tollgate compares keys and values apart. Where both models agree, the
+//! services must.
 //!
 //! What it deliberately does not do: count.
 
@@ -19,7 +20,8 @@ pub(crate) struct Counter {
 
 type Siblings<'c> = &'c [Node];
 
-/// The reference's search: `key_value` exactly, then patterns that end with a star, then the key alone.
+/// The reference's search: `key_value` exactly, then patterns that end with a star, then the key
+/// alone.
 pub(crate) fn joined<'c>(nodes: Siblings<'c>, (key, value): &(String, String)) -> Option<&'c Node> {
     let whole = format!("{key}_{value}");
     let exact = |node: &&Node| composite(node) == whole;
@@ -37,7 +39,8 @@ pub(crate) fn joined<'c>(nodes: Siblings<'c>, (key, value): &(String, String)) -
         .or_else(|| nodes.clone().find(default))
 }
 
-/// tollgate's search: this key and value, then patterns with stars anywhere in either, then the key alone.
+/// tollgate's search: this key and value, then patterns with stars anywhere in either, then the key
+/// alone.
 pub(crate) fn apart<'c>(nodes: Siblings<'c>, (key, value): &(String, String)) -> Option<&'c Node> {
     let exact = |node: &&Node| node.key == *key && node.value == *value && !value.is_empty();
     let pattern = |node: &&Node| {
@@ -78,7 +81,8 @@ pub(crate) fn limited<'c>(case: &'c Case, asked: &AskedDescriptor) -> Option<&'c
     node.limit.is_some().then_some(node)
 }
 
-/// A star that the reference of the pinned version reads as a letter: any but the last of `key_value`.
+/// A star that the reference of the pinned version reads as a letter: any but the last of
+/// `key_value`.
 pub(crate) fn has_inner_star(node: &Node) -> bool {
     let composite = composite(node);
     composite

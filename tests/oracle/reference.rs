@@ -27,7 +27,8 @@ pub(crate) struct Loader {
     stdout: BufReader<ChildStdout>,
 }
 
-/// A program below `target/oracle`. Without Go there is none: CI fails then, any other run says what it leaves out.
+/// A program below `target/oracle`. Without Go there is none: CI fails then, any other run says
+/// what it leaves out.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("target/oracle")
@@ -50,8 +51,8 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 impl Reference {
     /// Starts it with these variables and waits until it listens.
     pub(crate) fn start(program: &Path, variables: &[(&str, &str)]) -> Self {
-        // An address that no other test uses, and all ports at once: the reference's listeners would share a port that two of them
-        // were given.
+        // An address that no other test uses, and all ports at once: the reference's listeners
+        // would share a port that two of them were given.
         let host = own_address();
         let free = [(); 4].map(|()| TcpListener::bind((host, 0)).unwrap());
         let [grpc, http_port, admin, prometheus] =
@@ -168,8 +169,8 @@ impl Drop for Loader {
     }
 }
 
-/// A loopback address for one service. It cannot be told to take any free port, and between choosing one and listening there
-/// another process may take it.
+/// A loopback address for one service. It cannot be told to take any free port, and between
+/// choosing one and listening there another process may take it.
 fn own_address() -> Ipv4Addr {
     static STARTED: AtomicU8 = AtomicU8::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();

@@ -1,11 +1,13 @@
-//! Runs cases: starts both services on one Redis, sends each request to all of them at once, and compares.
+//! Runs cases: starts both services on one Redis, sends each request to all of them at once, and
+//! compares.
 //!
-//! How: the cases of a batch share the processes, each under a domain of its own. Of tollgate there are three: on the same Redis under
-//! the reference's counter names, on it under its own, and in memory. Nothing differs because time passes: an answer depends on
-//! the second in which it is made, so a case in which a second begins while a request is under way is run again.
+//! How: the cases of a batch share the processes, each under a domain of its own. Of tollgate there
+//! are three: on the same Redis under the reference's counter names, on it under its own, and in
+//! memory. Nothing differs because time passes: an answer depends on the second in which it is
+//! made, so a case in which a second begins while a request is under way is run again.
 //!
-//! What it deliberately does not do: reload, or share a counter between the services. Each has a prefix of its own, so that their
-//! counters can be compared as well.
+//! What it deliberately does not do: reload, or share a counter between the services. Each has a
+//! prefix of its own, so that their counters can be compared as well.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -70,8 +72,8 @@ pub(crate) const SETUPS: [Setup; 4] = [
     },
 ];
 
-/// The tollgates that are compared with the reference, and the variables by which they differ. The first counts under the
-/// reference's names.
+/// The tollgates that are compared with the reference, and the variables by which they differ. The
+/// first counts under the reference's names.
 pub(crate) const TOLLGATES: [(&str, &[(&str, &str)]); 3] = [
     (
         "tollgate under the reference's keys",
@@ -189,7 +191,8 @@ impl Services {
         let reference = Reference::start(program, &with(&[("CACHE_KEY_PREFIX", REFERENCE_PREFIX)]));
         let tollgates = TOLLGATES.map(|(_, own)| {
             let shared = [
-                // Every refusal is counted, as by the reference; and no busy machine makes a call late.
+                // Every refusal is counted, as by the reference; and no busy machine makes a call
+                // late.
                 ("TOLLGATE_STORE_OVER_LIMIT_CACHE_MS", "0"),
                 ("TOLLGATE_STORE_DEADLINE_MS", "30000"),
             ];
@@ -230,7 +233,8 @@ impl Services {
         }
     }
 
-    /// How often each service must have counted an unknown domain: the reference once for each descriptor, tollgate once a request.
+    /// How often each service must have counted an unknown domain: the reference once for each
+    /// descriptor, tollgate once a request.
     pub(crate) fn unknown_domains(&self) -> (Counted, Counted) {
         let (requests, descriptors) = self.unknown.get();
         if requests < descriptors {
@@ -247,8 +251,9 @@ impl Services {
         self.reference.metrics()
     }
 
-    /// Waits until the reference shows all that it counted. It passes its counters on one by one, again and again; what is seen of the
-    /// second of two requests, one sent after the other was seen, was passed on in a round that began after both.
+    /// Waits until the reference shows all that it counted. It passes its counters on one by one,
+    /// again and again; what is seen of the second of two requests, one sent after the other was
+    /// seen, was passed on in a round that began after both.
     async fn wait_for_metrics(&self) {
         let mut client = RateLimitServiceClient::new(channel(self.reference.grpc).await);
         let asked = || request(MARKER, vec![descriptor(&[("k", "v")])]);
@@ -320,7 +325,8 @@ impl Services {
                 met("long-labels");
                 alike = false;
             }
-            // Where the reference counts together what tollgate counts apart, its own keys end the case.
+            // Where the reference counts together what tollgate counts apart, its own keys end the
+            // case.
             for counter in model::counters(case, asked).into_iter().flatten() {
                 let name = (counter.name.clone(), counter.window_start(before_s));
                 let first = counters.entry(name).or_insert_with(|| counter.clone());

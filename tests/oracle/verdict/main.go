@@ -1,8 +1,8 @@
 // Reads rules files with the code of Envoy's reference service and prints what that says of each.
 //
-// Input, again and again: the length of a file in bytes, a newline, the file. Output for each: a line of JSON, with the limits of a
-// file that is accepted or the reference's message. A panic that is none of its own errors, which would end the service, is
-// reported after "panic: ".
+// Input, again and again: the length of a file in bytes, a newline, the file. Output for each: a
+// line of JSON, with the limits of a file that is accepted or the reference's message. A panic that
+// is none of its own errors, which would end the service, is reported after "panic: ".
 package main
 
 import (
