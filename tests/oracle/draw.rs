@@ -1,9 +1,9 @@
 //! Draws cases from a seed: the whole grammar that both services know, and requests that mostly
 //! find a rule.
 //!
-//! One case in six is `odd`: its keys, values and patterns can run together when they are joined by
-//! `_`, and its patterns have stars anywhere. There the two services differ on purpose, and what
-//! comes after such a difference cannot be compared; so the other cases do without.
+//! Most cases are [`Names::Plain`]. In the others the two services differ on purpose, and what comes
+//! after such a difference cannot be compared: keys and values run together when they are joined by
+//! `_`, or patterns have stars anywhere.
 //!
 //! What it deliberately does not do: leave out what differs, but for [`MENDED_ON_ANOTHER_BRANCH`].
 
@@ -32,8 +32,10 @@ const VALUES: [&str; 13] = [
     "12",
 ];
 const PATTERNS: [&str; 5] = ["v*", "*", "x/*", "10.*", "w*"];
-const ODD_KEYS: [&str; 7] = ["k", "a", "a_b", "a_b_c", "a*", "*", "k_v"];
-const ODD_VALUES: [&str; 8] = ["b", "b_c", "c", "v", "v*", "*b", "a*c", "b*c*"];
+const JOINED_KEYS: [&str; 4] = ["a", "a_b", "a_b_c", "k"];
+const JOINED_VALUES: [&str; 5] = ["b", "b_c", "c", "c_c", "b*"];
+const STARRED_KEYS: [&str; 7] = ["k", "a", "a_b", "a_b_c", "a*", "*", "k_v"];
+const STARRED_VALUES: [&str; 8] = ["b", "b_c", "c", "v", "v*", "*b", "a*c", "b*c*"];
 /// Addends above what a counter is likely to hold.
 const HITS: &[u64] = if MENDED_ON_ANOTHER_BRANCH {
     &[100, 1_000_000, 0xffff_ffff]
@@ -41,6 +43,16 @@ const HITS: &[u64] = if MENDED_ON_ANOTHER_BRANCH {
     &[100, 1_000_000, 0xffff_ffff, 0x1_0000_0000, 1 << 40]
 };
 const NAMES: [&str; 3] = ["n", "m", "premium"];
+
+/// What keys, values and patterns a case has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Names {
+    Plain,
+    /// Some are the same when they are joined.
+    Joined,
+    /// The same, and stars stand anywhere.
+    Starred,
+}
 
 /// Lines that may stand in a descriptor: some are right, some are wrong, some are right elsewhere.
 const IN_A_DESCRIPTOR: &[&str] = &[
@@ -197,27 +209,56 @@ const AT_THE_ROOT: &[&str] = &[
     "? domain\n: d",
 ];
 
-/// A case whose rules both services accept, unless it is odd.
+// === impl Names ===
+
+impl Names {
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &KEYS,
+            Self::Joined => &JOINED_KEYS,
+            Self::Starred => &STARRED_KEYS,
+        }
+    }
+
+    fn values(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &VALUES,
+            Self::Joined => &JOINED_VALUES,
+            Self::Starred => &STARRED_VALUES,
+        }
+    }
+}
+
+/// A case whose rules both services accept, unless its names are starred.
 pub(crate) fn case(seed: u64) -> Case {
     let mut chance = Chance::of_seed(seed);
-    let odd = chance.once_in(6);
+    let names = match chance.below(12) {
+        0 => Names::Starred,
+        1 => Names::Joined,
+        _ => Names::Plain,
+    };
     let mut case = Case {
         seed,
         spelling: chance.below(u64::MAX),
         domain: chance.pick(&DOMAINS),
         extra: Vec::new(),
-        descriptors: level(&mut chance, odd, 0),
+        descriptors: level(&mut chance, names, 0),
         requests: Vec::new(),
     };
     let quotas = chance.once_in(3);
     calm(&mut case.descriptors, quotas);
     let refunds = chance.once_in(12);
     // A few descriptors are asked for again and again, so that limits are met.
-    let wanted: Vec<_> = (0..chance.between(1, 5))
-        .map(|_| entries(&mut chance, &case.descriptors, odd))
+    let mut wanted: Vec<_> = (0..chance.between(1, 5))
+        .map(|_| entries(&mut chance, &case.descriptors, names))
         .collect();
+    if names == Names::Joined {
+        let twins = wanted.iter().map(|entries| twin(&mut chance, entries));
+        let twins: Vec<_> = twins.collect();
+        wanted.extend(twins);
+    }
     case.requests = (0..chance.between(4, 16))
-        .map(|_| request(&mut chance, &case.descriptors, &wanted, odd, refunds))
+        .map(|_| request(&mut chance, &case.descriptors, &wanted, names, refunds))
         .collect();
     case
 }
@@ -269,7 +310,7 @@ fn spoil(chance: &mut Chance, case: &mut Case) {
 }
 
 /// Siblings, no two of which are alike even when joined.
-fn level(chance: &mut Chance, odd: bool, depth: usize) -> Vec<Node> {
+fn level(chance: &mut Chance, names: Names, depth: usize) -> Vec<Node> {
     let count = chance.pick(match depth {
         0 => &[1, 2, 3, 4, 5],
         1 => &[0, 0, 1, 2],
@@ -278,7 +319,7 @@ fn level(chance: &mut Chance, odd: bool, depth: usize) -> Vec<Node> {
     });
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..count {
-        let mut one = node(chance, odd, depth);
+        let mut one = node(chance, names, depth);
         let composite = |node: &Node| match node.value.as_str() {
             "" => node.key.clone(),
             value => format!("{}_{value}", node.key),
@@ -289,24 +330,25 @@ fn level(chance: &mut Chance, odd: bool, depth: usize) -> Vec<Node> {
         {
             continue;
         }
-        one.children = level(chance, odd, depth + 1);
+        one.children = level(chance, names, depth + 1);
         nodes.push(one);
     }
     nodes
 }
 
-fn node(chance: &mut Chance, odd: bool, depth: usize) -> Node {
-    let (keys, values): (&[&str], &[&str]) = if odd {
-        (&ODD_KEYS, &ODD_VALUES)
-    } else {
+fn node(chance: &mut Chance, names: Names, depth: usize) -> Node {
+    let keys = match names {
         // Few keys, so that siblings share them.
-        (&KEYS[..chance.pick(&[2, 3, 8])], &VALUES)
+        Names::Plain => &KEYS[..chance.pick(&[2, 3, 8])],
+        _ => names.keys(),
     };
     let key = chance.pick(keys).to_owned();
     let value = match chance.below(4) {
         0 => "",
-        1 if !odd => chance.pick(&PATTERNS),
-        _ => chance.pick(values),
+        1 if names == Names::Plain => chance.pick(&PATTERNS),
+        // Two default rules that both services tell apart, though not their counters.
+        1 | 2 if names == Names::Joined => "",
+        _ => chance.pick(names.values()),
     };
     let limited = depth == 2 || !chance.once_in(5);
     let mut node = Node {
@@ -355,16 +397,15 @@ fn calm(nodes: &mut [Node], quotas: bool) {
 }
 
 /// Entries that walk down the rules, or stray from them.
-fn entries(chance: &mut Chance, nodes: &[Node], odd: bool) -> Vec<(String, String)> {
+fn entries(chance: &mut Chance, nodes: &[Node], names: Names) -> Vec<(String, String)> {
     let mut entries = Vec::new();
     let mut level = nodes;
     loop {
         if level.is_empty() || chance.once_in(12) {
             // What no rule says, or one level too many.
             if entries.is_empty() || chance.once_in(6) {
-                let keys: &[&str] = if odd { &ODD_KEYS } else { &KEYS };
-                let values: &[&str] = if odd { &ODD_VALUES } else { &VALUES };
-                entries.push((chance.pick(keys).to_owned(), chance.pick(values).to_owned()));
+                let key = chance.pick(names.keys()).to_owned();
+                entries.push((key, chance.pick(names.values()).to_owned()));
             }
             return entries;
         }
@@ -374,7 +415,7 @@ fn entries(chance: &mut Chance, nodes: &[Node], odd: bool) -> Vec<(String, Strin
             let mut stars = text.split('*');
             let mut filled = stars.next().unwrap().to_owned();
             for part in stars {
-                filled += if odd || !chance.once_in(10) {
+                filled += if names != Names::Plain || !chance.once_in(10) {
                     chance.pick(&filling)
                 } else {
                     "*"
@@ -387,7 +428,7 @@ fn entries(chance: &mut Chance, nodes: &[Node], odd: bool) -> Vec<(String, Strin
         let value = match node.value.as_str() {
             // An empty value finds a default rule as well.
             "" if chance.once_in(8) => String::new(),
-            "" => chance.pick(&VALUES).to_owned(),
+            "" => chance.pick(names.values()).to_owned(),
             value => fill(chance, value),
         };
         let value = if value.is_empty() && MENDED_ON_ANOTHER_BRANCH && detailed(nodes) {
@@ -406,6 +447,17 @@ fn entries(chance: &mut Chance, nodes: &[Node], odd: bool) -> Vec<(String, Strin
     }
 }
 
+/// Other entries that are the same text when they are joined, if there are any.
+fn twin(chance: &mut Chance, entries: &[(String, String)]) -> Vec<(String, String)> {
+    let other = |(key, value): &(String, String)| {
+        let whole = format!("{key}_{value}");
+        let splits: Vec<_> = whole.match_indices('_').collect();
+        let (split, _) = chance.pick(&splits);
+        (whole[..split].to_owned(), whole[split + 1..].to_owned())
+    };
+    entries.iter().map(other).collect()
+}
+
 fn detailed(nodes: &[Node]) -> bool {
     nodes
         .iter()
@@ -416,7 +468,7 @@ fn request(
     chance: &mut Chance,
     nodes: &[Node],
     wanted: &[Vec<(String, String)>],
-    odd: bool,
+    names: Names,
     refunds: bool,
 ) -> Asked {
     let domain = match chance.below(40) {
@@ -434,7 +486,7 @@ fn request(
         let mut entries = if chance.once_in(50) {
             Vec::new()
         } else if chance.once_in(4) {
-            entries(chance, nodes, odd)
+            entries(chance, nodes, names)
         } else {
             wanted[chance.position(wanted.len())].clone()
         };
