@@ -1,10 +1,12 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
 # make test-servers  what asks Redis, asking Redis 6.2 and Valkey instead (installs them below target/)
+# make test-reference  100,000 random requests and as many rules files to Envoy's reference service and to tollgate
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
 # make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
 # make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
-# make bench-peers  decisions alone beside other libraries, and another server (installs them below target/)
+# make bench-peers  decisions alone beside other libraries, and other servers (installs them below target/); BENCH="--write" for the
+#             figures beside Envoy's reference service in docs/performance.md
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
 # make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
@@ -23,6 +25,7 @@ VENV := target/venv
 HELM := target/helm
 CRDS := target/crds
 SERVERS := target/redis
+ORACLE := target/oracle
 TOOLS := target/tools
 GO_PROGRAMS := target/go/bin
 PROMTOOL := target/promtool
@@ -38,7 +41,7 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: toolchains run test test-doors test-servers test-memory test-hostile test-gateway test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-doors test-servers test-reference test-memory test-hostile test-gateway test-image image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -54,6 +57,13 @@ test-servers: deps $(SERVERS)/.done
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test twin && \
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test redis -- --skip certificate || exit 1; \
 	done
+
+# Some ten minutes. Each day draws other cases; ORACLE_SEED repeats those of another day.
+test-reference: export ORACLE_REQUESTS ?= 100000
+test-reference: export ORACLE_FILES ?= 100000
+test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
+test-reference: deps
+	$(CARGO) test --locked --test oracle -- --nocapture
 
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
@@ -117,6 +127,7 @@ THROTTLECRAB := 0.4.40
 
 bench-peers: deps target/peers/bin/throttlecrab-server
 	$(CARGO) bench --locked --bench wire -- --axis one-key
+	$(CARGO) bench --locked --bench wire -- --axis reference $(BENCH)
 	CARGO_TARGET_DIR=$(CURDIR)/target/peers $(CARGO) bench --locked --manifest-path benches/peers/Cargo.toml --bench decision
 
 target/peers/bin/throttlecrab-server:
@@ -136,6 +147,7 @@ readme:
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values what_is_rendered
 	WRITE_README=1 $(CARGO) test --locked --test rules the_committed_schema
+	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
 
 # The same test that otherwise holds the pictures against the code.
 pictures:
@@ -159,7 +171,7 @@ PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
 deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
-  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done
+  $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(PACKAGES) >/dev/null; } || \
@@ -172,6 +184,13 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.g
 # What counts instructions. Built without optimisation: it only starts callgrind and reads what it wrote.
 $(TOOLS)/.gungraun-$(GUNGRAUN):
 	$(CARGO) install --quiet --locked --debug --force --version =$(GUNGRAUN) --root $(TOOLS) gungraun-runner
+	touch $@
+
+# Envoy's reference service and its loader of rules files. go.sum pins every module by hash.
+$(ORACLE)/.done: tests/oracle/go.mod tests/oracle/go.sum tests/oracle/verdict/main.go | $(GO)
+	cd tests/oracle && export CGO_ENABLED=0 && \
+	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd && \
+	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/verdict ./verdict
 	touch $@
 
 # Prometheus's own checker of rules, out of Debian's package and nothing else of it: no service, no user, no web pages.

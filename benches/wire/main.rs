@@ -11,6 +11,7 @@
 //! | `axes` | what is compared, and the rounds |
 //! | `latency` | the open loop |
 //! | `shared` | limits shared through Redis |
+//! | `reference` | Envoy's reference service and tollgate on one Redis |
 //! | `asking` | rules, and requests encoded beforehand |
 //! | `servers`, `bare` | who is asked |
 //! | `generator`, `h2load` | who asks |
@@ -42,6 +43,7 @@ mod options;
 mod picture;
 #[path = "../../tests/redis_server/mod.rs"]
 mod redis_server;
+mod reference;
 #[path = "../../tests/running/mod.rs"]
 mod running;
 mod servers;
@@ -114,8 +116,27 @@ fn shared(options: &Options, cores: usize) {
     }
     print!("{figures}");
     if options.write {
-        table::write(shared::PAGE, &figures);
+        table::write(shared::PAGE, "make bench-redis", &figures);
     }
+}
+
+/// Envoy's reference service and tollgate on one Redis.
+fn beside_the_reference(options: &Options, cores: usize) -> bool {
+    if !reference::is_installed() {
+        eprintln!("Envoy's reference service is missing; install Go and run `make deps`");
+        return false;
+    }
+    let circumstances = table::circumstances(options, cores);
+    let mut figures = format!("{circumstances}\n{}\n", table::REFERENCE_HEAD);
+    for row in reference::run(options, cores) {
+        figures += &table::reference_line(&row);
+        figures.push('\n');
+    }
+    print!("{figures}");
+    if options.write {
+        table::write(table::PAGE, "make bench-peers", &figures);
+    }
+    true
 }
 
 /// Says whether there was anything to measure.
@@ -124,11 +145,14 @@ fn measure(options: &Options, cores: usize) -> bool {
         shared(options, cores);
         return true;
     }
+    if options.axis.as_deref() == Some(reference::AXIS) {
+        return beside_the_reference(options, cores);
+    }
     let all = axes::all(options, cores);
     let names: Vec<_> = all
         .iter()
         .map(|axis| axis.name)
-        .chain(["latency", shared::AXIS])
+        .chain(["latency", shared::AXIS, reference::AXIS])
         .collect();
     if let Some(axis) = &options.axis
         && !names.contains(&axis.as_str())
@@ -162,7 +186,7 @@ fn measure(options: &Options, cores: usize) -> bool {
         }
     }
     if options.write {
-        table::write(table::PAGE, &figures);
+        table::write(table::PAGE, "make bench", &figures);
         std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
     }
     true

@@ -16,7 +16,7 @@ pub(crate) const OPTIONS: [(&str, &str); 6] = [
     ("--requests", "N: how many requests a measurement"),
     (
         "--axis",
-        "NAME: only this one; latency is one too, and so is shared, which needs Redis",
+        "NAME: only this one; latency is one too, and so are shared, which needs Redis, and reference, which needs Envoy's service as well",
     ),
 ];
 

@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     TonicDoor,
     /// throttlecrab-server, where `make bench-peers` installed it. It speaks a protocol of its own.
     Throttlecrab,
+    /// Envoy's reference service, where `make deps` built it. It wants a Redis.
+    Reference,
 }
 
 /// CPU time of each thread so far, ns.
@@ -57,6 +59,7 @@ impl Kind {
             Self::Tollgate => "tollgate",
             Self::TonicDoor => "tollgate --door tonic",
             Self::Throttlecrab => "throttlecrab",
+            Self::Reference => "reference",
         }
     }
 
@@ -81,6 +84,11 @@ impl Kind {
 
 fn throttlecrab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin/throttlecrab-server")
+}
+
+/// Where `make deps` puts Envoy's reference service.
+pub(crate) fn reference_service() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/oracle/ratelimit")
 }
 
 /// Whether `tollgate serve` has that flag.
@@ -131,6 +139,7 @@ impl Server {
                 }
             }
             Kind::Throttlecrab => Self::start_throttlecrab(command, files),
+            Kind::Reference => Self::start_reference(ask, &[]),
             Kind::Tollgate | Kind::TonicDoor => {
                 if let Some(partitions) = partitions {
                     command.env("TOLLGATE_PARTITIONS", partitions.to_string());
@@ -146,6 +155,31 @@ impl Server {
         let mut command = on_cores(cores);
         command.envs(variables.iter().copied());
         Self::start_tollgate(Kind::Tollgate, command, ask, cores, files)
+    }
+
+    /// Starts Envoy's reference service on the first core, with these variables.
+    pub(crate) fn start_reference(ask: &Ask, variables: &[(&str, &str)]) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let folder = files.path().join("config");
+        std::fs::create_dir(&folder).expect("a folder for the rules");
+        std::fs::write(folder.join("rules.yaml"), ask.rules()).expect("the rules file");
+        let mut command = on_cores(1);
+        let port = free_port();
+        command
+            .arg(reference_service())
+            .envs(variables.iter().copied())
+            .envs([
+                ("HOST", "127.0.0.1"),
+                ("GRPC_HOST", "127.0.0.1"),
+                ("DEBUG_HOST", "127.0.0.1"),
+                ("RUNTIME_WATCH_ROOT", "false"),
+            ])
+            .env("RUNTIME_ROOT", files.path())
+            .env("GRPC_PORT", port.to_string())
+            .env("PORT", free_port().to_string())
+            .env("DEBUG_PORT", free_port().to_string())
+            .stderr(Stdio::null());
+        Self::start_silent(Kind::Reference, command, port, files)
     }
 
     fn start_floor(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {

@@ -225,7 +225,8 @@ fn calls(redis: &RedisServer) -> f64 {
     stats.lines().find_map(of).unwrap_or(0.0)
 }
 
-fn value(server: &Server, name: &str) -> f64 {
+/// A metric of a tollgate; 0 if it is not there.
+pub(crate) fn value(server: &Server, name: &str) -> f64 {
     let metrics: SocketAddr = server.metrics.expect("it has metrics");
     let (_, text) = http(metrics, "GET", "/metrics", "");
     let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();

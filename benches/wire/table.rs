@@ -9,6 +9,7 @@ use crate::axes::Row;
 use crate::figures::{Spread, grouped};
 use crate::latency;
 use crate::options::Options;
+use crate::reference;
 use crate::shared;
 
 pub(crate) const PAGE: &str = "docs/performance.md";
@@ -29,6 +30,25 @@ pub(crate) const LATENCY_HEAD: &str = "\
 pub(crate) const SHARED_HEAD: &str = "\
 | what | keys | checks/s | rate, to the line at 1.00 above | Redis CPU µs a check | round trips a thousand checks |
 | --- | --- | --- | --- | --- | --- |";
+
+pub(crate) const REFERENCE_HEAD: &str = "\
+| server | requests under way | CPU µs a check, the server | CPU µs a check, Redis | checks/s | rate, to the reference |
+| --- | --- | --- | --- | --- | --- |";
+
+/// One line beside the reference service.
+pub(crate) fn reference_line(row: &reference::Row) -> String {
+    let reference::Row {
+        what,
+        shape,
+        server_us,
+        redis_us,
+        rate,
+        ratio,
+    } = row;
+    let under_way = shape.connections * shape.streams;
+    let rate = grouped(rate.median);
+    format!("| {what} | {under_way} | {server_us} | {redis_us} | {rate} | {ratio} |")
+}
 
 /// One line of what is shared.
 pub(crate) fn shared_line(row: &shared::Row) -> String {
@@ -135,12 +155,12 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     text
 }
 
-/// Puts them into a page.
-pub(crate) fn write(name: &str, figures: &str) {
+/// Puts the figures that a command makes into a page.
+pub(crate) fn write(name: &str, made_by: &str, figures: &str) {
     let page = std::fs::read_to_string(name).expect("the page");
-    let (before, rest) = page.split_once(BEGIN).expect("where figures begin");
-    let (begin, rest) = rest.split_once("-->\n").expect("what they are made by");
+    let begin = format!("{BEGIN}`{made_by}` -->\n");
+    let (before, rest) = page.split_once(&begin).expect("where the figures begin");
     let (_, after) = rest.split_once(END).expect("where they end");
-    let page = format!("{before}{BEGIN}{begin}-->\n{figures}{END}{after}");
+    let page = format!("{before}{begin}{figures}{END}{after}");
     std::fs::write(name, page).expect("the page");
 }

@@ -5,28 +5,43 @@
 /// Longest label, in bytes; the rest is cut off.
 pub(super) const LABEL_BYTES_MAX: usize = 128;
 
-/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the dots of an IPv4 address.
+/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
+/// dots of whatever looks like an IPv4 address.
 pub(super) fn label(text: &str) -> String {
     let mut end = text.len().min(LABEL_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
     let text = text.get(..end).unwrap_or_default().replace([':', '|'], "_");
-    let looks_like_address = |word: &str| word.parse::<std::net::Ipv4Addr>().is_ok();
-    if text.split('_').any(looks_like_address) {
-        text.split('_')
-            .map(|word| {
-                if looks_like_address(word) {
-                    word.replace('.', "_")
-                } else {
-                    word.to_owned()
-                }
-            })
-            .collect::<Vec<_>>()
-            .join("_")
-    } else {
-        text
+    let mut bytes = text.into_bytes();
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        let length = address_length(rest);
+        for byte in rest.iter_mut().take(length).filter(|byte| **byte == b'.') {
+            *byte = b'_';
+        }
+        at = at.saturating_add(length.max(1));
     }
+    // One character of ASCII stands for another, so this is still UTF-8.
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// How long the address is that a text begins with, by the reference's pattern: four numbers of one
+/// to three digits with dots between, wherever they stand and whatever follows. 0 if it begins with
+/// none.
+fn address_length(text: &[u8]) -> usize {
+    let mut length = 0_usize;
+    for number in 0..4 {
+        let rest = text.get(length..).unwrap_or_default();
+        let digits = rest.iter().take(3).take_while(|byte| byte.is_ascii_digit());
+        let digits = digits.count();
+        let dot = number < 3;
+        if digits == 0 || dot && rest.get(digits) != Some(&b'.') {
+            return 0;
+        }
+        length = length.saturating_add(digits).saturating_add(dot.into());
+    }
+    length
 }
 
 #[cfg(test)]
@@ -37,6 +52,11 @@ mod tests {
     fn labels_are_sanitised_as_the_reference_does_and_cut() {
         assert_eq!(label("a:b|c"), "a_b_c");
         assert_eq!(label("remote_address_10.0.0.1"), "remote_address_10_0_0_1");
+        assert_eq!(label("ip_10.0.0.0/8"), "ip_10_0_0_0/8");
+        assert_eq!(label("a10.0.0.1b"), "a10_0_0_1b");
+        assert_eq!(label("1234.5.6.7890"), "1234_5_6_7890");
+        assert_eq!(label("1.2.3.4.5.6.7.8.9"), "1_2_3_4.5_6_7_8.9");
+        assert_eq!(label("1.2.3"), "1.2.3");
         assert_eq!(label("v1.2/x"), "v1.2/x");
         assert_eq!(label(&"é".repeat(100)).len(), LABEL_BYTES_MAX);
     }

@@ -76,6 +76,19 @@ impl Tollgate {
         started
     }
 
+    /// Starts it with the rules at this path and these variables.
+    pub fn start_at_with(rules: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new("/usr/bin/env");
+        command
+            .args(
+                variables
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}")),
+            )
+            .arg(TOLLGATE);
+        Self::start_by(command, 0, rules, &[])
+    }
+
     /// The same, within the control group that this file takes in.
     pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");

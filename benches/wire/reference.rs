@@ -1,0 +1,161 @@
+//! Envoy's reference service and tollgate on one Redis: what a check costs the server and what it
+//! costs Redis.
+//!
+//! How: one Redis, one run, every server in turn in each round; 1,000 keys, drawn at random. Each
+//! server has the first core. Redis has the second where there are three or more, and else shares
+//! the first. The load has the last one. A server's and Redis's CPU time is the kernel's.
+//!
+//! What it deliberately does not do: run among the other axes. It needs Redis and the reference
+//! (`make bench-peers`).
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::asking::{Ask, OK};
+use crate::figures::Spread;
+use crate::generator::{self, Expected, Shape, Target};
+use crate::options::Options;
+use crate::redis_server::RedisServer;
+use crate::running::{program, wait_for};
+use crate::servers::{Server, cpu, reference_service, used_us};
+use crate::shared::value;
+
+/// How this is asked for.
+pub(crate) const AXIS: &str = "reference";
+
+const KEYS: u64 = 1_000;
+
+/// How many requests are under way at a time, and which part of the requests of a measurement is
+/// sent so.
+const SHAPES: [(Shape, u64); 2] = [
+    (
+        Shape {
+            connections: 2,
+            streams: 100,
+        },
+        1,
+    ),
+    (
+        Shape {
+            connections: 2,
+            streams: 1,
+        },
+        8,
+    ),
+];
+
+/// Who is measured: a name, and variables; none for the reference.
+type Who = (
+    &'static str,
+    Option<&'static [(&'static str, &'static str)]>,
+);
+
+const SERVERS: [Who; 4] = [
+    ("reference", None),
+    (
+        "tollgate, the reference's keys",
+        Some(&[("TOLLGATE_STORE_KEYS", "reference")]),
+    ),
+    ("tollgate, its own keys", Some(&[])),
+    (
+        "tollgate, leased",
+        Some(&[("TOLLGATE_STORE_MODE", "leased")]),
+    ),
+];
+
+/// One measurement.
+struct Measured {
+    rate: f64,
+    server_us: f64,
+    redis_us: f64,
+}
+
+/// The figures of one server and shape.
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) server_us: Spread,
+    pub(crate) redis_us: Spread,
+    pub(crate) rate: Spread,
+    /// The rate beside the reference's of the same round.
+    pub(crate) ratio: Spread,
+}
+
+/// Whether `make bench-peers` has installed the reference.
+pub(crate) fn is_installed() -> bool {
+    reference_service().exists()
+}
+
+/// Measures all of it.
+pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
+    let redis = RedisServer::start(&[]);
+    let core = usize::from(cores > 2);
+    let pinned = Command::new(program("taskset"))
+        .args(["-acp", &core.to_string(), &redis.id().to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(pinned.expect("taskset runs").success());
+    let ask = Ask::of_keys(KEYS);
+    let template = ask.template();
+    let servers: Vec<_> = SERVERS
+        .iter()
+        .map(|(_, own)| start(&ask, &redis, *own))
+        .collect();
+    let mut rows = Vec::new();
+    for (shape, part) in SHAPES {
+        let measure = |server: &Server, requests: u64| {
+            let (before, redis_before) = (server.cpu(), cpu(redis.id()));
+            let target = Target::of(server);
+            let asking = (KEYS, Expected::Code(OK));
+            let asked = generator::closed_loop(&target, &template, asking, shape, requests);
+            let seconds = generator::on_this_thread(asked);
+            let of_all = requests as f64;
+            Measured {
+                rate: of_all / seconds,
+                server_us: used_us(&before, &server.cpu()) / of_all,
+                redis_us: used_us(&redis_before, &cpu(redis.id())) / of_all,
+            }
+        };
+        let requests = (options.requests / part).max(1);
+        for server in &servers {
+            // Connections, counters, leases that have found their size.
+            measure(server, requests / 2 + 1);
+        }
+        let mut rounds: Vec<Vec<Measured>> = servers.iter().map(|_| Vec::new()).collect();
+        for _ in 0..options.rounds {
+            for (server, rounds) in servers.iter().zip(&mut rounds) {
+                rounds.push(measure(server, requests));
+            }
+        }
+        rows.extend(SERVERS.iter().zip(&rounds).map(|((what, _), measured)| {
+            let ratios = measured.iter().zip(&rounds[0]);
+            Row {
+                what,
+                shape,
+                server_us: Spread::of(measured.iter().map(|one| one.server_us)),
+                redis_us: Spread::of(measured.iter().map(|one| one.redis_us)),
+                rate: Spread::of(measured.iter().map(|one| one.rate)),
+                ratio: Spread::of(ratios.map(|(one, reference)| one.rate / reference.rate)),
+            }
+        }));
+    }
+    rows
+}
+
+fn start(ask: &Ask, redis: &RedisServer, own: Option<&[(&str, &str)]>) -> Server {
+    let socket = redis.socket().display().to_string();
+    let shared = [
+        ("REDIS_SOCKET_TYPE", "unix"),
+        ("REDIS_URL", socket.as_str()),
+        ("USE_STATSD", "false"),
+    ];
+    let Some(own) = own else {
+        return Server::start_reference(ask, &shared);
+    };
+    let deadline = [("TOLLGATE_STORE_DEADLINE_MS", "1000")];
+    let variables = [&shared[..], &deadline, own].concat();
+    let server = Server::start_with(ask, 1, &variables);
+    let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
+    wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+    server
+}
