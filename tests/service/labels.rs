@@ -189,3 +189,22 @@ descriptors:
         0
     );
 }
+
+#[tokio::test]
+async fn hits_beyond_32_bits_are_counted_in_full() {
+    // The largest number that a bucket counts to, and that a double holds exactly.
+    const HITS_MAX: u64 = (1 << 53) - 1;
+    let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
+    let keys = ["a", "b", "c"].map(|key| format!("{{key: {key}, {limit}}}"));
+    let rules = format!("domain: d\ndescriptors: [{}]\n", keys.join(", "));
+    let mut service = Service::start(&rules, &[]).await;
+    for (key, addend, counted) in [
+        ("a", (1 << 32) + 5, (1 << 32) + 5),
+        ("b", HITS_MAX, HITS_MAX),
+        ("c", u64::MAX, HITS_MAX),
+    ] {
+        service.status("d", hits(key, "v", addend)).await;
+        let series = format!("{TOTAL_HITS}{{domain=\"d\",key1=\"{key}\",key2=\"\"}}");
+        assert_eq!(service.metric(&series), counted, "{addend}");
+    }
+}
