@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::generation::{Generation, Generations};
 use super::headers::Headers;
 use super::metadata::dynamic_metadata;
@@ -246,6 +248,11 @@ impl RateLimit {
         self.generations.is_present(generation)
     }
 
+    /// Sees each change of the rules in use from now on.
+    pub(super) fn rules_changes(&self) -> watch::Receiver<()> {
+        self.generations.subscribe()
+    }
+
     /// What the service obeys of what requests say.
     pub(super) fn obeyed(&self) -> Obeyed {
         self.answering.obeyed
@@ -480,7 +487,9 @@ impl RateLimit {
                     let entries = entries.get(..rule.path.len()).unwrap_or(entries);
                     let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                     let key = self.label_key(Some(rule), request, entries);
-                    counts.add(&self.metrics.request_counters(key, labels), &tally);
+                    let of_rule = generation.counters.of(rule).map(|counters| &**counters);
+                    let counters = self.metrics.request_counters(key, of_rule, labels);
+                    counts.add(&counters, &tally);
                 }
                 Subject::Rule(rule) => {
                     if let Some(counters) = generation.counters.of(rule) {
@@ -491,7 +500,8 @@ impl RateLimit {
                     let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);
-                    counts.add(&self.metrics.request_counters(key, labels), &tally);
+                    let counters = self.metrics.request_counters(key, None, labels);
+                    counts.add(&counters, &tally);
                 }
             }
         }

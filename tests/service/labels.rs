@@ -63,7 +63,7 @@ fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together()
                 vec![format!("key_{n}_{}", "x".repeat(1_000))],
             )
         };
-        metrics.request_counters(Key(n), labels).add(&tally);
+        metrics.request_counters(Key(n), None, labels).add(&tally);
     };
     let bound = REQUEST_LABEL_SETS_MAX as u128;
     (0..2 * bound).for_each(hit);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
+use tokio::task;
 
 use super::cores::Serving;
 use super::read::read;
@@ -212,6 +213,15 @@ impl<R: Respond> Core<R> {
         }
     }
 
+    /// Lets go of rules as soon as they are no longer in use. A core without requests would hold them, and the label sets
+    /// of their metrics, until its next request.
+    pub(super) async fn release_old_rules(self: Rc<Self>) {
+        let mut changes = self.service.rules_changes();
+        while changes.changed().await.is_ok() {
+            self.desk.borrow_mut().release_old_rules(&self.service);
+        }
+    }
+
     /// Asks and answers for ever.
     pub(super) async fn answer(self: Rc<Self>) -> Infallible {
         poll_fn(|cx| self.poll(cx)).await
@@ -378,6 +388,16 @@ impl<R: Respond> Desk<R> {
         let generation = Rc::new(Held(service.present()?));
         self.generation = Some(Rc::clone(&generation));
         Ok(generation)
+    }
+
+    fn release_old_rules(&mut self, service: &RateLimit) {
+        let old = self.generation.take_if(|held| !service.is_present(&held.0));
+        if let Some(Held(generation)) = old.and_then(Rc::into_inner)
+            && let Some(last) = Arc::into_inner(generation)
+        {
+            // Thousands of rules take milliseconds to free, and requests would wait for them.
+            task::spawn_blocking(move || drop(last));
+        }
     }
 
     /// Counts a request whose answer may leave before the core has its turn.
