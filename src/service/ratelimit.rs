@@ -20,8 +20,8 @@ use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
 use crate::limiter::{
-    Asked, Code, Decision, Entry, Key, Modes, OnStoreFailure, Outcome, Plan, Request, Rule, Sheet,
-    Status, Subject, Tally,
+    Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
+    Request, Rule, Sheet, Status, Subject, Tally,
 };
 use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
@@ -102,6 +102,11 @@ pub enum Unanswered {
         /// How many it may have.
         max: usize,
     },
+    /// Matching the request against patterns takes more steps than it may, and the setting says that is an error.
+    #[error(
+        "matching this request against the patterns of its keys takes more than {MATCHING_STEPS_MAX} steps; send shorter values"
+    )]
+    TooManyMatchingSteps,
     /// No rules were ever loaded.
     #[error("no rate limit configuration loaded")]
     NoRules,
@@ -206,6 +211,10 @@ impl RateLimit {
         }
         let generation = self.present()?;
         let plan = self.plan(&generation, request, Sheet::default());
+        if let Some(beyond) = self.beyond_matching(&plan)? {
+            self.end_span(span.take(), Answered::Decided(&beyond, None));
+            return Ok(wire::encode(&beyond));
+        }
         let mut came = if plan.checks().is_empty() {
             Came::default()
         } else {
@@ -280,6 +289,19 @@ impl RateLimit {
                 .map(Some)
                 .ok_or(excess),
         }
+    }
+
+    /// The answer to a request whose matching takes too many steps; none when it does not.
+    pub(super) fn beyond_matching(
+        &self,
+        plan: &Plan<'_>,
+    ) -> Result<Option<Decision<'static>>, Unanswered> {
+        if !plan.matching_is_beyond() {
+            return Ok(None);
+        }
+        self.metrics.requests.excess_matching_steps.inc();
+        let answer = excess_decision(self.answering.on_excess);
+        answer.map(Some).ok_or(Unanswered::TooManyMatchingSteps)
     }
 
     /// What a request asks of the store, written on a sheet that may have been used before.
@@ -560,7 +582,9 @@ impl Unanswered {
     pub(super) fn grpc_code(&self) -> &'static str {
         match self {
             Self::EmptyDomain | Self::NoDescriptors => "INVALID_ARGUMENT",
-            Self::TooManyDescriptors { .. } | Self::TooManyEntries { .. } => "RESOURCE_EXHAUSTED",
+            Self::TooManyDescriptors { .. }
+            | Self::TooManyEntries { .. }
+            | Self::TooManyMatchingSteps => "RESOURCE_EXHAUSTED",
             Self::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
             Self::NoRules | Self::Store(_) => "UNAVAILABLE",
         }

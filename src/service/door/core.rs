@@ -175,6 +175,22 @@ impl<R: Respond> Core<R> {
                 let ticket = desk.free_slot();
                 let sheet = desk.sheet_of(ticket);
                 let plan = self.service.plan(&generation.0, &request, sheet);
+                if plan.matching_is_beyond() {
+                    let beyond = self.service.beyond_matching(&plan);
+                    desk.put_back(ticket, plan.into_sheet(), Came::default(), Vec::new());
+                    desk.request = request.emptied();
+                    desk.count_at_once(&self.metrics);
+                    match beyond {
+                        Ok(Some(decision)) => {
+                            desk.say_in(respond, &decision, &RateLimitResponse::default());
+                            self.service
+                                .end_span(span, Answered::Decided(&decision, None));
+                        }
+                        Ok(None) => {}
+                        Err(unanswered) => self.refuse(respond, unanswered, span),
+                    }
+                    return Ok(());
+                }
                 let terms = terms(&plan);
                 let spoken_of =
                     self.service.speaks_of_requests() || RateLimit::labels_need_request(&plan);
