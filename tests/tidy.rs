@@ -84,6 +84,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "what matches comes to the limiter behind its own trait",
     ),
     ("regex_syntax", &["config/patterns"], "as regex_automata"),
+    ("aho_corasick", &["config/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
     (
         "redis",

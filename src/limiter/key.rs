@@ -69,6 +69,9 @@ const AN_ADDRESS: u64 = u64::MAX;
 /// The same: what follows stands for all values of a level.
 const ALL_VALUES: u64 = u64::MAX - 1;
 
+/// In place of an empty value's length: its label is `key_`, not `key`.
+const EMPTY_WITH_UNDERSCORE: u64 = u64::MAX - 2;
+
 // === impl Key ===
 
 impl Key {
@@ -172,6 +175,11 @@ pub fn label_key(
         let (key, value) = match configured {
             Some((rule, level)) if !rule.label_has_value(level) => {
                 (level.key.as_bytes(), level.values.text().as_bytes())
+            }
+            Some((rule, _)) if entry.value.is_empty() && rule.empty_values_keep_underscore() => {
+                text(&mut digest, entry.key.get(..bytes).unwrap_or(entry.key));
+                digest.write(&EMPTY_WITH_UNDERSCORE.to_le_bytes());
+                continue;
             }
             _ => (entry.key, entry.value),
         };

@@ -64,7 +64,7 @@ pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Ask, Descriptor, Entry, Hits, Holder, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
-pub use pattern::{Pattern, PatternCompiler, PatternError, Patterns};
+pub use pattern::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns, Steps};
 pub use plan::{Asked, Check, Line, Plan, Sheet, Subject};
 pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value};
 pub use rule_set::{AddError, DomainRules, How, Match, Matched, Parent, RuleSet, Step};

@@ -9,6 +9,7 @@
 //!
 //! What it deliberately does not do: match, or let a star reach from a key into a value, as the reference's does.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,12 +24,20 @@ pub enum Pattern<'p> {
 
 /// Patterns, compiled, told by their place in the list they were compiled from.
 pub trait Patterns: fmt::Debug + Send + Sync {
-    /// The first, in the order given, that matches all of `text`.
-    fn first(&self, text: &[u8]) -> Option<usize>;
+    /// The first, in the order given, that matches all of `text`. Once the steps are used up what it says means nothing.
+    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize>;
 
     /// Every one that matches all of `text`, in any order, some perhaps more than once.
-    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize));
+    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize));
 }
+
+/// How many steps of matching one request may take: some milliseconds of a processor. A value of a simple rule takes one
+/// step a byte, so the longest message by default takes a sixteenth of it.
+pub const MATCHING_STEPS_MAX: u64 = 4_000_000;
+
+/// The steps of matching that are left. A step is one byte of a value, looked up in one table, or one pattern looked at.
+#[derive(Debug)]
+pub struct Steps(Cell<u64>);
 
 /// What makes [`Patterns`].
 pub trait PatternCompiler {
@@ -49,6 +58,38 @@ pub enum PatternError {
     TooLarge,
     /// What was compiled before has used up what all may take.
     NoRoomLeft,
+    /// Each byte of a value would take too many steps.
+    TooManySteps,
+}
+
+// === impl Steps ===
+
+impl Steps {
+    /// So many.
+    pub const fn new(steps: u64) -> Self {
+        Self(Cell::new(steps))
+    }
+
+    /// More than can be taken.
+    pub const fn unbounded() -> Self {
+        Self::new(u64::MAX)
+    }
+
+    /// Takes steps that were made.
+    pub fn take(&self, steps: usize) {
+        let steps = u64::try_from(steps).unwrap_or(u64::MAX);
+        self.0.set(self.0.get().saturating_sub(steps));
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Whether all are used up.
+    pub fn are_used_up(&self) -> bool {
+        self.left() == 0
+    }
 }
 
 // === impl PatternError ===
@@ -59,6 +100,7 @@ impl fmt::Display for PatternError {
             Self::Unreadable(words) => f.write_str(words),
             Self::TooLarge => f.write_str("too large"),
             Self::NoRoomLeft => f.write_str("no room left"),
+            Self::TooManySteps => f.write_str("too many steps for each byte of a value"),
         }
     }
 }

@@ -14,6 +14,7 @@ use super::algorithm::{Algorithm, FixedWindow};
 use super::descriptor::{Ask, Descriptor, Override, Request};
 use super::key::{Identity, Key, KeyHasher, holder};
 use super::limit::Limit;
+use super::pattern::{MATCHING_STEPS_MAX, Steps};
 use super::rule::{Allowance, Rule};
 use super::rule_set::{Matched, RuleSet};
 use super::store_failure::OnStoreFailure;
@@ -95,6 +96,8 @@ pub struct Sheet {
     /// The same.
     on_store_failure: Option<OnStoreFailure>,
     overrides_not_obeyed: u64,
+    /// Matching it took more steps than a request may take; then nothing else here counts.
+    matching_is_beyond: bool,
 }
 
 /// [`Matched`], by number.
@@ -249,6 +252,11 @@ impl<'r> Plan<'r> {
         }
     }
 
+    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks nothing.
+    pub fn matching_is_beyond(&self) -> bool {
+        self.sheet.matching_is_beyond
+    }
+
     /// How many overrides had no usable unit and were not obeyed.
     pub fn overrides_not_obeyed(&self) -> u64 {
         self.sheet.overrides_not_obeyed
@@ -265,6 +273,7 @@ impl<'r> Plan<'r> {
         };
         sheet.all_or_nothing = domain.all_or_nothing();
         sheet.on_store_failure = domain.on_store_failure();
+        let steps = Steps::new(MATCHING_STEPS_MAX);
         let mut replaced = Replaced::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
@@ -273,7 +282,12 @@ impl<'r> Plan<'r> {
                     let not_obeyed = u64::from(not_obeyed.is_some());
                     sheet.overrides_not_obeyed =
                         sheet.overrides_not_obeyed.saturating_add(not_obeyed);
-                    domain.find(descriptor.entries).unwrap_or_default()
+                    let found = domain.find(descriptor.entries, &steps);
+                    if steps.are_used_up() {
+                        sheet.matching_is_beyond = true;
+                        return;
+                    }
+                    found.unwrap_or_default()
                 }
             };
             for rule in matched.rules {
@@ -403,6 +417,7 @@ impl Sheet {
         self.all_or_nothing = None;
         self.on_store_failure = None;
         self.overrides_not_obeyed = 0;
+        self.matching_is_beyond = false;
     }
 
     /// Puts the question about this bucket to those already there.

@@ -296,14 +296,25 @@ impl Rule {
 
     /// The labels of its metric for a descriptor that it matched.
     pub fn request_labels(&self, entries: &[Entry<'_>]) -> Vec<String> {
+        let keeps_underscore = self.empty_values_keep_underscore();
         let labels = self.path.iter().zip(entries).map(|(level, entry)| {
             if self.label_has_value(level) {
-                entry.label()
+                let mut label = entry.label();
+                if keeps_underscore && entry.value.is_empty() {
+                    label.push('_');
+                }
+                label
             } else {
                 level.label()
             }
         });
         labels.collect()
+    }
+
+    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service writes `key_` for
+    /// `detailed_metric`, except where a level of the rule shares its threshold.
+    pub fn empty_values_keep_underscore(&self) -> bool {
+        self.detailed_metric && !self.path.iter().any(|level| level.share_threshold)
     }
 
     /// Whether this entry says who holds a slot.

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::pattern::{PatternCompiler, PatternError};
+use super::pattern::{PatternCompiler, PatternError, Steps};
 use super::rule::{Level, Rule};
 use super::siblings::{NodeIndex, Siblings};
 use super::store_failure::OnStoreFailure;
@@ -272,7 +272,9 @@ impl RuleSet {
 
     /// The rules for a descriptor.
     pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
-        match self.domain(domain).map(|domain| domain.find(entries)) {
+        let steps = Steps::unbounded();
+        let domain = self.domain(domain);
+        match domain.map(|domain| domain.find(entries, &steps)) {
             None => Match::UnknownDomain,
             Some(None) => Match::None,
             Some(Some(matched)) => Match::Rules(matched),
@@ -293,8 +295,8 @@ impl<'r> DomainRules<'r> {
         self.domain.on_store_failure
     }
 
-    /// The rules for a descriptor; none when no limit applies.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Matched<'r>> {
+    /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it says means nothing.
+    pub fn find(&self, entries: &[Entry<'_>], steps: &Steps) -> Option<Matched<'r>> {
         let mut siblings = &self.domain.siblings;
         let mut reached: &[Rule] = &[];
         for (level, entry) in entries.iter().enumerate() {
@@ -305,7 +307,7 @@ impl<'r> DomainRules<'r> {
                     entries: level,
                 });
             }
-            let (_, node) = siblings.find(entry)?;
+            let (_, node) = siblings.find(entry, steps)?;
             let node = self.rules.nodes.get(node)?;
             let rules = self.rules.rules.get(node.rules.clone());
             reached = rules.unwrap_or_default();

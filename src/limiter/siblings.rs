@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::address::{Address, Prefix};
 use super::descriptor::Entry;
-use super::pattern::{Pattern, PatternCompiler, PatternError, Patterns};
+use super::pattern::{Pattern, PatternCompiler, PatternError, Patterns, Steps};
 use super::rule::Level;
 use super::values::Values;
 
@@ -225,22 +225,27 @@ impl Siblings {
     }
 
     /// The node that an entry finds.
-    pub(super) fn find(&self, entry: &Entry<'_>) -> Option<(How, NodeIndex)> {
+    pub(super) fn find(&self, entry: &Entry<'_>, steps: &Steps) -> Option<(How, NodeIndex)> {
         let of_key = self.keys.get(entry.key);
         let rare = of_key.and_then(|of_key| of_key.rare.as_deref());
         of_key
             .and_then(|of_key| of_key.exact(entry.value))
             .or_else(|| rare?.listed(entry.value))
             .or_else(|| rare?.prefixes.holding(entry.value).next())
-            .or_else(|| self.matched(rare, entry))
+            .or_else(|| self.matched(rare, entry, steps))
             .or_else(|| Some((How::Default, of_key?.default?)))
     }
 
     /// The first pattern that fits, or else the first regular expression.
-    fn matched(&self, rare: Option<&Rare>, entry: &Entry<'_>) -> Option<(How, NodeIndex)> {
-        let own = rare.and_then(|rare| rare.patterns.first(entry.value));
+    fn matched(
+        &self,
+        rare: Option<&Rare>,
+        entry: &Entry<'_>,
+        steps: &Steps,
+    ) -> Option<(How, NodeIndex)> {
+        let own = rare.and_then(|rare| rare.patterns.first(entry.value, steps));
         let starred = self.starred.as_ref();
-        match (own, starred.and_then(|starred| starred.first(entry))) {
+        match (own, starred.and_then(|starred| starred.first(entry, steps))) {
             (Some((How::Wildcard, own)), Some(starred)) => Some((How::Wildcard, own.min(starred))),
             (_, Some(starred)) => Some((How::Wildcard, starred)),
             (own, None) => own,
@@ -378,9 +383,9 @@ impl StarredKeys {
     }
 
     /// Every key that fits.
-    fn each_key<'k>(&'k self, key: &[u8], found: &mut dyn FnMut(&'k StarredKey)) {
+    fn each_key<'k>(&'k self, key: &[u8], steps: &Steps, found: &mut dyn FnMut(&'k StarredKey)) {
         if let Some(keys) = &self.keys {
-            keys.each(key, &mut |place| {
+            keys.each(key, steps, &mut |place| {
                 if let Some(starred) = self.all.get(place) {
                     found(starred);
                 }
@@ -389,17 +394,17 @@ impl StarredKeys {
     }
 
     /// The first that fits.
-    fn first(&self, entry: &Entry<'_>) -> Option<NodeIndex> {
+    fn first(&self, entry: &Entry<'_>, steps: &Steps) -> Option<NodeIndex> {
         let mut first = None;
-        self.each_key(entry.key, &mut |starred| {
-            first = earlier(first, starred.first(entry.value));
+        self.each_key(entry.key, steps, &mut |starred| {
+            first = earlier(first, starred.first(entry.value, steps));
         });
         first
     }
 
     /// Every node that fits.
     fn each(&self, entry: &Entry<'_>, found: &mut dyn FnMut(NodeIndex)) {
-        self.each_key(entry.key, &mut |starred| {
+        self.each_key(entry.key, &Steps::unbounded(), &mut |starred| {
             if let Some(any) = starred.any {
                 found(any);
             }
@@ -416,8 +421,9 @@ impl StarredKey {
     }
 
     /// The first that fits, its key given.
-    fn first(&self, value: &[u8]) -> Option<NodeIndex> {
-        earlier(self.any, self.values.first(value).map(|(_, node)| node))
+    fn first(&self, value: &[u8], steps: &Steps) -> Option<NodeIndex> {
+        let of_values = self.values.first(value, steps);
+        earlier(self.any, of_values.map(|(_, node)| node))
     }
 }
 
@@ -482,13 +488,16 @@ impl Automaton {
         }
     }
 
-    fn first(&self, value: &[u8]) -> Option<(How, NodeIndex)> {
-        self.at(self.compiled.as_ref()?.first(value)?)
+    fn first(&self, value: &[u8], steps: &Steps) -> Option<(How, NodeIndex)> {
+        if steps.are_used_up() {
+            return None;
+        }
+        self.at(self.compiled.as_ref()?.first(value, steps)?)
     }
 
     fn each(&self, value: &[u8], found: &mut dyn FnMut(How, NodeIndex)) {
         if let Some(compiled) = &self.compiled {
-            compiled.each(value, &mut |place| {
+            compiled.each(value, &Steps::unbounded(), &mut |place| {
                 if let Some((how, node)) = self.at(place) {
                     found(how, node);
                 }

@@ -1,9 +1,9 @@
-//! A map that only grows, up to a bound, and that readers look into without a lock.
+//! A map that grows up to a bound, and that readers look into without a lock.
 //!
 //! Why: what a stranger can name must be counted by name up to a bound, on the way of every request that names it. How: a
-//! snapshot exchanged whole; adding copies it, at most as often as the bound, and beyond the bound everything new is one.
+//! snapshot exchanged whole; adding and removing copy it, and beyond the bound everything new is one.
 //!
-//! What it deliberately does not do: forget.
+//! What it deliberately does not do: choose what to remove.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -37,10 +37,42 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
         }
     }
 
-    /// Shows every value.
-    pub(super) fn each(&self, mut see: impl FnMut(&V)) {
-        self.map.load().values().for_each(&mut see);
-        see(&self.overflow);
+    /// Shows every key and value; of what is beyond the bound see [`Self::overflow`].
+    pub(super) fn each(&self, mut see: impl FnMut(&K, &V)) {
+        for (key, value) in self.map.load().iter() {
+            see(key, value);
+        }
+    }
+
+    /// The value of everything beyond the bound.
+    pub(super) fn overflow(&self) -> &V {
+        &self.overflow
+    }
+
+    /// Whether a new key finds no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.map.load().len() >= self.len_max
+    }
+
+    /// The value of a key that is there.
+    pub(super) fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq + Hash,
+    {
+        self.map.load().get(key).cloned()
+    }
+
+    /// Removes keys, and gives their values.
+    pub(super) fn remove(&self, keys: &[K]) -> Vec<V> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = HashMap::clone(&self.map.load());
+        let removed = keys.iter().filter_map(|key| map.remove(key)).collect();
+        self.map.store(Arc::new(map));
+        removed
     }
 
     /// The value of a key, made when it is new and there is room.
@@ -60,7 +92,7 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
                 return value.clone();
             }
             if map.len() < self.len_max {
-                // A copy for each new label, at most `len_max` times in a process's life.
+                // A copy for each new label, at most `len_max` times until some are removed.
                 let mut map = HashMap::clone(&map);
                 let value = make();
                 map.insert(key.to_owned(), value.clone());

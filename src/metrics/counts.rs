@@ -9,10 +9,11 @@
 use std::sync::Arc;
 
 use super::{LimitCounters, Metrics};
-use crate::limiter::{Code, Tally};
+use crate::limiter::{Code, REGISTER_MAX, Tally};
 
-/// How many hits of one request a counter takes in.
-const HITS_COUNTED_MAX: u64 = 1 << 32;
+/// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double holds. More would wrap
+/// the counter after a few requests.
+const HITS_COUNTED_MAX: u64 = REGISTER_MAX;
 
 /// How many limits are added up apart; those beyond are said at once.
 const LIMITS_MAX: usize = 64;
@@ -44,7 +45,6 @@ impl Counts {
 
     /// Counts what one outcome came to for its limit.
     pub fn add(&mut self, counters: &Arc<LimitCounters>, tally: &Tally) {
-        // A counter wraps, and one request may claim 2^64 hits.
         let tally = tally.at_most(HITS_COUNTED_MAX);
         let mut newest = self.limits.iter_mut().rev().take(LIMITS_LOOKED_AT);
         if let Some((_, sum)) = newest.find(|(known, _)| Arc::ptr_eq(known, counters)) {

@@ -6,10 +6,10 @@
 //!
 //! What it deliberately does not do: know its labels (`mod`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus::IntCounter;
-
+use super::series::{Series, SeriesTable};
 use crate::limiter::Tally;
 
 /// See the file's own words.
@@ -21,22 +21,19 @@ pub struct LimitCounters {
     within_limit: AtomicU64,
     shadow_mode: AtomicU64,
     negative_hits: AtomicU64,
+    /// The number of the label set of the rule that these counters belong to, which may be this one; 0 for none.
+    owner: AtomicU64,
     told: Box<Told>,
 }
 
 /// What readers of metrics see.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) total_hits: IntCounter,
-    pub(super) over_limit: IntCounter,
-    pub(super) near_limit: IntCounter,
-    pub(super) within_limit: IntCounter,
-    pub(super) shadow_mode: IntCounter,
-    pub(super) negative_hits: IntCounter,
+struct Told {
+    series: Arc<Series>,
     /// What statsd calls it: the reference's own name for a limit, to the last level.
-    pub(super) stat_key: String,
+    stat_key: String,
     /// What was told and is no news yet, in the order of [`COUNTED`].
-    pub(super) unsent: [AtomicU64; 6],
+    unsent: [AtomicU64; 6],
 }
 
 /// What is counted of a limit, as the reference names it.
@@ -52,7 +49,8 @@ const COUNTED: [&str; 6] = [
 // === impl LimitCounters ===
 
 impl LimitCounters {
-    pub(super) fn new(told: Told) -> Self {
+    /// Counters under these names, a domain and levels.
+    pub(super) fn new(names: &[String], series: &SeriesTable, owner: u64) -> Self {
         Self {
             total_hits: AtomicU64::new(0),
             over_limit: AtomicU64::new(0),
@@ -60,7 +58,12 @@ impl LimitCounters {
             within_limit: AtomicU64::new(0),
             shadow_mode: AtomicU64::new(0),
             negative_hits: AtomicU64::new(0),
-            told: Box::new(told),
+            owner: AtomicU64::new(owner),
+            told: Box::new(Told {
+                series: series.of(names),
+                stat_key: names.join("."),
+                unsent: Default::default(),
+            }),
         }
     }
 
@@ -79,9 +82,27 @@ impl LimitCounters {
         add(&self.negative_hits, tally.negative_hits);
     }
 
+    /// The number of the label set of the rule that these counters belong to; 0 for none.
+    pub(super) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Says which rule's they are from now on.
+    pub(super) fn belong_to(&self, owner: u64) {
+        // Most requests find it as it is: then the line of memory stays in every core's cache.
+        if self.owner() != owner {
+            self.owner.store(owner, Ordering::Relaxed);
+        }
+    }
+
+    /// The domain, as its label has it.
+    pub(super) fn domain(&self) -> &str {
+        self.told.series.domain()
+    }
+
     /// Tells readers what was counted since they were last told.
     pub(super) fn tell(&self) {
-        let told = &*self.told;
+        let told = &*self.told.series;
         let counted = [
             (&self.total_hits, &told.total_hits),
             (&self.over_limit, &told.over_limit),
@@ -90,7 +111,7 @@ impl LimitCounters {
             (&self.shadow_mode, &told.shadow_mode),
             (&self.negative_hits, &told.negative_hits),
         ];
-        for ((count, told), unsent) in counted.into_iter().zip(&told.unsent) {
+        for ((count, told), unsent) in counted.into_iter().zip(&self.told.unsent) {
             let count = count.swap(0, Ordering::Relaxed);
             if count > 0 {
                 told.inc_by(count);

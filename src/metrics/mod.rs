@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `requests` | calls, answers, latency, bounds that requests pass |
 //! | `limits` | hits, limit by limit; `limit` is one of them, `label` and `bounded_map` bound what strangers can name |
+//! | `rule_sets`, `request_sets` | label sets of rules and of requests; `grace` says when they are freed, `series` what they are in `/metrics` |
 //! | `counts` | what one task adds up of both before it says so |
 //! | `buckets`, `leases`, `store` | where buckets are |
 //! | `connections`, `tls` | how callers come |
@@ -21,13 +22,17 @@ mod bounded_map;
 mod buckets;
 mod connections;
 mod counts;
+mod grace;
 mod label;
 mod leases;
 mod limit;
 mod limits;
 mod news;
+mod request_sets;
 mod requests;
+mod rule_sets;
 mod rules;
+mod series;
 mod store;
 mod telemetry;
 mod tls;
@@ -42,15 +47,15 @@ use prometheus::{
 pub use self::buckets::{BucketMetrics, PartitionLevels};
 pub use self::connections::{ConnectionMetrics, PortCounters};
 pub use self::counts::Counts;
+use self::grace::Reader;
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
-pub use self::limits::{
-    OVERFLOW, REQUEST_LABEL_PARTS, REQUEST_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters,
-    UNKNOWN_DOMAINS_MAX,
-};
+pub use self::limits::{OVERFLOW, REQUEST_LABEL_PARTS, RuleCounters, UNKNOWN_DOMAINS_MAX};
 pub use self::news::{Kind, News};
+pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
+pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
 pub use self::telemetry::{StatsdMetrics, TraceMetrics};
@@ -127,17 +132,23 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus reads.
+    /// The text that Prometheus reads. Label sets of limits that are no longer in use are freed after two readings.
     ///
     /// # Errors
     ///
     /// When a metric cannot be written as text.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         self.buckets.tell();
-        let _told = self.limits.tell();
+        let reading = self.limits.read();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        reading.complete(Reader::Scrape);
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Says that statsd will be told: label sets that are no longer in use wait for it too.
+    pub fn expect_statsd(&self) {
+        self.limits.expect(Reader::Flush);
     }
 
     /// Where the partition of this number keeps its levels.
@@ -166,19 +177,21 @@ impl Metrics {
         self.tls.certificate(port)
     }
 
-    /// Counters for every rule of a rule set. Rules with the same labels share them, as do those of an earlier set.
+    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same labels share them, as do
+    /// those of an earlier set.
     pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         self.limits.rule_counters(rules)
     }
 
-    /// Counters whose labels depend on the request. `labels`, a domain and a path, is asked for only when the key is new
-    /// here.
+    /// Counters whose labels depend on the request. They belong to the rule that has the counters `of_rule`, or, where a
+    /// limit came along, to none. `labels`, a domain and a path, is asked for only when the key is new here.
     pub fn request_counters(
         &self,
         key: Key,
+        of_rule: Option<&LimitCounters>,
         labels: impl FnOnce() -> (String, Vec<String>),
     ) -> Arc<LimitCounters> {
-        self.limits.request_counters(key, labels)
+        self.limits.request_counters(key, of_rule, labels)
     }
 
     /// Counts a request for a domain without rules.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use prometheus::proto::{Metric, MetricType};
 
 use super::Metrics;
+use super::grace::Reader;
 use super::label::label;
 
 /// What kind of number it is.
@@ -70,11 +71,16 @@ impl News {
     /// Shows what is new, as long as `see` takes it; what it does not take is new again. Says whether it took all.
     pub fn of(&mut self, metrics: &Metrics, mut see: impl FnMut(&str, Kind, u64) -> bool) -> bool {
         metrics.buckets.tell();
-        let limits = metrics.limits.news(&mut |key, counted, count| {
+        let reading = metrics.limits.read();
+        let limits = reading.news(&mut |key, counted, count| {
             let name = format!("ratelimit.service.rate_limit.{key}.{counted}");
             see(&name, Kind::Counter, count)
         });
-        limits && self.of_the_others(metrics, see)
+        let all = limits && self.of_the_others(metrics, see);
+        if all {
+            reading.complete(Reader::Flush);
+        }
+        all
     }
 
     fn of_the_others(

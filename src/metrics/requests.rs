@@ -38,6 +38,8 @@ pub struct RequestMetrics {
     pub excess_descriptors: IntCounter,
     /// Requests with a descriptor of more entries than it may have.
     pub excess_entries: IntCounter,
+    /// Requests that take more steps to match against patterns than they may.
+    pub excess_matching_steps: IntCounter,
     /// Messages larger than they may be.
     pub excess_message_size: IntCounter,
 }
@@ -103,6 +105,7 @@ impl RequestMetrics {
             )?,
             excess_descriptors: excess.with_label_values(&["descriptors"]),
             excess_entries: excess.with_label_values(&["entries"]),
+            excess_matching_steps: excess.with_label_values(&["matching_steps"]),
             excess_message_size: excess.with_label_values(&["message_size"]),
         })
     }

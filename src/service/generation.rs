@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::config::reload::Change;
 use crate::limiter::RuleSet;
@@ -36,6 +36,8 @@ pub struct Generations {
     refused: ArcSwapOption<String>,
     /// Told of each change.
     changed: Notify,
+    /// The same, for any number of waiters.
+    published: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
 
@@ -48,6 +50,7 @@ impl Generations {
             present: ArcSwapOption::empty(),
             refused: ArcSwapOption::empty(),
             changed: Notify::new(),
+            published: watch::Sender::default(),
             metrics,
         }
     }
@@ -90,6 +93,12 @@ impl Generations {
             .set(i64::try_from(hash).unwrap_or_default());
         self.metrics.rules.taken.inc();
         self.changed.notify_one();
+        self.published.send_replace(());
+    }
+
+    /// Sees each change from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.published.subscribe()
     }
 
     /// Waits for the next change; one that came since the last wait counts. For one waiter.

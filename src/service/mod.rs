@@ -275,9 +275,9 @@ impl From<Unanswered> for Status {
         let words = unanswered.to_string();
         match unanswered {
             Unanswered::EmptyDomain | Unanswered::NoDescriptors => Self::invalid_argument(words),
-            Unanswered::TooManyDescriptors { .. } | Unanswered::TooManyEntries { .. } => {
-                Self::resource_exhausted(words)
-            }
+            Unanswered::TooManyDescriptors { .. }
+            | Unanswered::TooManyEntries { .. }
+            | Unanswered::TooManyMatchingSteps => Self::resource_exhausted(words),
             Unanswered::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
             Unanswered::NoRules | Unanswered::Store(_) => Self::unavailable(words),
         }

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::generation::{Generation, Generations};
 use super::headers::Headers;
 use super::metadata::dynamic_metadata;
@@ -18,8 +20,8 @@ use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
 use crate::limiter::key::label_key;
 use crate::limiter::{
-    Asked, Code, Decision, Entry, Key, Modes, OnStoreFailure, Outcome, Plan, Request, Rule, Sheet,
-    Status, Subject, Tally,
+    Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
+    Request, Rule, Sheet, Status, Subject, Tally,
 };
 use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
@@ -100,6 +102,11 @@ pub enum Unanswered {
         /// How many it may have.
         max: usize,
     },
+    /// Matching the request against patterns takes more steps than it may, and the setting says that is an error.
+    #[error(
+        "matching this request against the patterns of its keys takes more than {MATCHING_STEPS_MAX} steps; send shorter values"
+    )]
+    TooManyMatchingSteps,
     /// No rules were ever loaded.
     #[error("no rate limit configuration loaded")]
     NoRules,
@@ -204,6 +211,10 @@ impl RateLimit {
         }
         let generation = self.present()?;
         let plan = self.plan(&generation, request, Sheet::default());
+        if let Some(beyond) = self.beyond_matching(&plan)? {
+            self.end_span(span.take(), Answered::Decided(&beyond, None));
+            return Ok(wire::encode(&beyond));
+        }
         let mut came = if plan.checks().is_empty() {
             Came::default()
         } else {
@@ -246,6 +257,11 @@ impl RateLimit {
         self.generations.is_present(generation)
     }
 
+    /// Sees each change of the rules in use from now on.
+    pub(super) fn rules_changes(&self) -> watch::Receiver<()> {
+        self.generations.subscribe()
+    }
+
     /// What the service obeys of what requests say.
     pub(super) fn obeyed(&self) -> Obeyed {
         self.answering.obeyed
@@ -273,6 +289,19 @@ impl RateLimit {
                 .map(Some)
                 .ok_or(excess),
         }
+    }
+
+    /// The answer to a request whose matching takes too many steps; none when it does not.
+    pub(super) fn beyond_matching(
+        &self,
+        plan: &Plan<'_>,
+    ) -> Result<Option<Decision<'static>>, Unanswered> {
+        if !plan.matching_is_beyond() {
+            return Ok(None);
+        }
+        self.metrics.requests.excess_matching_steps.inc();
+        let answer = excess_decision(self.answering.on_excess);
+        answer.map(Some).ok_or(Unanswered::TooManyMatchingSteps)
     }
 
     /// What a request asks of the store, written on a sheet that may have been used before.
@@ -480,7 +509,9 @@ impl RateLimit {
                     let entries = entries.get(..rule.path.len()).unwrap_or(entries);
                     let labels = || (rule.domain.to_string(), rule.request_labels(entries));
                     let key = self.label_key(Some(rule), request, entries);
-                    counts.add(&self.metrics.request_counters(key, labels), &tally);
+                    let of_rule = generation.counters.of(rule).map(|counters| &**counters);
+                    let counters = self.metrics.request_counters(key, of_rule, labels);
+                    counts.add(&counters, &tally);
                 }
                 Subject::Rule(rule) => {
                     if let Some(counters) = generation.counters.of(rule) {
@@ -491,7 +522,8 @@ impl RateLimit {
                     let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);
-                    counts.add(&self.metrics.request_counters(key, labels), &tally);
+                    let counters = self.metrics.request_counters(key, None, labels);
+                    counts.add(&counters, &tally);
                 }
             }
         }
@@ -550,7 +582,9 @@ impl Unanswered {
     pub(super) fn grpc_code(&self) -> &'static str {
         match self {
             Self::EmptyDomain | Self::NoDescriptors => "INVALID_ARGUMENT",
-            Self::TooManyDescriptors { .. } | Self::TooManyEntries { .. } => "RESOURCE_EXHAUSTED",
+            Self::TooManyDescriptors { .. }
+            | Self::TooManyEntries { .. }
+            | Self::TooManyMatchingSteps => "RESOURCE_EXHAUSTED",
             Self::Store(StoreError::DeadlineExceeded) => "DEADLINE_EXCEEDED",
             Self::NoRules | Self::Store(_) => "UNAVAILABLE",
         }

@@ -656,6 +656,46 @@ descriptors:
 }
 
 #[test]
+fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stands() {
+    // None gets a table, and without one each byte may take a step in each of its states.
+    let rules = |count: usize| {
+        let mut text = "domain: d\ndescriptors:\n- {key: k, values: [x]}\n".to_owned();
+        for n in 0..count {
+            writeln!(
+                text,
+                "- {{key: k, regex: '(?:a|b)*a(?:a|b){{180}}c{{{n}}}'}}"
+            )
+            .unwrap();
+        }
+        text
+    };
+    good(&rules(3));
+    let problems = bad(&rules(24));
+    assert_eq!(problems.len(), 1);
+    assert_eq!(
+        problems[0].to_string(),
+        problem(
+            "each byte of a value would take too many steps in the patterns of key 'k' at this level, of which this is the first",
+            "4:19",
+            "descriptors[1]",
+            "use fewer or shorter `*` and regexes; `values` and `cidr` may list many"
+        )
+    );
+    // Stars are matched in one pass, however many there are.
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for n in 0..5_000 {
+        writeln!(
+            text,
+            "- {{key: k, value: '*v{n}.*x*', rate_limit: {{unit: day, name: n{n}}}}}"
+        )
+        .unwrap();
+    }
+    let loaded = good(&text);
+    let rule = found(&loaded.rules, &[("k", "x/v4321./x")]).unwrap();
+    assert_eq!(rule.name, "n4321");
+}
+
+#[test]
 fn patterns_of_all_files_together_are_bounded() {
     // Each is worth no table; the room for those without runs out.
     let file = |name: &str, key: &str| {

@@ -328,3 +328,49 @@ async fn bounds_are_settings_and_what_meets_them_exactly_passes() {
         assert_eq!(excess(&service, bound), 1, "{bound}");
     }
 }
+
+/// Keys with stars that all fit the key of [`long_matches`], each with a pattern of its own for the value.
+fn many_matches() -> String {
+    let mut rules = "domain: d\ndescriptors:\n".to_owned();
+    let limit = "rate_limit: {unit: day, requests_per_unit: 10}";
+    for n in 1..=60 {
+        let key = "k".repeat(n);
+        rules += &format!("- {{key: '{key}*', value: '*never{n}*', {limit}}}\n");
+    }
+    rules + &format!("- {{key: ten, {limit}}}\n")
+}
+
+/// So many descriptors, each byte of whose values is matched against sixty patterns.
+fn long_matches(descriptors: usize) -> RateLimitRequest {
+    let long = hits(&"k".repeat(60), &"x".repeat(2_000), 1);
+    let mut all = vec![hits("ten", "a", 1)];
+    all.extend(vec![long; descriptors]);
+    request("d", all)
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_many_steps_to_match_is_answered_as_excess_and_takes_nothing() {
+    let rules = many_matches();
+    for (verdict, code) in [("deny", Code::OverLimit), ("allow", Code::Ok)] {
+        let mut service = Service::start(&rules, &["--on-excess", verdict]).await;
+        // 120,000 steps a descriptor: 30 of them are within the bound of 4,000,000, and 40 are not.
+        let within = service.ask(long_matches(30)).await;
+        assert_eq!(within.statuses.len(), 31);
+        assert_eq!(excess(&service, "matching_steps"), 0);
+        for count in 1..=3 {
+            let beyond = service.ask(long_matches(40)).await;
+            assert_eq!(beyond.overall_code(), code, "{verdict}");
+            assert!(beyond.statuses.is_empty(), "nothing was decided one by one");
+            assert_eq!(excess(&service, "matching_steps"), count);
+        }
+        let status = service.status("d", hits("ten", "a", 1)).await;
+        assert_eq!(status.limit_remaining, 8, "only two of five were taken");
+    }
+    let mut service = Service::start(&rules, &["--on-excess", "error"]).await;
+    let asked = long_matches(40);
+    let error = service.client.should_rate_limit(asked).await.unwrap_err();
+    assert_eq!(error.code(), Grpc::ResourceExhausted);
+    let words = "takes more than 4000000 steps; send shorter values";
+    assert!(error.message().contains(words), "{error}");
+    assert_eq!(excess(&service, "matching_steps"), 1);
+}

@@ -63,7 +63,7 @@ fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together()
                 vec![format!("key_{n}_{}", "x".repeat(1_000))],
             )
         };
-        metrics.request_counters(Key(n), labels).add(&tally);
+        metrics.request_counters(Key(n), None, labels).add(&tally);
     };
     let bound = REQUEST_LABEL_SETS_MAX as u128;
     (0..2 * bound).for_each(hit);
@@ -188,4 +188,23 @@ descriptors:
         service.metric("tollgate_label_overflow_total{bound=\"request_label_sets\"}"),
         0
     );
+}
+
+#[tokio::test]
+async fn hits_beyond_32_bits_are_counted_in_full() {
+    // The largest number that a bucket counts to, and that a double holds exactly.
+    const HITS_MAX: u64 = (1 << 53) - 1;
+    let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
+    let keys = ["a", "b", "c"].map(|key| format!("{{key: {key}, {limit}}}"));
+    let rules = format!("domain: d\ndescriptors: [{}]\n", keys.join(", "));
+    let mut service = Service::start(&rules, &[]).await;
+    for (key, addend, counted) in [
+        ("a", (1 << 32) + 5, (1 << 32) + 5),
+        ("b", HITS_MAX, HITS_MAX),
+        ("c", u64::MAX, HITS_MAX),
+    ] {
+        service.status("d", hits(key, "v", addend)).await;
+        let series = format!("{TOTAL_HITS}{{domain=\"d\",key1=\"{key}\",key2=\"\"}}");
+        assert_eq!(service.metric(&series), counted, "{addend}");
+    }
 }

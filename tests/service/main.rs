@@ -25,6 +25,7 @@ mod dotnet;
 mod dotnet_matching;
 mod dotnet_page;
 mod exactness;
+mod freed_labels;
 mod grpc;
 mod headers;
 mod http;

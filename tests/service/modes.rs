@@ -230,7 +230,23 @@ const LABELLED: &[Labelled] = &[
     (
         "[{key: k, detailed_metric: true, LIMIT}]",
         &[("k", "")],
+        "k_ ",
+    ),
+    (
+        "[{key: k, value_to_metric: true, LIMIT}]",
+        &[("k", "")],
         "k ",
+    ),
+    (
+        "[{key: k1, descriptors: [{key: k2, detailed_metric: true, LIMIT}]}]",
+        &[("k1", ""), ("k2", "B")],
+        "k1_ k2_B",
+    ),
+    // Where a level is shared the reference leaves the underscore out.
+    (
+        "[{key: route, value: 'api/*', share_threshold: true, descriptors: [{key: k, detailed_metric: true, LIMIT}]}]",
+        &[("route", "api/v1"), ("k", "")],
+        "route_api/* k",
     ),
     (
         "[{key: route, value_to_metric: true, descriptors: [{key: http_method, value_to_metric: true, descriptors: [{key: subject_id, LIMIT}]}]}]",
@@ -299,6 +315,28 @@ async fn labels_are_the_references() {
         service.status("d", descriptor(asked)).await;
         assert_eq!(labels_hit(&service), [format!("d {labels}")], "{rules}");
     }
+}
+
+/// One rule gives an empty value an underscore, the other does not: their labels stay apart.
+#[tokio::test]
+async fn an_empty_value_is_counted_under_the_label_of_its_own_rule() {
+    let rules = "
+domain: d
+descriptors:
+  - key: k
+    value_to_metric: true
+    rate_limit: { unit: day, requests_per_unit: 9 }
+    descriptors:
+      - key: l
+        detailed_metric: true
+        rate_limit: { unit: day, requests_per_unit: 9 }
+";
+    let mut service = Service::start(rules, &[]).await;
+    service.status("d", descriptor(&[("k", "")])).await;
+    service
+        .status("d", descriptor(&[("k", ""), ("l", "")]))
+        .await;
+    assert_eq!(labels_hit(&service), ["d k ", "d k_ l_"]);
 }
 
 const METADATA: &str = "

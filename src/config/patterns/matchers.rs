@@ -11,7 +11,7 @@ use regex_automata::util::alphabet::Unit;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, Input, meta};
 
-use crate::limiter::Patterns;
+use crate::limiter::{Patterns, Steps};
 
 /// All states there are, and where each byte leads from each of them.
 pub(super) struct Dense {
@@ -34,11 +34,17 @@ pub(super) struct Parts(pub(super) Vec<Part>);
 pub(super) struct Part {
     /// Which, in their order.
     pub(super) numbers: Vec<usize>,
+    /// How many steps a byte of a value takes at most, but for steps that go by the patterns that are looked at.
+    pub(super) steps_per_byte: u64,
     pub(super) matcher: Arc<dyn Patterns>,
 }
 
 /// One expression, whose states are made as they are needed.
-pub(super) struct Slow(pub(super) meta::Regex);
+pub(super) struct Slow {
+    pub(super) regex: meta::Regex,
+    /// How many states its NFA has: at worst a byte takes a step in each.
+    pub(super) states: usize,
+}
 
 // === impl Dense ===
 
@@ -110,21 +116,23 @@ impl Dense {
 
     /// Goes from state to state and hands over those in which a pattern has matched; stops when nothing can match any
     /// more.
-    fn walk(&self, text: &[u8], mut matched: impl FnMut(StateID)) {
+    fn walk(&self, text: &[u8], steps: &Steps, mut matched: impl FnMut(StateID)) {
         let dfa = &self.dfa;
         let Some(mut state) = self.start() else {
             return;
         };
-        for &byte in text {
+        for (at, &byte) in text.iter().enumerate() {
             state = dfa.next_state(state, byte);
             if dfa.is_special_state(state) {
                 if dfa.is_match_state(state) {
                     matched(state);
                 } else if dfa.is_dead_state(state) {
+                    steps.take(at.saturating_add(1));
                     return;
                 }
             }
         }
+        steps.take(text.len().saturating_add(1));
         let end = dfa.next_eoi_state(state);
         if dfa.is_match_state(end) {
             matched(end);
@@ -133,17 +141,18 @@ impl Dense {
 }
 
 impl Patterns for Dense {
-    fn first(&self, text: &[u8]) -> Option<usize> {
+    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
         let mut first = NO_PATTERN;
-        self.walk(text, |state| {
+        self.walk(text, steps, |state| {
             let here = self.firsts.get(self.number(state));
             first = first.min(here.copied().unwrap_or(NO_PATTERN));
         });
         (first != NO_PATTERN).then_some(first as usize)
     }
 
-    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
-        self.walk(text, |state| {
+    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+        self.walk(text, steps, |state| {
+            steps.take(self.dfa.match_len(state));
             for place in 0..self.dfa.match_len(state) {
                 found(self.dfa.match_pattern(state, place).as_usize());
             }
@@ -161,14 +170,18 @@ impl fmt::Debug for Dense {
 // === impl Parts ===
 
 impl Patterns for Parts {
-    fn first(&self, text: &[u8]) -> Option<usize> {
-        let first = |part: &Part| part.numbers.get(part.matcher.first(text)?).copied();
-        self.0.iter().filter_map(first).min()
+    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+        let first = |part: &Part| {
+            let place = part.matcher.first(text, steps)?;
+            part.numbers.get(place).copied()
+        };
+        let parts = self.0.iter().take_while(|_| !steps.are_used_up());
+        parts.filter_map(first).min()
     }
 
-    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
-        for part in &self.0 {
-            part.matcher.each(text, &mut |place| {
+    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+        for part in self.0.iter().take_while(|_| !steps.are_used_up()) {
+            part.matcher.each(text, steps, &mut |place| {
                 if let Some(number) = part.numbers.get(place) {
                     found(*number);
                 }
@@ -180,13 +193,18 @@ impl Patterns for Parts {
 // === impl Slow ===
 
 impl Patterns for Slow {
-    fn first(&self, text: &[u8]) -> Option<usize> {
+    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+        // How many it makes cannot be asked for, so the most is taken, and before they are made.
+        steps.take(text.len().saturating_add(1).saturating_mul(self.states));
+        if steps.are_used_up() {
+            return None;
+        }
         let input = Input::new(text).anchored(Anchored::Yes);
-        self.0.is_match(input).then_some(0)
+        self.regex.is_match(input).then_some(0)
     }
 
-    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
-        if let Some(only) = self.first(text) {
+    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+        if let Some(only) = self.first(text, steps) {
             found(only);
         }
     }

@@ -4,10 +4,14 @@
 //! there are. How: all patterns of a key become one NFA, and that a dense DFA, built whole while rules are read:
 //! matching is then a table look-up a byte, without a lock, a cache or an allocation. Patterns may need more states
 //! than are worth their memory (twenty of `/v1/*/x/*/y` can be half done in a million ways); then a few of them at a
-//! time get a DFA; how many is learnt on the way, and what did not fit together is not tried again. All attempts share
+//! time get a DFA; how many is learnt on the way, and what did not fit together is not tried again. Texts with several
+//! stars are matched by their fixed parts instead (`sequences`), in one pass however many there are. All attempts share
 //! a budget of steps, so that no rules file takes long to read. A single expression that does not fit even so goes to the crate's meta engine, which makes states as
 //! values need them and, when they do not repay, steps through the NFA: still one pass over the value. Its caches are
 //! shared between threads, so it is the second choice, and only for an NFA so small that even the worst value is borne.
+//!
+//! What matching takes is counted in steps (`limiter::Steps`). A request that takes too many is refused, and so are rules of which
+//! each byte of a value would take too many.
 //!
 //! Everything is on bytes: `.` is any byte, line feed and 0xFF too, so that nobody slips past a rule by sending one,
 //! and a letter beyond ASCII is its bytes in UTF-8. The whole value must match; the ends are put into the parsed
@@ -19,11 +23,13 @@
 //! | `expression` | texts into parsed expressions, and why not |
 //! | `together` | many of them into one NFA |
 //! | `matchers` | what matches |
+//! | `sequences` | what matches texts with several stars, by their fixed parts |
 //!
 //! What it deliberately does not do: Unicode classes and case (`(?u)` is refused), captures, look where a rule stands.
 
 mod expression;
 mod matchers;
+mod sequences;
 mod together;
 
 use std::collections::HashMap;
@@ -36,8 +42,9 @@ use regex_syntax::hir::Hir;
 
 use self::expression::{nfa, parsed, stars, whole};
 use self::matchers::{Dense, Part, Parts, Slow};
+use self::sequences::Sequences;
 use self::together::together;
-use crate::limiter::{Pattern, PatternCompiler, PatternError, Patterns};
+use crate::limiter::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns};
 
 pub use self::expression::RegexError;
 
@@ -61,11 +68,16 @@ const MAKING_PER_NFA_BYTE: usize = 16;
 const MAKING_FIRST_BYTES: usize = 2 << 10;
 const MAKING_GROWTH: usize = 8;
 
-/// How many patterns that may be half done in many ways get a DFA together, where not all do.
-const ENTANGLED_TOGETHER: usize = 3;
+/// How many steps each byte of a value may take at one level: so that a value of a kilobyte takes no more than a request
+/// may.
+const STEPS_PER_BYTE_MAX: u64 = MATCHING_STEPS_MAX / 1_024;
 
 /// How large an NFA may be that no DFA was made of: at worst each byte of a value costs a step in each of its states.
 const SLOW_BYTES_MAX: usize = 16 << 10;
+
+/// How many steps a byte of a text counts as that is matched by its fixed parts: each becomes a state, and is visited
+/// twice.
+const SEQUENCES_STEPS_PER_BYTE: usize = 64;
 
 /// What an expression without a DFA is reckoned to take: caches for the threads that match at one time.
 const SLOW_COST_BYTES: usize = 4 << 20;
@@ -172,16 +184,51 @@ impl Automata {
             return Ok(Arc::new(dense));
         }
         let mut parts = Vec::new();
-        for (kind, first) in [
-            (Kind::Plain, patterns.len()),
-            (Kind::Entangled, ENTANGLED_TOGETHER),
-            (Kind::Regex, 1),
-        ] {
+        let of_kind = |kind: Kind| -> Vec<usize> {
             let same = |number: &usize| patterns.get(*number).map(Ready::kind) == Some(kind);
-            let numbers: Vec<_> = all.iter().copied().filter(same).collect();
-            self.in_groups(patterns, &numbers, (kind, first), &mut parts)?;
+            all.iter().copied().filter(same).collect()
+        };
+        let plain = of_kind(Kind::Plain);
+        self.in_groups(patterns, &plain, (Kind::Plain, patterns.len()), &mut parts)?;
+        parts.extend(self.sequences(patterns, of_kind(Kind::Entangled))?);
+        self.in_groups(
+            patterns,
+            &of_kind(Kind::Regex),
+            (Kind::Regex, 1),
+            &mut parts,
+        )?;
+        let steps_per_byte = parts.iter().map(|part| part.steps_per_byte);
+        if steps_per_byte.fold(0, u64::saturating_add) > STEPS_PER_BYTE_MAX {
+            return Err(PatternError::TooManySteps);
         }
         Ok(Arc::new(Parts(parts)))
+    }
+
+    /// One matcher for texts with several stars; none where there are no such texts.
+    fn sequences(
+        &mut self,
+        patterns: &[Ready<'_>],
+        numbers: Vec<usize>,
+    ) -> Result<Option<Part>, PatternError> {
+        let texts = numbers
+            .iter()
+            .filter_map(|number| match patterns.get(*number)? {
+                Ready::Stars(text) => Some(*text),
+                Ready::Regex(_) => None,
+            });
+        let texts: Vec<&str> = texts.collect();
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let bytes = texts.iter().map(|text| text.len()).sum::<usize>();
+        self.work(bytes.saturating_mul(SEQUENCES_STEPS_PER_BYTE))?;
+        let sequences = Sequences::new(&texts).ok_or(PatternError::TooLarge)?;
+        self.take(sequences.bytes())?;
+        Ok(Some(Part {
+            numbers,
+            steps_per_byte: 1,
+            matcher: Arc::new(sequences),
+        }))
     }
 
     /// Several tables for patterns that do not fit into one. How many go into one is learnt on the way: half as many as
@@ -202,9 +249,12 @@ impl Automata {
             let Some(mut dense) = self.dense_of(patterns, group, rest.len())? else {
                 if let [only] = group {
                     let only = patterns.get(*only).ok_or(PatternError::TooLarge)?;
-                    let matcher = self.slow(only)?;
-                    let numbers = group.to_vec();
-                    parts.push(Part { numbers, matcher });
+                    let slow = self.slow(only)?;
+                    parts.push(Part {
+                        numbers: group.to_vec(),
+                        steps_per_byte: u64::try_from(slow.states).unwrap_or(u64::MAX),
+                        matcher: Arc::new(slow),
+                    });
                     rest = rest.get(1..).unwrap_or_default();
                 }
                 size /= 2;
@@ -225,6 +275,7 @@ impl Automata {
             let (group, after) = rest.split_at(size);
             parts.push(Part {
                 numbers: group.to_vec(),
+                steps_per_byte: 1,
                 matcher: Arc::new(dense),
             });
             rest = after;
@@ -305,9 +356,10 @@ impl Automata {
         }
     }
 
-    fn slow(&mut self, pattern: &Ready<'_>) -> Result<Arc<dyn Patterns>, PatternError> {
+    fn slow(&mut self, pattern: &Ready<'_>) -> Result<Slow, PatternError> {
         let whole = pattern.whole();
-        nfa(&whole, SLOW_BYTES_MAX).ok_or(PatternError::TooLarge)?;
+        let nfa = nfa(&whole, SLOW_BYTES_MAX).ok_or(PatternError::TooLarge)?;
+        let states = nfa.states().len();
         self.take(SLOW_COST_BYTES)?;
         let config = meta::Config::new()
             .utf8_empty(false)
@@ -317,7 +369,8 @@ impl Automata {
             .hybrid_cache_capacity(SLOW_CACHE_BYTES);
         let mut builder = meta::Builder::new();
         let regex = builder.configure(config).build_from_hir(&whole);
-        Ok(Arc::new(Slow(regex.map_err(|_| PatternError::TooLarge)?)))
+        let regex = regex.map_err(|_| PatternError::TooLarge)?;
+        Ok(Slow { regex, states })
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), PatternError> {

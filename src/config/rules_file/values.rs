@@ -428,6 +428,9 @@ impl Loader<'_> {
                 PatternError::NoRoomLeft => format!(
                     "all patterns are too large together, and no room is left for those of key '{key}'"
                 ),
+                PatternError::TooManySteps => format!(
+                    "each byte of a value would take too many steps in the patterns of key '{key}' at this level, of which this is the first"
+                ),
                 PatternError::Unreadable(words) => {
                     format!(
                         "the patterns of key '{key}' cannot be compiled: {}",

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
+use tokio::task;
 
 use super::cores::Serving;
 use super::read::read;
@@ -174,6 +175,22 @@ impl<R: Respond> Core<R> {
                 let ticket = desk.free_slot();
                 let sheet = desk.sheet_of(ticket);
                 let plan = self.service.plan(&generation.0, &request, sheet);
+                if plan.matching_is_beyond() {
+                    let beyond = self.service.beyond_matching(&plan);
+                    desk.put_back(ticket, plan.into_sheet(), Came::default(), Vec::new());
+                    desk.request = request.emptied();
+                    desk.count_at_once(&self.metrics);
+                    match beyond {
+                        Ok(Some(decision)) => {
+                            desk.say_in(respond, &decision, &RateLimitResponse::default());
+                            self.service
+                                .end_span(span, Answered::Decided(&decision, None));
+                        }
+                        Ok(None) => {}
+                        Err(unanswered) => self.refuse(respond, unanswered, span),
+                    }
+                    return Ok(());
+                }
                 let terms = terms(&plan);
                 let spoken_of =
                     self.service.speaks_of_requests() || RateLimit::labels_need_request(&plan);
@@ -209,6 +226,15 @@ impl<R: Respond> Core<R> {
             && let Some(answering) = self.answering.borrow().as_ref()
         {
             answering.wake_by_ref();
+        }
+    }
+
+    /// Lets go of rules as soon as they are no longer in use. A core without requests would hold them, and the label sets
+    /// of their metrics, until its next request.
+    pub(super) async fn release_old_rules(self: Rc<Self>) {
+        let mut changes = self.service.rules_changes();
+        while changes.changed().await.is_ok() {
+            self.desk.borrow_mut().release_old_rules(&self.service);
         }
     }
 
@@ -378,6 +404,16 @@ impl<R: Respond> Desk<R> {
         let generation = Rc::new(Held(service.present()?));
         self.generation = Some(Rc::clone(&generation));
         Ok(generation)
+    }
+
+    fn release_old_rules(&mut self, service: &RateLimit) {
+        let old = self.generation.take_if(|held| !service.is_present(&held.0));
+        if let Some(Held(generation)) = old.and_then(Rc::into_inner)
+            && let Some(last) = Arc::into_inner(generation)
+        {
+            // Thousands of rules take milliseconds to free, and requests would wait for them.
+            task::spawn_blocking(move || drop(last));
+        }
     }
 
     /// Counts a request whose answer may leave before the core has its turn.

@@ -158,6 +158,7 @@ async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let local = Local::new(Core::new(&serving).map(Rc::new));
     if let Some(core) = &local.core {
         task::spawn_local(answer(Rc::clone(core)));
+        task::spawn_local(Rc::clone(core).release_old_rules());
     }
     while let Some(job) = jobs.recv().await {
         let (serving, local) = (serving.clone(), local.clone());

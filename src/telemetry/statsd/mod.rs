@@ -59,6 +59,7 @@ impl Statsd {
     pub fn start(settings: &StatsdSettings, metrics: &Arc<Metrics>) -> Option<Self> {
         let (host, port) = settings.server()?;
         let server = Server::new(host, port, settings.statsd_protocol);
+        metrics.expect_statsd();
         tracing::info!(
             interval = ?settings.stats_flush_interval,
             "counters go to statsd at {}",

@@ -15,7 +15,7 @@ use allocation_counter::measure;
 use tollgate::config::patterns::Automata;
 use tollgate::limiter::{
     Entry, How, Level, Match, Parent, Pattern, PatternCompiler, PatternError, Patterns, Prefix,
-    RuleSet, Unit, Values,
+    RuleSet, Steps, Unit, Values,
 };
 
 use crate::scenery::limited;
@@ -43,14 +43,14 @@ impl PatternCompiler for Counting {
 }
 
 impl Patterns for Counted {
-    fn first(&self, text: &[u8]) -> Option<usize> {
+    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.first(text)
+        self.0.first(text, steps)
     }
 
-    fn each(&self, text: &[u8], found: &mut dyn FnMut(usize)) {
+    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.each(text, found);
+        self.0.each(text, steps, found);
     }
 }
 
@@ -165,5 +165,43 @@ fn keys_with_stars_cost_two_automata_and_no_allocation() {
             found.map(|(how, level)| (how, level.label())),
             Some((How::Wildcard, format!("x-{}-*_off-*", count - 1)))
         );
+    }
+}
+
+/// Values of two kilobytes that find many of the patterns, and their parts again and again.
+fn long_values() -> [Vec<u8>; 3] {
+    let of_all: String = (0..400).map(|n| format!("v{n}.")).collect();
+    let hits = format!("{of_all}{}", "x".repeat(2_000 - of_all.len().min(1_900)));
+    [
+        hits.into_bytes(),
+        b"v1x".repeat(700),
+        "v77".repeat(700).into_bytes(),
+    ]
+}
+
+#[test]
+fn thousands_of_patterns_with_two_stars_take_steps_by_the_value_and_not_by_their_number() {
+    for count in [50, 5_000] {
+        let texts: Vec<_> = (0..count).map(|n| format!("*v{n}*x*")).collect();
+        let patterns: Vec<_> = texts.iter().map(|text| Pattern::Stars(text)).collect();
+        let made = Automata::default().compile(&patterns).unwrap();
+        for value in long_values() {
+            let steps = Steps::unbounded();
+            let cost = measure(|| {
+                made.first(&value, &steps);
+            });
+            let taken = u64::MAX - steps.left();
+            // A byte, the occurrences that end there, and what was found of 5,000 patterns.
+            let bound = 4 * value.len() as u64;
+            assert!(
+                taken <= bound,
+                "{count}: {taken} of {bound} for {}",
+                value.len()
+            );
+            let again = measure(|| {
+                made.first(&value, &steps);
+            });
+            assert_eq!(again.count_total, 0, "{count}: {cost:?}");
+        }
     }
 }

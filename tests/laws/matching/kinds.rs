@@ -5,7 +5,7 @@
 use tollgate::config::patterns::Automata;
 use tollgate::limiter::{
     AddError, Entry, Level, Parent, Pattern, PatternCompiler, PatternError, Prefix, PrefixError,
-    RuleSet, Values,
+    RuleSet, Steps, Values,
 };
 
 use super::found_by;
@@ -282,7 +282,9 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     assert!(format!("{made:?}").starts_with("Parts"), "{made:?}");
     let all = |value: &str| {
         let mut all = Vec::new();
-        made.each(value.as_bytes(), &mut |one| all.push(one));
+        made.each(value.as_bytes(), &Steps::unbounded(), &mut |one| {
+            all.push(one)
+        });
         all.sort_unstable();
         all.dedup();
         all
@@ -299,7 +301,7 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     ] {
         assert_eq!(all(value), expected, "{value}");
         assert_eq!(
-            made.first(value.as_bytes()),
+            made.first(value.as_bytes(), &Steps::unbounded()),
             expected.first().copied(),
             "{value}"
         );

@@ -1,0 +1,196 @@
+//! The label sets of configured rules: those of the rules in use, and for a while those of rules that are gone.
+//!
+//! How: a reload looks its rules up by their labels, so a rule that stays, or comes back in time, keeps its counters. A
+//! label set that no generation of rules holds is freed after its grace (`grace`). A core that still counts for an old
+//! generation holds it, and with it its label sets; the grace starts when the last holder is gone.
+//!
+//! Where nobody reads metrics no grace ends. So a reload frees the oldest label sets that are no longer in use when they
+//! outnumber those that are, and [`RETIRED_LABEL_SETS_MAX`].
+//!
+//! What it deliberately does not do: count (`limit`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::grace::{Grace, Reader, Readers};
+use super::label::label;
+use super::limit::LimitCounters;
+use super::limits::{names, overflow_names};
+use super::series::SeriesTable;
+use super::{Counter, RuleCounters};
+use crate::limiter::RuleSet;
+
+/// How many rules have counters of their own; those beyond share the labels [`super::OVERFLOW`].
+pub const RULE_LABEL_SETS_MAX: usize = 10_000;
+
+/// How many label sets of rules that are no longer in use stay at a reload, where fewer are in use.
+pub const RETIRED_LABEL_SETS_MAX: usize = 1_000;
+
+/// See the file's description.
+#[derive(Debug)]
+pub(super) struct RuleLabelSets {
+    sets: HashMap<Vec<String>, OfRule>,
+    overflow: Arc<LimitCounters>,
+    /// Reloads so far.
+    generation: u64,
+    /// The domains of the newest rules, as labels. None before there are any.
+    domains: Option<HashSet<String>>,
+    /// The number that was last given to a label set.
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct OfRule {
+    counters: Arc<LimitCounters>,
+    /// The newest generation of rules that has it.
+    generation: u64,
+    grace: Grace,
+}
+
+/// What is in use, by what a label set that depends on requests may belong to.
+#[derive(Debug)]
+pub(super) struct InUse {
+    rules: HashSet<u64>,
+    domains: Option<HashSet<String>>,
+}
+
+// === impl RuleLabelSets ===
+
+impl RuleLabelSets {
+    pub(super) fn new(series: &SeriesTable) -> Self {
+        Self {
+            sets: HashMap::new(),
+            overflow: Arc::new(LimitCounters::new(&overflow_names(), series, 0)),
+            generation: 0,
+            domains: None,
+            last_number: 0,
+        }
+    }
+
+    /// Counters for every rule of a rule set, which is the newest from now on.
+    pub(super) fn counters_of(
+        &mut self,
+        rules: &RuleSet,
+        series: &SeriesTable,
+        overflowed: &Counter,
+    ) -> RuleCounters {
+        self.generation = self.generation.saturating_add(1);
+        let domains = rules.domains();
+        self.domains = Some(domains.iter().map(|domain| label(domain)).collect());
+        let mut in_use: usize = 0;
+        let mut counters = Vec::with_capacity(rules.rules().len());
+        for rule in rules.rules() {
+            let names = names(&rule.domain, &rule.labels());
+            let known = self.sets.get_mut(&names);
+            if let Some(known) = known
+                && known.generation == self.generation
+            {
+                counters.push(Arc::clone(&known.counters));
+                continue;
+            }
+            if in_use >= RULE_LABEL_SETS_MAX {
+                overflowed.inc();
+                counters.push(Arc::clone(&self.overflow));
+                continue;
+            }
+            in_use = in_use.saturating_add(1);
+            let last_number = &mut self.last_number;
+            let set = self.sets.entry(names).or_insert_with_key(|names| {
+                *last_number = last_number.saturating_add(1);
+                OfRule {
+                    counters: Arc::new(LimitCounters::new(names, series, *last_number)),
+                    generation: 0,
+                    grace: Grace::default(),
+                }
+            });
+            set.generation = self.generation;
+            set.grace = Grace::default();
+            counters.push(Arc::clone(&set.counters));
+        }
+        RuleCounters(counters)
+    }
+
+    /// Frees the oldest label sets that nobody holds, where there are more than may wait for their readers. Says how many.
+    pub(super) fn bound(&mut self) -> usize {
+        let mut retired = Vec::new();
+        let mut in_use: usize = 0;
+        for (names, set) in &mut self.sets {
+            if set.is_in_use(self.generation) {
+                in_use = in_use.saturating_add(1);
+            } else {
+                retired.push((set.generation, names.clone()));
+            }
+        }
+        let room = in_use.max(RETIRED_LABEL_SETS_MAX);
+        let surplus = retired.len().saturating_sub(room);
+        retired.sort_unstable();
+        for (_, names) in retired.iter().take(surplus) {
+            self.sets.remove(names);
+        }
+        self.shrink();
+        surplus
+    }
+
+    /// Notes that a reader has read everything, and frees what it waited for. Says how many.
+    pub(super) fn read_by(&mut self, reader: Reader, readers: Readers) -> usize {
+        let before = self.sets.len();
+        let newest = self.generation;
+        self.sets.retain(|_, set| {
+            if set.is_in_use(newest) {
+                set.grace = Grace::default();
+                return true;
+            }
+            set.grace.count(reader);
+            !set.grace.is_over(readers)
+        });
+        self.shrink();
+        before.saturating_sub(self.sets.len())
+    }
+
+    /// What is in use now.
+    pub(super) fn in_use(&mut self) -> InUse {
+        let newest = self.generation;
+        let sets = self.sets.values_mut();
+        let in_use = sets.filter_map(|set| set.is_in_use(newest).then(|| set.counters.owner()));
+        InUse {
+            rules: in_use.collect(),
+            domains: self.domains.clone(),
+        }
+    }
+
+    /// Shows every counter.
+    pub(super) fn all(&self) -> impl Iterator<Item = &LimitCounters> {
+        let sets = self.sets.values().map(|set| &*set.counters);
+        sets.chain([&*self.overflow])
+    }
+
+    fn shrink(&mut self) {
+        let len = self.sets.len();
+        self.sets.shrink_to(len.saturating_mul(2));
+    }
+}
+
+// === impl OfRule ===
+
+impl OfRule {
+    /// Whether the newest rules have it, or somebody still counts for older ones that do.
+    fn is_in_use(&mut self, newest: u64) -> bool {
+        // Whoever counts holds a reference. New ones come from this map only, which its lock guards.
+        self.generation == newest || Arc::get_mut(&mut self.counters).is_none()
+    }
+}
+
+// === impl InUse ===
+
+impl InUse {
+    /// Whether the rule is in use that these counters belong to; of those that belong to none, the domain.
+    pub(super) fn has(&self, counters: &LimitCounters) -> bool {
+        match counters.owner() {
+            0 => {
+                let domains = self.domains.as_ref();
+                domains.is_none_or(|domains| domains.contains(counters.domain()))
+            }
+            rule => self.rules.contains(&rule),
+        }
+    }
+}
