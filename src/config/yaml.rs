@@ -67,6 +67,46 @@ struct Open {
 
 /// The first document of `text`; none when it is empty.
 pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+    read(text).or_else(|error| match without_separating_tabs(text) {
+        Some(text) => read(&text),
+        None => Err(error),
+    })
+}
+
+/// `text` with spaces in place of the tabs between a `:` and a value; none when there are none. The parser refuses such tabs
+/// before a plain scalar, and YAML allows them. Tabs within scalars stay, and so does every position.
+fn without_separating_tabs(text: &str) -> Option<String> {
+    if !text.contains(":\t") {
+        return None;
+    }
+    let mut chars: Vec<char> = text.chars().collect();
+    let mut tabs = Vec::new();
+    let mut separates = false;
+    for (index, char) in chars.iter_mut().enumerate() {
+        if separates && *char == '\t' {
+            *char = ' ';
+            tabs.push(index);
+        } else {
+            separates = *char == ':';
+        }
+    }
+    // Only a parser knows where scalars are.
+    let spaced: String = chars.iter().collect();
+    let mut tabs = tabs.into_iter().peekable();
+    for (event, span) in Parser::new_from_str(&spaced).map_while(Result::ok) {
+        let scalar = span.start.index()..span.end.index();
+        while let (Event::Scalar(..), Some(tab)) = (&event, tabs.next_if(|tab| *tab < scalar.end)) {
+            if scalar.contains(&tab)
+                && let Some(char) = chars.get_mut(tab)
+            {
+                *char = '\t';
+            }
+        }
+    }
+    Some(chars.into_iter().collect())
+}
+
+fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Rc<Node>> = HashMap::new();
     for event in Parser::new_from_str(text) {
@@ -219,26 +259,31 @@ impl Node {
             None => (false, text.strip_prefix('+').unwrap_or(&text)),
         };
         let prefixed = |prefix| digits.strip_prefix(prefix);
+        let mut is_prefixed = true;
         let (digits, radix) = if let Some(digits) = prefixed("0x") {
             (digits, 16)
         } else if let Some(digits) = prefixed("0b") {
             (digits, 2)
         } else if let Some(digits) = prefixed("0o") {
             (digits, 8)
-        } else if digits.len() > 1 && digits.starts_with('0') {
-            (digits, 8)
         } else {
-            (digits, 10)
+            is_prefixed = false;
+            let is_octal = digits.len() > 1 && digits.starts_with('0');
+            (digits, if is_octal { 8 } else { 10 })
         };
         if !digits.starts_with(|first: char| first.is_digit(radix)) {
             return None;
         }
         let number = i128::from_str_radix(digits, radix).ok()?;
-        Some(if negative {
+        let number = if negative {
             number.wrapping_neg()
         } else {
             number
-        })
+        };
+        // With a prefix, what is beyond 64 bits is text; without one it is a float. Only without a sign are 64 bits unsigned.
+        let fits = i64::try_from(number).is_ok()
+            || u64::try_from(number).is_ok() && !text.starts_with('+');
+        (fits || !is_prefixed).then_some(number)
     }
 }
 
@@ -248,21 +293,25 @@ impl Node {
         let Content::Scalar { text, plain: true } = &self.content else {
             return None;
         };
-        let unsigned = text.trim_start_matches(['-', '+']);
-        match unsigned {
-            ".inf" | ".Inf" | ".INF" => Some(f64::INFINITY),
-            ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
-            _ => {
-                let numeric = unsigned
-                    .starts_with(|first: char| first.is_ascii_digit() || first == '.')
-                    && unsigned.contains(|c: char| c.is_ascii_digit())
-                    && unsigned
-                        .chars()
-                        .all(|c| c.is_ascii_digit() || "._eE+-".contains(c));
-                let parsed = text.replace('_', "").parse::<f64>();
-                parsed.ok().filter(|_| numeric && self.integer().is_none())
-            }
+        if text.starts_with('_') || text.starts_with('.') && !separates_digits(text) {
+            return None;
         }
+        if matches!(text.as_str(), ".nan" | ".NaN" | ".NAN") {
+            return Some(f64::NAN);
+        }
+        let plain = text.replace('_', "");
+        let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
+        if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
+            return Some(f64::INFINITY);
+        }
+        let numeric = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+            && unsigned.contains(|c: char| c.is_ascii_digit())
+            && unsigned
+                .chars()
+                .all(|c| c.is_ascii_digit() || ".eE+-".contains(c));
+        let parsed = plain.parse::<f64>().ok();
+        // What is too large for a float is text.
+        parsed.filter(|parsed| numeric && parsed.is_finite() && self.integer().is_none())
     }
 
     /// Any number, as protobuf's Struct holds it.
@@ -279,6 +328,13 @@ impl Node {
             && self.boolean().is_none()
             && self.number().is_none()
     }
+}
+
+/// Whether each `_` of a text stands between two digits.
+fn separates_digits(text: &str) -> bool {
+    let digit = |c: char| c.is_ascii_digit();
+    text.split('_').skip(1).all(|rest| rest.starts_with(digit))
+        && text.rsplit('_').skip(1).all(|rest| rest.ends_with(digit))
 }
 
 // === impl Open ===

@@ -138,14 +138,13 @@ impl Identity<'_> {
         let mut name = self.domain.to_vec();
         name.push(b'_');
         for (level, entry) in self.entries.iter().enumerate() {
-            let value = match self.rule {
-                Some(rule) => rule.reference_value(level, entry.value)?,
-                None => entry.value,
-            };
-            for part in [entry.key, value] {
-                name.extend_from_slice(part);
-                name.push(b'_');
+            name.extend_from_slice(entry.key);
+            name.push(b'_');
+            match self.rule {
+                Some(rule) => rule.push_reference_value(level, entry, &mut name)?,
+                None => name.extend_from_slice(entry.value),
             }
+            name.push(b'_');
         }
         (name.len() <= REFERENCE_KEY_BYTES_MAX).then(|| name.into())
     }

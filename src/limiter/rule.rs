@@ -169,6 +169,29 @@ impl Level {
         }
     }
 
+    /// Appends the pattern that stands for all values in the reference's name of a counter: key and value of the pattern joined
+    /// by `_`, without the key that was sent if they begin with it. So where the key itself is a pattern, that is part of it.
+    fn push_reference_pattern(&self, key: &[u8], name: &mut Vec<u8>) -> Option<()> {
+        let start = name.len();
+        name.extend_from_slice(self.key.as_bytes());
+        match &*self.values {
+            Values::Text(value) => {
+                name.push(b'_');
+                name.extend_from_slice(value.as_bytes());
+            }
+            Values::Any if self.key.contains('*') => {}
+            Values::Any | Values::List(_) | Values::Prefixes(_) | Values::Regex(_) => return None,
+        }
+        let pattern = name.get(start..).unwrap_or_default();
+        let begins_with_key = pattern
+            .strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with(b"_"));
+        if begins_with_key {
+            name.drain(start..start.saturating_add(key.len()).saturating_add(1));
+        }
+        Some(())
+    }
+
     fn address<'v>(&self, value: &'v [u8]) -> CountsAs<'v> {
         match Address::parse(value) {
             Some(address) => CountsAs::Address(address.grouped(self.ipv6_prefix)),
@@ -329,18 +352,22 @@ impl Rule {
         level.map_or(CountsAs::Text(value), |level| level.counts_as(value))
     }
 
-    /// What stands for a value in the name that Envoy's reference service gives to a counter: the value, or the pattern that
-    /// many share. None where that service has no such level.
-    pub fn reference_value<'v>(&'v self, level: usize, value: &'v [u8]) -> Option<&'v [u8]> {
-        let is_pattern = |level: &Level| matches!(&*level.values, Values::Text(_));
-        let configured = self.path.get(level);
-        match self.counts_as(level, value) {
-            CountsAs::Text(text)
-                if configured.is_none_or(|level| !level.share_threshold || is_pattern(level)) =>
-            {
-                Some(text)
+    /// Appends the value of an entry as it appears in the name that Envoy's reference service gives to a counter: the value as
+    /// sent or, with `share_threshold`, the pattern. None where that service has no such level.
+    pub fn push_reference_value(
+        &self,
+        level: usize,
+        entry: &Entry<'_>,
+        name: &mut Vec<u8>,
+    ) -> Option<()> {
+        let configured = self.path.get(level).filter(|level| level.share_threshold);
+        match (configured, self.counts_as(level, entry.value)) {
+            (Some(level), _) => level.push_reference_pattern(entry.key, name),
+            (None, CountsAs::Text(text)) => {
+                name.extend_from_slice(text);
+                Some(())
             }
-            _ => None,
+            (None, CountsAs::Address(_) | CountsAs::All(_)) => None,
         }
     }
 }

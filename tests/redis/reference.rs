@@ -25,6 +25,10 @@ descriptors:
   value: x/*
   share_threshold: true
   rate_limit: { unit: year, requests_per_unit: 10 }
+- key: p*
+  value: '*'
+  share_threshold: true
+  rate_limit: { unit: year, requests_per_unit: 10 }
 - key: s
   rate_limit: { unit: second, requests_per_unit: 1000 }
 - key: bucket
@@ -87,6 +91,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     // As before anybody moved over.
     assert_eq!(reference_takes(&redis, "k_v", 4), (4, true));
     assert_eq!(reference_takes(&redis, "files_x/*", 9), (9, true));
+    assert_eq!(reference_takes(&redis, "pq_p*_*", 9), (9, true));
     let asks_every_time = ["--store-over-limit-cache-ms", "0"];
     let tollgate = replica(RULES, &reference_keys(&url, &asks_every_time));
     let mut client = client(&tollgate).await;
@@ -113,6 +118,9 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
         status(&mut client, hits("files", "x/2", 1)).await,
         (Code::OverLimit, 0)
     );
+    for (value, answer) in [("1", (Code::Ok, 0)), ("2", (Code::OverLimit, 0))] {
+        assert_eq!(status(&mut client, hits("pq", value, 1)).await, answer);
+    }
     // New ones begin here, and are kept as long as there.
     assert_eq!(
         status(&mut client, hits("k", "new", 0)).await,

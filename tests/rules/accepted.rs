@@ -358,6 +358,100 @@ fn metadata_is_free() {
 }
 
 #[test]
+fn keys_of_metadata_need_not_be_text() {
+    let rule = only(
+        "rate_limit: {unit: day}
+    metadata: {1: 2, yes: 3, 0x10: 4, 1.5: 5, ~: 6, 2001-12-14: 7, deep: {5: five, true: {~: 8}}}",
+    );
+    let Some(Value::Map(pairs)) = &rule.metadata else {
+        panic!("{:?}", rule.metadata)
+    };
+    let names: Vec<_> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["1", "yes", "0x10", "1.5", "", "2001-12-14", "deep"]);
+    let eight = Value::Map(vec![(String::new(), Value::Number(8.0))]);
+    let deep = vec![
+        ("5".to_owned(), Value::Text("five".to_owned())),
+        ("true".to_owned(), eight),
+    ];
+    assert_eq!(pairs[6].1, Value::Map(deep));
+    assert_eq!(pairs[0].1, Value::Number(2.0));
+}
+
+#[test]
+fn a_pattern_in_the_key_may_share_its_threshold_with_any_value_or_none() {
+    for (level, value, other) in [
+        ("{key: 'a*', share_threshold: true, ", "v", "w"),
+        ("{key: '*', share_threshold: true, ", "v", "w"),
+        ("{key: 'a*', value: v, share_threshold: true, ", "v", "v"),
+        (
+            "{key: 'a*', value: 'v*', share_threshold: true, ",
+            "v1",
+            "v2",
+        ),
+    ] {
+        let loaded = good(&format!(
+            "domain: d\ndescriptors: [{level}rate_limit: {{unit: day}}}}]\n"
+        ));
+        let buckets = |key, value: &str| {
+            let rule = found(&loaded.rules, &[(key, value)]).unwrap();
+            format!("{key} {:?}", rule.counts_as(0, value.as_bytes()))
+        };
+        // The key counts as sent, in the reference too.
+        assert_eq!(buckets("ab", value), buckets("ab", other), "{level}");
+        assert_ne!(buckets("ab", value), buckets("ac", value), "{level}");
+    }
+}
+
+/// The reference's library reads what fits no number as text. PyYAML, by which other files are held to the schema, does not.
+#[test]
+fn what_is_too_large_for_a_number_is_text() {
+    let binary = format!("0b{}", "1".repeat(70));
+    for text in [
+        binary.as_str(),
+        "0xFFFFFFFFFFFFFFFFF",
+        "-0X91f17707a18f1100",
+        "+0x91f17707a18f1100",
+        "1e400",
+        "-6_5e400",
+        "._5",
+        "-.nan",
+    ] {
+        let file = format!(
+            "domain: d\ndescriptors: [{{key: k, value: {text}, rate_limit: {{unit: day}}}}]\n"
+        );
+        let loaded = load(&[source("a.yaml", &file)], APART).unwrap();
+        assert!(found(&loaded.rules, &[("k", text)]).is_some(), "{text}");
+        assert!(found(&loaded.rules, &[("k", "other")]).is_none(), "{text}");
+    }
+}
+
+/// libyaml takes such tabs. PyYAML, by which other files are held to the schema, does not.
+#[test]
+fn a_tab_may_stand_behind_a_colon() {
+    let text = "domain:\td
+descriptors:
+  - key:\té # a:\tb
+    value:\t\tv # \tw
+    rate_limit:
+      unit:\tday
+      name: |
+        key:\tv
+  - {key:\tl, value: \"a:\tb\", rate_limit: {unit:\tday, name: 'a:\tb'}}
+...
+[
+";
+    let loaded = load(&[source("a.yaml", text)], APART).unwrap();
+    let rule = found(&loaded.rules, &[("é", "v")]).unwrap();
+    assert_eq!(rule.name, "key:\tv\n");
+    let rule = found(&loaded.rules, &[("l", "a:\tb")]).unwrap();
+    assert_eq!(rule.name, "a:\tb");
+    // The place of a problem is that in the file.
+    let text = "domain:\td\ndescriptors:\n  - key:\tk\n   value: v\n";
+    let problems = load(&[source("a.yaml", text)], APART).unwrap_err();
+    assert_eq!(problems[0].at.line, 4, "{}", problems[0]);
+}
+
+#[test]
 fn files_may_share_a_domain_when_told_so() {
     let files = [
         source(

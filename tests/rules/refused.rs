@@ -387,10 +387,10 @@ descriptors:
 descriptors:
   - key: k
     metadata:
-      deep: {5: five}
+      deep: {[5]: five}
 " => "FILE: error parsing metadata: a key is not of type string
   at FILE:5:14, descriptors[0].metadata
-  hint: put the key in quotes"
+  hint: write one value as the key"
 
     metadata_that_is_no_mapping:
 "domain: d

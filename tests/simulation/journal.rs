@@ -190,6 +190,17 @@ impl Algorithm for Ticketed {
         outcome
     }
 
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        self.base.changed(limit, was, state, ask, outcome)
+    }
+
     fn script(&self) -> &'static str {
         self.base.script()
     }

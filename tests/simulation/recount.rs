@@ -4,6 +4,8 @@
 //! bucket as a fraction, or every hit and slot on its own; times are `i128` microseconds. It is told the clock's own
 //! reading at each decision and applies the two clock laws in its own terms.
 //!
+//! A question that leaves no more than a look would leaves nothing, unless it brings a bucket back.
+//!
 //! What goes back goes back to when it was taken, by the bucket's own time: to the window, to the logged hits, to the slots
 //! of that moment. What is not there any more does not weigh.
 //!
@@ -114,6 +116,12 @@ impl Account {
             };
             ways.push(uncounted);
         }
+        if may_be_full && terms.has_marks() {
+            // Expired marks make room for new ones.
+            for past in self.pasts.clone() {
+                self.may_be(past.without_expired(terms, i128::from(now)));
+            }
+        }
         let each = self.pasts.drain(..).flat_map(|past| {
             ways.iter().map(move |terms| {
                 let mut past = past.clone();
@@ -172,12 +180,38 @@ impl Past {
             return Self::default().used_at(terms, asked, asked_at);
         }
         let was_absent = self.newest.is_none();
-        let said = self.used_at(terms, asked, asked_at);
+        let window_us = i128::from(terms.window_us());
+        let brought_back = self
+            .newest
+            .is_some_and(|newest| newest - asked_at > window_us);
+        let mut looked_at = self.clone();
+        let look = Asked {
+            hits: Hits::LOOK,
+            holder: None,
+        };
+        looked_at.used_at(terms, look, asked_at);
+        let mut written = self.clone();
+        let said = written.used_at(terms, asked, asked_at);
+        let renews = asked.hits == Hits::LOOK
+            && asked.holder.is_some()
+            && written.marks.iter().any(|mark| mark.holder == asked.holder);
+        if brought_back || renews || written != looked_at {
+            *self = written;
+        } else {
+            self.requests = terms.requests.into();
+        }
         if was_absent && self.holds_nothing() {
             // Nor is there when it was refused and not counted.
             *self = Self::default();
         }
         said
+    }
+
+    fn without_expired(mut self, terms: &Terms, asked_at: i128) -> Self {
+        let now = self.newest.map_or(asked_at, |newest| newest.max(asked_at));
+        self.marks
+            .retain(|mark| now - mark.at < terms.window_us().into());
+        self
     }
 
     fn holds_nothing(&self) -> bool {

@@ -30,6 +30,10 @@ struct Shared {
     clock: Arc<ManualClock>,
     /// When, and how many hits were granted.
     granted: Mutex<Vec<(u64, u64)>>,
+    /// What came back: how many hits, and when they were taken.
+    given_back: Mutex<Vec<(u64, Timestamp)>>,
+    /// How long the next call takes to arrive, in microseconds.
+    delay_us: Mutex<u64>,
     calls: Mutex<u64>,
     fails: Mutex<bool>,
     panics: Mutex<bool>,
@@ -48,6 +52,13 @@ impl Store for Shared {
             assert!(!panics, "a defect in a store");
             if *self.fails.lock().unwrap() {
                 return Err(StoreError::Stopped);
+            }
+            self.clock
+                .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
+            for check in &checks {
+                if let Hits::GiveBack { hits, taken_at } = check.ask.hits {
+                    self.given_back.lock().unwrap().push((hits, taken_at));
+                }
             }
             let applied = self.store.apply(checks.clone(), deadline, terms).await?;
             let now_us = self.clock.uptime_us();
@@ -86,6 +97,8 @@ impl Replicas {
             store,
             clock: Arc::clone(&clock),
             granted: Mutex::default(),
+            given_back: Mutex::default(),
+            delay_us: Mutex::default(),
             calls: Mutex::default(),
             fails: Mutex::default(),
             panics: Mutex::default(),
@@ -302,6 +315,47 @@ async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
         let admitted = replicas.burst(&[0, 1, 2], 16, 40, &check).await;
         assert!(admitted <= 1_000, "{admitted}");
         replicas.clock.advance_us(1_000_000);
+    }
+}
+
+/// A take is sent while hits of an older lease are unspent, and the older lease ends before the shared store decides: by its
+/// window's edge or by its age. The older hits go back under the time at which they were taken, and only those.
+#[tokio::test(start_paused = true)]
+async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
+    let second = Limit::per(1_000, Unit::Second, NonZeroU32::MIN);
+    let minute = Limit::per(1_000, Unit::Minute, NonZeroU32::MIN);
+    for (name, limit, ends_us) in [
+        ("fixed_window", second, 1_000_000),
+        ("fixed_window", minute, AGE_US),
+        ("sliding_window", minute, AGE_US),
+        ("token_bucket", minute, AGE_US),
+    ] {
+        let replicas = Replicas::new(1, LEASES);
+        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        let one = Check {
+            algorithm,
+            limit,
+            ..check(1, 1_000, 1)
+        };
+        assert_eq!(replicas.burst(&[0], 8, 12, &one).await, 96);
+        let unspent = replicas.held();
+        assert!(unspent > 0);
+        let taken_at = replicas.clock.now();
+        replicas.clock.advance_us(ends_us - 100_000);
+        *replicas.shared.delay_us.lock().unwrap() = 200_000;
+        let more = Check {
+            ask: Hits::Take(unspent + 1).into(),
+            ..one.clone()
+        };
+        assert!(replicas.ask(0, &more).await.allowed);
+        // The worker sends what goes back, and says what it holds.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let given_back = replicas.shared.given_back.lock().unwrap().clone();
+        assert_eq!(given_back, [(unspent, taken_at)], "{name} {limit:?}");
+        if limit == second {
+            let left = replicas.left(&one).await;
+            assert_eq!(left + replicas.held() + unspent + 1, 1_000);
+        }
     }
 }
 

@@ -3,16 +3,14 @@
 //! How: `State::step` walks the history and so makes its questions; then the server is asked all of them in one transaction (in
 //! which no real time passes, so nothing expires), several a call and several calls.
 //!
-//! The script does not write a question that takes nothing and gives nothing back. So the twin in Rust forgets a step that
-//! leaves no more than a look at the same instant would ([`Twin`]); and as long as no clock goes back and no limit changes, its
-//! outcomes must be those of a state that forgets nothing.
+//! Histories reload the limit, look, refuse and set the clock back; so what either side does not write is held equal, too.
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
 use tollgate::limiter::{
-    ALGORITHMS, Algorithm, Check, Choice, Hits, Holder, Key, Mark, Outcome, State, Timestamp,
+    ALGORITHMS, Algorithm, Check, Choice, Holder, Key, Mark, Outcome, State, Timestamp,
 };
 use tollgate::store::redis::script;
 
@@ -25,37 +23,11 @@ type Kept = (Timestamp, [u64; 2], Vec<Mark>);
 
 type Verdict = Result<(), TestCaseError>;
 
-/// A bucket that has seen only what changed it.
-#[derive(Default)]
-struct Twin(State);
-
 /// The only bucket.
 const KEY: &[u8] = b"bucket";
 
 /// What the script keeps before a bucket's marks: see `words.lua`.
 const HEAD_LEN: usize = 29;
-
-// === impl Twin ===
-
-impl Twin {
-    fn step(&mut self, algorithm: &dyn Algorithm, question: &Question) -> Outcome {
-        let Question {
-            limit, ask, now, ..
-        } = question;
-        let mut asked = self.0.clone();
-        let outcome = asked.step(algorithm, limit, *ask, *now);
-        let mut looked = self.0.clone();
-        looked.step(algorithm, limit, Hits::LOOK, *now);
-        // A holder's look puts its slots off, even if to where they are.
-        let renews = ask.hits == Hits::LOOK
-            && ask.holder.is_some()
-            && asked.marks.iter().any(|mark| mark.holder == ask.holder);
-        if asked != looked || renews {
-            self.0 = asked;
-        }
-        outcome
-    }
-}
 
 /// Whether the twins agree on this history.
 pub(crate) fn hold(
@@ -65,21 +37,15 @@ pub(crate) fn hold(
     history: &History,
 ) -> Verdict {
     let mut walk = Walk::new(history, algorithm);
-    let (mut twin, mut state) = (Twin::default(), State::default());
-    let mut straight = true;
+    let mut state = State::default();
     let mut asked: Vec<(Question, Outcome)> = Vec::new();
     let mut calls = vec![Call::default()];
     for (number, step) in history.steps.iter().enumerate() {
         let question = walk.question(step);
-        let outcome = twin.step(algorithm, &question);
-        let before = asked.last().map_or(question.now, |(before, _)| before.now);
-        straight &= before <= question.now && step.reload.is_none();
-        if straight {
-            let never_forgot = state.step(algorithm, &question.limit, question.ask, question.now);
-            ensure(outcome == never_forgot, || {
-                format!("step {number}: forgetting made {outcome:?} of {never_forgot:?}")
-            })?;
-        }
+        let Question {
+            limit, ask, now, ..
+        } = question;
+        let outcome = state.step(algorithm, &limit, ask, now);
         walk.answered(&question, &outcome);
         let check = Check {
             key: Key(0),
@@ -134,7 +100,7 @@ pub(crate) fn hold(
         seen,
         registers,
         marks,
-    } = twin.0;
+    } = state;
     let meant = (seen, registers, marks.iter().copied().collect());
     ensure(kept == meant, || {
         format!("at the end:\nscript {kept:?}\nrust   {meant:?}")

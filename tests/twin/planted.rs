@@ -85,7 +85,7 @@ planted! {
     a_delay_is_not_told in fixed_window, token_bucket:
         "if at > now then" => "if false then";
     the_second_law_is_forgotten in fixed_window, concurrency:
-        "if seen - now > window then" => "if false then";
+        "local brought_back = seen - now > window" => "local brought_back = false";
     marks_stay_in_the_future in sliding_log, concurrency:
         "if marks ~= '' then marks = marks_brought_back" => "if false then marks = marks_brought_back";
     marks_are_brought_back_too_far in sliding_log:
@@ -93,9 +93,9 @@ planted! {
     a_lost_future_is_given_back in fixed_window:
         "taken_at > at then" => "false then";
     everything_is_written in fixed_window:
-        "if changed then\n      local expires" => "if true then\n      local expires";
+        "if changed or brought_back then" => "if true then";
     nothing_refused_is_written in fixed_window, sliding_window:
-        "if changed then\n      local expires" => "if changed and allowed then\n      local expires";
+        "if changed or brought_back then" => "if changed and allowed or brought_back then";
     debt_has_no_bound in sliding_window, token_bucket, sliding_log:
         "if hits < room then return hits end" => "do return hits end";
     debt_is_one_burst_in_all in sliding_window, leaky_bucket:

@@ -58,9 +58,12 @@ impl Loader<'_> {
                     merged,
                 } in self.free(node, place)
                 {
-                    let Some(name) = key.text().filter(|_| key.is_text()) else {
+                    // A number or a truth keeps its source text, as it does in other text fields.
+                    let name = if key.is_null() { Some("") } else { key.text() };
+                    let Some(name) = name else {
                         let message = "error parsing metadata: a key is not of type string";
-                        self.problem(key.at, place, message.to_owned(), "put the key in quotes");
+                        let advice = "write one value as the key";
+                        self.problem(key.at, place, message.to_owned(), advice);
                         return None;
                     };
                     if !own.insert(name) && merged {

@@ -398,7 +398,7 @@ impl<'s> Loader<'s> {
         let Some(level) = levels.last() else {
             return;
         };
-        if level.share_threshold && !level.values.are_many() {
+        if level.share_threshold && !level.key.contains('*') && !level.values.are_many() {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
                 shown(&level.label())

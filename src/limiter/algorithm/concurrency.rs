@@ -22,6 +22,7 @@
 
 use super::{
     Algorithm, Ask, Choice, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Outcome, State, Timestamp,
+    used_changed,
 };
 
 /// See the file's own words.
@@ -115,6 +116,20 @@ impl Algorithm for Concurrency {
                 room.and_then(|room| marks.aged_in_us(held.saturating_sub(room), slot_us, now))
             },
         }
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        // A look renews the slots of its holder.
+        let renews = ask.hits == Hits::LOOK && ask.holder.is_some();
+        used_changed(state, outcome)
+            || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
     }
 
     fn script(&self) -> &'static str {

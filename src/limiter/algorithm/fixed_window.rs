@@ -15,7 +15,7 @@
 
 use super::{
     Algorithm, Ask, Choice, CountRefused, Hits, Lease, Limit, Outcome, REGISTER_MAX, State,
-    Timestamp, debt,
+    Timestamp, debt, used_changed,
 };
 
 /// See the file's own words.
@@ -87,6 +87,17 @@ impl Algorithm for FixedWindow {
                 (ask.hits.taken() <= limit.requests()).then_some(to_edge_us)
             },
         }
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        used_changed(state, outcome)
     }
 
     fn script(&self) -> &'static str {

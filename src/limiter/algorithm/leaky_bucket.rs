@@ -41,6 +41,17 @@ impl Algorithm for LeakyBucket {
         TokenBucket.decide(limit, state, ask, now)
     }
 
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        TokenBucket.changed(limit, was, state, ask, outcome)
+    }
+
     fn script(&self) -> &'static str {
         concat!(
             include_str!("token_bucket.lua"),

@@ -26,8 +26,15 @@ pub struct Mark {
 
 /// Marks, oldest first. None takes no memory but a pointer.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::box_collection)] // a deque is three words and a bucket would carry them for nothing
-pub struct Marks(Option<Box<VecDeque<Mark>>>);
+pub struct Marks(Option<Box<Row>>);
+
+/// What lies behind the pointer.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    marks: VecDeque<Mark>,
+    /// How many of the oldest have expired for the question at hand. They are removed when its answer is written.
+    expired: usize,
+}
 
 /// Below so many marks no room is given back: it would only be asked for again.
 const KEPT: usize = 32;
@@ -44,9 +51,12 @@ impl Mark {
 // === impl Marks ===
 
 impl Marks {
+    /// How many bytes of the heap marks take beside the room for each.
+    pub const HEAP_BYTES: usize = size_of::<Row>();
+
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |marks| marks.len())
+        self.iter().len()
     }
 
     /// Whether there are none.
@@ -56,22 +66,27 @@ impl Marks {
 
     /// For how many there is room.
     pub fn room(&self) -> usize {
-        self.0.as_ref().map_or(0, |marks| marks.capacity())
+        self.0.as_ref().map_or(0, |row| row.marks.capacity())
     }
 
     /// Oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> {
-        self.0.iter().flat_map(|marks| marks.iter())
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> + ExactSizeIterator {
+        static NONE: VecDeque<Mark> = VecDeque::new();
+        match &self.0 {
+            Some(row) => row.marks.iter().skip(row.expired),
+            None => NONE.iter().skip(0),
+        }
     }
 
     /// The newest.
     pub(super) fn newest(&self) -> Option<&Mark> {
-        self.0.as_ref()?.back()
+        self.iter().next_back()
     }
 
     /// Adds a mark in its place; what the same holder did at the same time becomes one.
     pub(super) fn add(&mut self, mark: Mark) {
-        let marks = self.0.get_or_insert_default();
+        self.remove_expired();
+        let marks = &mut self.0.get_or_insert_default().marks;
         // From the newest: only a clock that was brought back puts a mark anywhere but at the end.
         let newer = marks.iter().rev().take_while(|other| other.at > mark.at);
         let place = marks.len().saturating_sub(newer.count());
@@ -86,27 +101,50 @@ impl Marks {
         }
     }
 
-    /// Drops those that are as old as `until` or older. Gives how many hits they held.
+    /// Counts those that are as old as `until` or older as expired: they are not there any more, unless
+    /// [`Marks::keep_expired`] says so. Gives how many hits they held.
     pub(super) fn drop_until(&mut self, until: Timestamp) -> u64 {
-        let Some(marks) = &mut self.0 else {
+        let Some(row) = &mut self.0 else {
             return 0;
         };
         let mut dropped = 0_u64;
-        while let Some(oldest) = marks.front()
+        while let Some(oldest) = row.marks.get(row.expired)
             && oldest.at <= until
         {
             dropped = dropped.saturating_add(oldest.hits);
-            marks.pop_front();
+            row.expired = row.expired.saturating_add(1);
         }
-        self.give_room_back();
         dropped
+    }
+
+    /// Removes those that have expired.
+    pub(super) fn remove_expired(&mut self) {
+        if let Some(row) = &mut self.0
+            && row.expired > 0
+        {
+            row.marks.drain(..row.expired);
+            row.expired = 0;
+            self.give_room_back();
+        }
+    }
+
+    /// Has those that have expired be there again.
+    pub(super) fn keep_expired(&mut self) {
+        if let Some(row) = &mut self.0 {
+            row.expired = 0;
+        }
     }
 
     /// Takes up to `hits` off marks that are `meant`, oldest first. Gives how many.
     pub(super) fn take_off(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) -> u64 {
-        let Some(marks) = &mut self.0 else {
+        if hits == 0 || !self.iter().any(&meant) {
+            return 0;
+        }
+        self.remove_expired();
+        let Some(row) = &mut self.0 else {
             return 0;
         };
+        let marks = &mut row.marks;
         let mut left = hits;
         let empties = |mark: &mut Mark, left: &mut u64| {
             if *left > 0 && meant(mark) {
@@ -141,16 +179,17 @@ impl Marks {
 
     /// The second clock law: every mark comes along.
     pub(super) fn bring_back(&mut self, by_us: u64) {
-        for mark in self.0.iter_mut().flat_map(|marks| marks.iter_mut()) {
+        for mark in self.0.iter_mut().flat_map(|row| row.marks.iter_mut()) {
             mark.at = mark.at.minus_us(by_us);
         }
     }
 
     fn give_room_back(&mut self) {
-        if let Some(marks) = &mut self.0
-            && marks.capacity() > KEPT
-            && marks.len() < marks.capacity() / 4
+        if let Some(row) = &mut self.0
+            && row.marks.capacity() > KEPT
+            && row.marks.len() < row.marks.capacity() / 4
         {
+            let marks = &mut row.marks;
             marks.shrink_to(marks.len().saturating_mul(2).max(KEPT));
         }
     }

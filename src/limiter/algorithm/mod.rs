@@ -12,6 +12,11 @@
 //!    present window with its count kept. (Of a calendar, more than the longest that such a window can ever be, which
 //!    may be many hours more than the one at hand: 76 h for a day.)
 //!
+//! A question that takes nothing and gives nothing back is not written: the bucket stays as its last change left it, and has
+//! not seen that question's time. Stores then agree, also those that would have to pay for a write (Redis), whatever the
+//! clock does, and whenever a reload changes the limit. Law 2 is the exception: a bucket brought back is written, or a bucket
+//! that refills would begin anew at every question.
+//!
 //! Both are possible without knowing the algorithm because a state holds exactly one time, the newest it has seen,
 //! from which an algorithm derives its own (the window it counts in, the instant its level was right); the times of
 //! its marks move along with it.
@@ -124,6 +129,17 @@ pub trait Algorithm: Sync {
     /// [`Hits::GiveBack`] names; the caller moves `seen`.
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome;
 
+    /// Whether that question changed more than time alone does: it took something, counted refused hits, gave something back
+    /// or renewed a slot. `was` is the time and the registers before it. Hits that passed always do, and are not asked about.
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool;
+
     /// The same as [`Algorithm::decide`] in Lua, for a store whose buckets are in Redis: `local function <name>(…)`, with the
     /// same registers and marks. What it may call stands in `store/redis/script`, and `tests/twin` holds the two equal.
     fn script(&self) -> &'static str;
@@ -160,11 +176,11 @@ pub enum Lease {
     Aged,
 }
 
-/// A bucket's memory: the newest time it has seen, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is
+/// A bucket's memory: the newest time it was changed at, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is
 /// a bucket never used.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
-    /// The newest time this bucket has seen.
+    /// The newest time at which this bucket was changed.
     pub seen: Timestamp,
     /// What the algorithm makes of them.
     pub registers: [u64; 2],
@@ -204,6 +220,12 @@ pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
         .unwrap_or_else(|| algorithm.usual_count_refused())
 }
 
+/// [`Algorithm::changed`] where the first register is what is used.
+fn used_changed(state: &State, outcome: &Outcome) -> bool {
+    let [used, _] = state.registers;
+    used != outcome.used_before
+}
+
 /// How many of `hits` that were refused stay in a bucket that has used so much: none where they do not count, and no more
 /// than debt has room for.
 fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
@@ -240,7 +262,7 @@ impl Choice {
 // === impl State ===
 
 impl State {
-    /// One decision. The only way a bucket changes.
+    /// One decision. The only way a bucket changes; a question that takes and gives back nothing leaves it as it was.
     pub fn step(
         &mut self,
         algorithm: &dyn Algorithm,
@@ -249,7 +271,8 @@ impl State {
         now: Timestamp,
     ) -> Outcome {
         let mut ask = ask.into();
-        if self.seen.since_us(now) > limit.window().as_us() {
+        let brought_back = self.seen.since_us(now) > limit.window().as_us();
+        if brought_back {
             self.bring_back(now);
         }
         let asked_at = now;
@@ -260,8 +283,16 @@ impl State {
             // The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
             ask.hits = Hits::Refund(0);
         }
+        let was = (self.seen, self.registers);
         let mut outcome = algorithm.decide(limit, self, ask, now);
-        self.seen = now;
+        let took = outcome.allowed && ask.hits.taken() > 0;
+        if took || brought_back || algorithm.changed(limit, was, self, ask, &outcome) {
+            self.seen = now;
+            self.marks.remove_expired();
+        } else {
+            (self.seen, self.registers) = was;
+            self.marks.keep_expired();
+        }
         // The caller counts from its own present, which law 1 may have moved.
         let behind_us = now.since_us(asked_at);
         for us in [Some(&mut outcome.reset_us), outcome.retry_us.as_mut()] {
@@ -276,6 +307,18 @@ impl State {
 }
 
 impl State {
+    /// Forgets marks that have expired, which an answer would only pass over. For a bucket whose algorithm keeps marks.
+    pub fn forget_expired(&mut self, limit: &Limit, now: Timestamp) {
+        let window_us = limit.window().as_us();
+        let now = now.max(self.seen);
+        if now.as_us() >= window_us {
+            let [used, other] = self.registers;
+            let dropped = self.marks.drop_until(now.minus_us(window_us));
+            self.marks.remove_expired();
+            self.registers = [used.saturating_sub(dropped), other];
+        }
+    }
+
     /// The second clock law: what was seen in a future that did not come was seen now.
     pub fn bring_back(&mut self, now: Timestamp) {
         let ahead_us = self.seen.since_us(now);

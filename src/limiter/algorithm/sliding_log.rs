@@ -19,6 +19,7 @@
 
 use super::{
     Algorithm, Ask, Choice, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Outcome, State, Timestamp, debt,
+    used_changed,
 };
 
 /// See the file's own words.
@@ -54,6 +55,17 @@ impl Algorithm for SlidingLog {
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
         slide(self, limit, state, ask, now, |time| time)
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        used_changed(state, outcome)
     }
 
     fn script(&self) -> &'static str {

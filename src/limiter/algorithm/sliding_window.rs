@@ -41,13 +41,13 @@ struct Counts {
 // === impl Counts ===
 
 impl Counts {
-    fn at(limit: &Limit, state: &State, now: Timestamp) -> Self {
+    fn at(limit: &Limit, (seen, registers): (Timestamp, [u64; 2]), now: Timestamp) -> Self {
         let window = limit.window();
         let start = window.start_of(now);
-        let [present, previous] = state.registers;
-        let (previous, present) = if state.seen >= start {
+        let [present, previous] = registers;
+        let (previous, present) = if seen >= start {
             (previous, present)
-        } else if state.seen.plus_us(window.as_us()) >= start {
+        } else if seen.plus_us(window.as_us()) >= start {
             (present, 0)
         } else {
             (0, 0)
@@ -157,7 +157,7 @@ impl Algorithm for SlidingWindow {
     }
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-        let mut counts = Counts::at(limit, state, now);
+        let mut counts = Counts::at(limit, (state.seen, state.registers), now);
         let window_us = u128::from(counts.window_us);
         let before = counts.used();
         let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
@@ -200,6 +200,18 @@ impl Algorithm for SlidingWindow {
                 counts.retry_us(limit.requests(), ask.hits.taken())
             },
         }
+    }
+
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        let was = Counts::at(limit, was, outcome.at);
+        state.registers != [was.present, was.previous]
     }
 
     fn script(&self) -> &'static str {

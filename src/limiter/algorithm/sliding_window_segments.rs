@@ -20,7 +20,7 @@
 use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
-use super::{Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp};
+use super::{Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp, used_changed};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -53,6 +53,17 @@ impl Algorithm for SlidingWindowSegments {
         slide(self, limit, state, ask, now, |time| {
             segment_start(limit, time)
         })
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        used_changed(state, outcome)
     }
 
     fn script(&self) -> &'static str {

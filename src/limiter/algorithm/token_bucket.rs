@@ -121,6 +121,29 @@ impl Algorithm for TokenBucket {
         }
     }
 
+    fn changed(
+        &self,
+        limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        _state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        let missed = outcome.used_before;
+        match ask.hits {
+            Hits::Take(hits) => {
+                hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
+            }
+            Hits::Refund(hits) => hits > 0 && missed > 0,
+            Hits::GiveBack { hits, taken_at } => {
+                let rate = limit.rate();
+                let since_us = u128::from(outcome.at.since_us(taken_at));
+                let come = since_us.saturating_mul(u128::from(rate.hits));
+                missed > 0 && u128::from(hits).saturating_mul(u128::from(rate.per_us)) > come
+            }
+        }
+    }
+
     fn script(&self) -> &'static str {
         include_str!("token_bucket.lua")
     }

@@ -18,6 +18,7 @@
 
 use super::{
     Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp, debt, deepest,
+    used_changed,
 };
 
 /// See the file's own words.
@@ -92,6 +93,17 @@ impl Algorithm for TokenBucketInterval {
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        used_changed(state, outcome)
     }
 
     fn script(&self) -> &'static str {

@@ -62,6 +62,8 @@ struct Held {
     taken_at: Timestamp,
     /// Until when they may be used, by uptime.
     ends_us: u64,
+    /// The store's time at which the bucket they were taken from is as good as new: of a fixed window, its end.
+    fresh_at: Timestamp,
     /// When the last take was sent.
     sent_us: u64,
     /// What the store had left then.
@@ -180,8 +182,16 @@ impl Leases {
         }
     }
 
-    /// The store granted what was asked.
-    pub(super) fn granted(&mut self, check: &Check, hits: u64, outcome: &Outcome, sent_us: u64) {
+    /// The store granted what was asked. Hits that are still held by a lease which ended in the meantime are put to
+    /// `going_back`.
+    pub(super) fn granted(
+        &mut self,
+        check: &Check,
+        hits: u64,
+        outcome: &Outcome,
+        (sent_us, now_us): (u64, u64),
+        going_back: &mut Vec<Check>,
+    ) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let reset_us = sent_us.saturating_add(outcome.reset_us);
         let ends_us = match check.algorithm.lease() {
@@ -193,9 +203,17 @@ impl Leases {
             due.push_back((until_us, check.key));
             Held::new(check)
         });
+        // The new hits must not inherit the time of an ended lease: they would go back to a window that has turned, and
+        // count as spent until their own one ends.
+        let turned = check.algorithm.lease() == Lease::UntilReset && outcome.at >= held.fresh_at;
+        if now_us >= held.ends_us || turned {
+            self.unspent = self.unspent.saturating_sub(held.unspent);
+            going_back.extend(held.end(check.key));
+        }
         if held.unspent == 0 {
             held.taken_at = outcome.at;
             held.ends_us = ends_us;
+            held.fresh_at = outcome.at.plus_us(outcome.reset_us);
         } else {
             // The older ones speak for all.
             held.taken_at = held.taken_at.min(outcome.at);
@@ -308,6 +326,7 @@ impl Held {
             unspent: 0,
             taken_at: Timestamp::default(),
             ends_us: 0,
+            fresh_at: Timestamp::default(),
             sent_us: 0,
             left: 0,
             reset_us: 0,

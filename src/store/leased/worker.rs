@@ -415,7 +415,9 @@ impl LeaseWorker {
         let hits = asked.ask.hits.taken();
         if outcome.allowed {
             self.metrics.leases.hits_taken.inc_by(hits);
-            self.leases.granted(asked, hits, &outcome, sent_us);
+            let times_us = (sent_us, now_us);
+            self.leases
+                .granted(asked, hits, &outcome, times_us, &mut self.returned);
         } else {
             self.leases.refused(asked, &outcome, sent_us);
         }

@@ -5,8 +5,6 @@
 //!
 //! What it deliberately does not do: decide whose marks go. They go with their bucket.
 
-use std::collections::VecDeque;
-
 use super::bucket::{Bucket, Standing};
 use super::table::{Slot, Table, allocated};
 use crate::limiter::{Key, Mark, Marks, Timestamp};
@@ -35,7 +33,7 @@ const FIRST_MARKS: usize = 4;
 fn heap(room: usize) -> usize {
     match room {
         0 => 0,
-        room => allocated::<Mark>(room).saturating_add(allocated::<VecDeque<Mark>>(1)),
+        room => allocated::<Mark>(room).saturating_add(allocated::<u8>(Marks::HEAP_BYTES)),
     }
 }
 

@@ -158,7 +158,8 @@ impl Partition {
             && let Some(bytes) = self.marks.bytes_for_one_more(key)
             && !self.has_room(&need(bytes))
         {
-            // What has run out makes room: giving nothing back drops it, and changes nothing else.
+            // What has expired makes room.
+            self.forget_expired(key, place, check, now);
             let asked = std::mem::replace(&mut check.ask.hits, Hits::Refund(0));
             let left = self.step(key, place, check, now).remaining;
             check.ask.hits = asked;
@@ -222,6 +223,21 @@ impl Partition {
             .replace(place, Bucket::new(key, &state, standing));
         self.marks.keep(key, marks);
         outcome
+    }
+
+    /// Frees the marks of the bucket at `place` that have expired.
+    fn forget_expired(&mut self, key: Key, place: Place, check: &Check, now: Timestamp) {
+        let bucket = self.buckets.get(place).copied().unwrap_or_default();
+        if !bucket.is_marked() {
+            return;
+        }
+        let mut state = bucket.state();
+        state.marks = self.marks.lift(key);
+        state.forget_expired(&check.limit, now);
+        let marks = std::mem::take(&mut state.marks);
+        let bucket = Bucket::new(key, &state, bucket.standing());
+        self.buckets.replace(place, bucket);
+        self.marks.keep(key, marks);
     }
 
     /// What becomes of a check for whose bucket there is no room.

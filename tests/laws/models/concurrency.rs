@@ -9,12 +9,15 @@ use tollgate::limiter::{Ask, Hits, Holder, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct Concurrency {
     newest: i128,
     held: Vec<Held>,
+    /// How many slots were ever renewed.
+    renewed: i128,
 }
 
+#[derive(Clone, PartialEq)]
 struct Held {
     by: Option<Holder>,
     since: i128,
@@ -60,7 +63,8 @@ impl Model for Concurrency {
         let now = asked_at.max(self.newest);
         self.newest = now;
         // A slot whose time was over stays free, also when a reload makes slots last longer.
-        self.held.retain(|held| now < held.since + terms.window_us);
+        self.held
+            .retain(|held| held.slots > 0 && now < held.since + terms.window_us);
 
         let Ask { hits, holder } = in_the_present(ask, now);
         let before = self.in_flight(terms, now);
@@ -72,6 +76,7 @@ impl Model for Concurrency {
                 for held in &mut self.held {
                     if held.by == holder && holder.is_some() {
                         held.since = now;
+                        self.renewed += held.slots;
                     }
                 }
                 fits(self, now, 0)

@@ -9,7 +9,7 @@ use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
 
 use super::{Model, Terms, in_the_present, instant, owed, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct FixedWindow {
     newest: i128,
     counts: HashMap<i128, i128>,
@@ -61,6 +61,9 @@ impl Model for FixedWindow {
             }
         };
         let after = self.counts[&terms.number_of(now)];
+        // Windows that have turned count no more.
+        self.counts
+            .retain(|number, _| *number == terms.number_of(now));
         let mut edge = terms.edge(terms.number_of(now) + 1);
         if terms.edges.is_some() {
             // A calendar ends with time, but nothing is as good as new before the next microsecond.

@@ -12,12 +12,13 @@ use super::{
     Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
 };
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct LeakyBucket {
     /// Oldest first; one a question.
     poured: Vec<Poured>,
 }
 
+#[derive(Clone, PartialEq)]
 struct Poured {
     at: i128,
     /// What runs out each microsecond before it.
@@ -86,6 +87,8 @@ impl Model for LeakyBucket {
         self.poured.last_mut().unwrap().water = water;
 
         let after = self.level();
+        // No more comes out than was in.
+        self.poured.last_mut().unwrap().water = after - before;
         let behind_us = now - asked_at;
         // A rate of at least 1 lets one step run out a microsecond.
         let first = |passes: &dyn Fn(i128) -> bool| {

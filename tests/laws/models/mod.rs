@@ -7,7 +7,9 @@
 //! The two clock laws (see `src/limiter/algorithm/mod.rs`), debt, and what it means to undo a take are told by each
 //! model in its own terms. Only what is remembered one by one cannot have happened before 1970.
 //!
-//! What they deliberately do not do: forget anything, run fast, know `State`.
+//! A question that takes and gives back nothing is forgotten, by all of them alike ([`WrittenOnChange`]).
+//!
+//! What they deliberately do not do: forget what counts, run fast, know `State`.
 
 mod concurrency;
 mod fixed_window;
@@ -28,20 +30,44 @@ pub(crate) trait Model {
     fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome;
 }
 
+/// A model that is written only when a question changes it: one that leaves no more than a look at the same instant leaves no
+/// trace at all, unless the second clock law brings the bucket back.
+#[derive(Default)]
+struct WrittenOnChange<M> {
+    model: M,
+    written_at: i128,
+}
+
 /// A bucket never used, of the algorithm of that name.
 pub(crate) fn model_of(algorithm: &str) -> Box<dyn Model> {
+    fn model<M: Model + Default + Clone + PartialEq + 'static>() -> Box<dyn Model> {
+        Box::new(WrittenOnChange::<M>::default())
+    }
     match algorithm {
-        "fixed_window" => Box::new(fixed_window::FixedWindow::default()),
-        "sliding_window" => Box::new(sliding_window::SlidingWindow::default()),
-        "sliding_window_segments" => {
-            Box::new(sliding_window_segments::SlidingWindowSegments::default())
-        }
-        "sliding_log" => Box::new(sliding_log::SlidingLog::default()),
-        "token_bucket" => Box::new(token_bucket::TokenBucket::default()),
-        "token_bucket_interval" => Box::new(token_bucket_interval::TokenBucketInterval::default()),
-        "leaky_bucket" => Box::new(leaky_bucket::LeakyBucket::default()),
-        "concurrency" => Box::new(concurrency::Concurrency::default()),
+        "fixed_window" => model::<fixed_window::FixedWindow>(),
+        "sliding_window" => model::<sliding_window::SlidingWindow>(),
+        "sliding_window_segments" => model::<sliding_window_segments::SlidingWindowSegments>(),
+        "sliding_log" => model::<sliding_log::SlidingLog>(),
+        "token_bucket" => model::<token_bucket::TokenBucket>(),
+        "token_bucket_interval" => model::<token_bucket_interval::TokenBucketInterval>(),
+        "leaky_bucket" => model::<leaky_bucket::LeakyBucket>(),
+        "concurrency" => model::<concurrency::Concurrency>(),
         other => panic!("{other} has no model: write one, the naive way"),
+    }
+}
+
+impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
+    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+        let brought_back = self.written_at - asked_at > terms.window_us;
+        let mut looked_at = self.model.clone();
+        looked_at.ask(terms, Hits::LOOK.into(), asked_at);
+        let mut asked = self.model.clone();
+        let outcome = asked.ask(terms, ask, asked_at);
+        if brought_back || asked != looked_at {
+            self.model = asked;
+            self.written_at = outcome.at.as_us().into();
+        }
+        outcome
     }
 }
 

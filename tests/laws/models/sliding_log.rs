@@ -8,7 +8,7 @@ use tollgate::limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingLog {
     newest: i128,
     /// When, and how many, oldest first.
@@ -64,7 +64,9 @@ impl Model for SlidingLog {
                 } else {
                     owed(terms, before, taken.into())
                 };
-                self.log.push((now, counted));
+                if counted > 0 {
+                    self.log.push((now, counted));
+                }
                 allowed
             }
             Hits::Refund(refunded) => {

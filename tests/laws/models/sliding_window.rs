@@ -9,7 +9,7 @@ use tollgate::limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_up, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindow {
     newest: i128,
     /// When, and how many, oldest first.
@@ -82,7 +82,9 @@ impl Model for SlidingWindow {
                 } else {
                     owed(terms, rounded_up(before, terms.window_us), taken.into())
                 };
-                self.counted.push((now, counted));
+                if counted > 0 {
+                    self.counted.push((now, counted));
+                }
                 allowed
             }
             Hits::Refund(refunded) => {
@@ -95,6 +97,11 @@ impl Model for SlidingWindow {
                 true
             }
         };
+
+        // What has slid out whole counts no more, whatever is given back.
+        let previous = now.div_euclid(terms.window_us) - 1;
+        self.counted
+            .retain(|(time, _)| time.div_euclid(terms.window_us) >= previous);
 
         let after = self.used(terms, now);
         let gone = now + 2 * terms.window_us;

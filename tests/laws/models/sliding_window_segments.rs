@@ -13,7 +13,7 @@ use tollgate::limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindowSegments {
     newest: i128,
     /// When the segment began, and how many came; oldest first.
@@ -78,7 +78,9 @@ impl Model for SlidingWindowSegments {
                 let begin = begin_of_segment(terms, now);
                 let older = self.counted.iter().filter(|(other, _)| *other <= begin);
                 let place = older.count();
-                self.counted.insert(place, (begin, counted));
+                if counted > 0 {
+                    self.counted.insert(place, (begin, counted));
+                }
                 allowed
             }
             Hits::Refund(refunded) => {

@@ -12,7 +12,7 @@ use super::{
     Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
 };
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct TokenBucket {
     newest: i128,
     /// From a full bucket, in 1/window of a hit.

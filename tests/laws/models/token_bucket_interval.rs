@@ -8,7 +8,7 @@ use tollgate::limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct TokenBucketInterval {
     newest: i128,
     /// From a full bucket, in hits.

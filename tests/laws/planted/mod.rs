@@ -208,6 +208,28 @@ impl Algorithm for Planted {
         (self.decide)(limit, state, ask, now)
     }
 
+    /// What the bug adds to registers is written, too.
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        if self.base.changed(limit, was, state, ask, outcome) || self.base.has_marks() {
+            return self.base.changed(limit, was, state, ask, outcome);
+        }
+        let mut looked_at = State {
+            seen: was.0,
+            registers: was.1,
+            ..State::default()
+        };
+        self.base
+            .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
+        looked_at.registers != state.registers
+    }
+
     fn script(&self) -> &'static str {
         self.base.script()
     }

@@ -197,12 +197,12 @@ impl Asked<'_> {
 
     /// A look on somebody's behalf starts the time of that holder's slots anew, and changes nothing else.
     fn a_look_renews_its_own_slots(&self) -> Verdict {
-        let mut looked_at = self.after.clone();
-        self.look(&mut looked_at, self.question.now);
+        let Question { limit, now, .. } = self.question;
+        let (_, registers, looked_at) = self.candidate.settled(&self.after, &limit, now);
         let has_slots = self.candidate.algorithm.name() == "concurrency";
         // Of these nobody calls himself 4.
         for holder in [1, 2, 3, 4].map(Holder::from_hash) {
-            let mut expected: Vec<_> = looked_at.marks.iter().copied().collect();
+            let mut expected = looked_at.clone();
             let is_its = |holds: Option<Holder>| has_slots && holds == Some(holder);
             let renewed = expected.iter().filter(|mark| is_its(mark.holder));
             let renewed: u64 = renewed.map(|mark| mark.hits).sum();
@@ -213,19 +213,18 @@ impl Asked<'_> {
                 hits: Hits::LOOK,
                 holder: Some(holder),
             };
-            let Question { limit, now, .. } = self.question;
             self.candidate.ask(&mut state, &limit, ask, now);
-            let mut marks: Vec<_> = state.marks.iter().copied().collect();
+            let (seen, its_registers, mut marks) = self.candidate.settled(&state, &limit, now);
             let its = marks.iter().filter(|mark| is_its(mark.holder));
             let its: Vec<_> = its.map(|mark| (mark.at, mark.hits)).collect();
             let its_expected = if renewed > 0 {
-                vec![(state.seen, renewed)]
+                vec![(seen, renewed)]
             } else {
                 Vec::new()
             };
             marks.retain(|mark| !is_its(mark.holder));
             ensure(
-                its == its_expected && marks == expected && state.registers == looked_at.registers,
+                its == its_expected && marks == expected && its_registers == registers,
                 || format!("{holder:?} looked: {state:?}, nobody did: {looked_at:?}"),
             )?;
         }
@@ -326,9 +325,13 @@ impl Asked<'_> {
         }
     }
 
-    /// Another number of requests, or another burst, in the same window: consumed stays consumed, there and back.
+    /// Another number of requests, or another burst, in the same window: consumed stays consumed, there and back. What refills
+    /// does so at the new rate from its last change on, so it is asked at that instant.
     fn a_reload_keeps_what_was_used(&self, history: &History) -> Verdict {
         let Question { limit, now, .. } = self.question;
+        if self.candidate.has_burst() && self.after.seen < now {
+            return Ok(());
+        }
         let used = self.used(&limit, now);
         for requests in [0, 1, 7, 1_000_000, u32::MAX] {
             let other = Size {

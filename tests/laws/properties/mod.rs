@@ -21,7 +21,9 @@ mod undoing;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
-use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp};
+use tollgate::limiter::{
+    ALGORITHMS, Algorithm, Ask, Choice, Hits, Limit, Mark, Outcome, State, Timestamp,
+};
 
 use crate::histories::{History, Question, histories};
 
@@ -42,6 +44,9 @@ pub(crate) enum Property {
     Undoing,
     Promise,
 }
+
+/// Time, registers and marks.
+type Settled = (Timestamp, [u64; 2], Vec<Mark>);
 
 pub(crate) type Verdict = Result<(), TestCaseError>;
 
@@ -68,6 +73,19 @@ impl Candidate {
         now: Timestamp,
     ) -> Outcome {
         (self.step)(state, self.algorithm, limit, ask.into(), now)
+    }
+
+    /// What a bucket would be if it were written at `now`: its time, registers and marks. Two buckets that were last written at
+    /// different times can be compared by it.
+    fn settled(&self, state: &State, limit: &Limit, now: Timestamp) -> Settled {
+        let mut state = state.clone();
+        if state.seen.since_us(now) > limit.window().as_us() {
+            state.bring_back(now);
+        }
+        let now = now.max(state.seen);
+        self.algorithm
+            .decide(limit, &mut state, Hits::LOOK.into(), now);
+        (now, state.registers, state.marks.iter().copied().collect())
     }
 
     /// Whether it refills, up to a burst.

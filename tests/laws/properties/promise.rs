@@ -2,7 +2,7 @@
 //!
 //! Why reloads and clocks that come back from more than a window ahead are left out: each of them rightly lets more
 //! pass than the sentence says, and so do refunds, except of slots. A clock that steps back less stays in, because law
-//! 1 answers it; time is the newest the bucket has seen. What was undone was not admitted.
+//! 1 answers it; time is the newest at which the bucket was changed. What was undone was not admitted.
 //!
 //! What it deliberately does not do: mind what was refused.
 
@@ -37,11 +37,12 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         if is_refund && !has_slots || newest_us - asked_us > terms.window_us {
             continue;
         }
-        newest_us = newest_us.max(asked_us);
         if has_slots {
-            admitted.retain(|one: &Admitted| newest_us < one.time + terms.window_us);
+            let present_us = newest_us.max(asked_us);
+            admitted.retain(|one: &Admitted| present_us < one.time + terms.window_us);
         }
         let said = candidate.step(&mut state, &question);
+        newest_us = newest_us.max(state.seen.as_us().into());
         walk.answered(&question, &said);
         match hits {
             Hits::Take(0) if has_slots && holder.is_some() => {

@@ -44,9 +44,10 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         let said = candidate.step(&mut state, &question);
         walk.answered(&question, &said);
 
-        let brought_back = before.seen.since_us(question.now) > question.limit.window().as_us();
+        // The twin has not seen the time of the take, and would take an older one as it is.
+        let went_back = before.seen > question.now;
         let taken = matches!(question.ask.hits, Hits::Take(_));
-        let ends = step.reload.is_some() || brought_back || !taken;
+        let ends = step.reload.is_some() || went_back || !taken;
         twin = twin.filter(|twin| !ends && twin.age < TWIN_AGE_MAX);
 
         let step = Step {
@@ -122,7 +123,7 @@ impl Step<'_> {
         let mut undone = self.after.clone();
         let said = self.ask(&mut undone, undo);
         ensure(said.allowed, || "cannot be given back".to_owned())?;
-        ensure(same(&undone, &twin.state), || {
+        ensure(self.same(&undone, &twin.state), || {
             format!("undone at once: {undone:?}, never taken: {:?}", twin.state)
         })
     }
@@ -147,7 +148,7 @@ impl Step<'_> {
             let mut looked_at = state.clone();
             self.candidate.ask(&mut looked_at, limit, Hits::LOOK, at);
             self.candidate.ask(&mut state, limit, undo, at);
-            ensure(same(&state, &looked_at), || {
+            ensure(self.same_at(&state, &looked_at, at), || {
                 format!("given back too late, at {at:?}: {state:?} instead of {looked_at:?}")
             })?;
         }
@@ -172,7 +173,7 @@ impl Step<'_> {
         let mut undone = self.after.clone();
         self.ask(&mut undone, twin.undo);
         if twin.exact {
-            return ensure(same(&undone, &twin.state), || {
+            return ensure(self.same(&undone, &twin.state), || {
                 format!("undone: {undone:?}, never taken: {:?}", twin.state)
             });
         }
@@ -185,22 +186,28 @@ impl Step<'_> {
         })
     }
 
+    /// Whether two buckets remember the same now.
+    fn same(&self, one: &State, other: &State) -> bool {
+        self.same_at(one, other, self.question.now)
+    }
+
+    /// The same at another time. What law 2 brought to the beginning of time is one, in however many marks.
+    fn same_at(&self, one: &State, other: &State, at: Timestamp) -> bool {
+        let settled = |state| {
+            let limit = &self.question.limit;
+            let (seen, registers, marks) = self.candidate.settled(state, limit, at);
+            let mut sums: HashMap<_, u64> = HashMap::new();
+            for mark in marks {
+                *sums.entry((mark.at, mark.holder)).or_default() += mark.hits;
+            }
+            (seen, registers, sums)
+        };
+        settled(one) == settled(other)
+    }
+
     fn refused_leave_nothing(&self) -> bool {
         let mut only_looked = self.before.clone();
         self.ask(&mut only_looked, Hits::LOOK.into());
         only_looked == *self.after
     }
-}
-
-/// Whether two buckets remember the same. What law 2 brought to the beginning of time is one, in however many marks.
-fn same(one: &State, other: &State) -> bool {
-    let marks = |state: &State| {
-        let mut sums: HashMap<_, u64> = HashMap::new();
-        for mark in state.marks.iter() {
-            *sums.entry((mark.at, mark.holder)).or_default() += mark.hits;
-        }
-        sums
-    };
-    let numbers = |state: &State| (state.seen, state.registers);
-    numbers(one) == numbers(other) && marks(one) == marks(other)
 }

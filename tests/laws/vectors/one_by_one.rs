@@ -212,10 +212,12 @@ fn room_for_what_has_gone_is_given_back() {
     };
     // Gone by itself, given back, and all but a few.
     for (clock, hits, left) in [
-        (at(60), Hits::LOOK, 0),
+        (at(60), Take(1), 1),
         (at(5).plus_us(10_000), Refund(10_000), 0),
         (at(5).plus_us(10_000), Refund(9_900), 100),
-        (at(6).plus_us(8_999), Hits::LOOK, 1_000),
+        (at(6).plus_us(8_999), Take(1), 1_001),
+        // What takes nothing changes nothing.
+        (at(60), Hits::LOOK, 10_000),
     ] {
         let mut state = fill();
         state.step(&SlidingLog, &limit, hits, clock);

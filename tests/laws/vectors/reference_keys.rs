@@ -107,6 +107,37 @@ fn what_many_values_share_is_called_by_its_pattern() {
     assert_eq!(names(&tree, &asked), expected(&named));
 }
 
+/// The reference looks for the key as sent at the front of the joined pattern `key_value`, and removes it only there.
+#[test]
+fn a_pattern_in_the_key_is_part_of_what_many_values_share() {
+    for (key, value, sent, name) in [
+        ("a*", "*", ("ab", "v"), "ab_a*_*"),
+        ("a*", "x*", ("ab", "x1"), "ab_a*_x*"),
+        ("a*", "x", ("ab", "x"), "ab_a*_x"),
+        ("*", "*", ("ab", "v"), "ab_*_*"),
+        ("*", "v_*", ("*_v", "v_1"), "*_v_*"),
+        // No value is configured.
+        ("a*", "", ("ab", "v"), "ab_a*"),
+        ("a*", "", ("a*", "v"), "a*_a*"),
+        // What is sent is the pattern's own text.
+        ("a*", "x*", ("a*", "x*"), "a*_x*"),
+        ("a*", "x*", ("a*", "x1"), "a*_x*"),
+        ("ab", "x*", ("ab", "x1"), "ab_x*"),
+    ] {
+        let shared = Tree::new().with_levels(&[level(key, value, true)], limited(1, Unit::Day));
+        let entries = [sent];
+        let asked = [take(&entries, 1)];
+        assert_eq!(names(&shared, &asked), expected(&[name]), "{key} {value}");
+        let apart = Tree::new().with_levels(&[level(key, value, false)], limited(1, Unit::Day));
+        let as_sent = format!("{}_{}", sent.0, sent.1);
+        assert_eq!(
+            names(&apart, &asked),
+            expected(&[&as_sent]),
+            "{key} {value}"
+        );
+    }
+}
+
 #[test]
 fn what_the_reference_cannot_count_has_no_name_there() {
     let once = NonZeroU32::MIN;

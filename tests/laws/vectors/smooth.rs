@@ -227,3 +227,41 @@ fn a_reload_keeps_what_was_consumed() {
     assert_eq!(ask(per(100, Unit::Minute), Take(0)), (true, 8, 92));
     assert_eq!(ask(per(10, Unit::Minute), Take(2)), (true, 8, 0));
 }
+
+/// Questions that change nothing are no matter: neither a refusal nor a look makes the old rate count.
+#[test]
+fn a_reload_fills_at_the_new_rate_from_the_last_change() {
+    for algorithm in [
+        &TokenBucket as &dyn Algorithm,
+        &LeakyBucket,
+        &TokenBucketInterval,
+    ] {
+        let (slow, fast) = (
+            with_burst(10, Unit::Minute, 100),
+            with_burst(60, Unit::Minute, 100),
+        );
+        let mut state = State::default();
+        let mut ask = |limit: &Limit, hits, seconds| {
+            let said = state.step(algorithm, limit, hits, at(seconds));
+            (said.allowed, said.used_before)
+        };
+        assert_eq!(ask(&slow, Take(100), 1_200), (true, 0));
+        assert_eq!(
+            ask(&slow, Take(100), 1_259),
+            (
+                false,
+                if algorithm.name() == "token_bucket_interval" {
+                    100
+                } else {
+                    91
+                }
+            )
+        );
+        assert!(ask(&slow, Take(0), 1_259).0);
+        // One minute of the new rate.
+        assert_eq!(ask(&fast, Take(0), 1_260), (true, 40), "{algorithm:?}");
+        assert_eq!(ask(&fast, Take(60), 1_260), (true, 40), "{algorithm:?}");
+        // From there on the old one again.
+        assert_eq!(ask(&slow, Take(0), 1_320), (true, 90), "{algorithm:?}");
+    }
+}

@@ -60,7 +60,7 @@ use std::task::Poll;
 
 use tollgate::clock::ManualClock;
 use tollgate::limiter::{
-    Algorithm, Ask, Check, Choice, CountRefused, Key, Limit, Outcome, State, Timestamp,
+    Algorithm, Ask, Check, Choice, CountRefused, Hits, Key, Limit, Outcome, State, Timestamp,
 };
 use tollgate::service::ratelimit::RateLimit;
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -282,6 +282,26 @@ impl Algorithm for Bent {
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
         (self.decide)(self.base, limit, state, ask, now)
+    }
+
+    /// What the bug adds to registers is written, too.
+    fn changed(
+        &self,
+        limit: &Limit,
+        was: (Timestamp, [u64; 2]),
+        state: &State,
+        ask: Ask,
+        outcome: &Outcome,
+    ) -> bool {
+        let mut looked_at = State {
+            seen: was.0,
+            registers: was.1,
+            ..State::default()
+        };
+        self.base
+            .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
+        self.base.changed(limit, was, state, ask, outcome)
+            || !self.base.has_marks() && looked_at.registers != state.registers
     }
 
     fn script(&self) -> &'static str {

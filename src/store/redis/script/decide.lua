@@ -95,7 +95,8 @@ for place = 1, #KEYS do
 
   if readable and boundaries ~= REFERENCE then
     -- The second law: what was seen in a future that did not come was seen now.
-    if seen - now > window then
+    local brought_back = seen - now > window
+    if brought_back then
       if marks ~= '' then marks = marks_brought_back(marks, width, seen - now) end
       seen = now
     end
@@ -110,7 +111,7 @@ for place = 1, #KEYS do
       decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
         per_us, reduced_by, segments, boundaries, argument)
 
-    if changed then
+    if changed or brought_back then
       local expires
       if kept - now < life then
         -- For a window more than it must, so that it need not be set at every hit.

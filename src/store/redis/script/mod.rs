@@ -20,8 +20,8 @@
 //! A counter of Envoy's reference service ([`Check::reference_key`]) is a number in decimal, which others add to as well, so it
 //! stays one: what it is to be is decided as every fixed window is, by the caller's time, and added.
 //!
-//! The script decides as [`State::step`](crate::limiter::State::step) does, and `tests/twin` holds the two equal. One thing
-//! differs on purpose: a question that takes nothing and gives nothing back is not written.
+//! The script decides as [`State::step`](crate::limiter::State::step) does, and `tests/twin` holds the two equal, also in what is
+//! not written.
 //!
 //! What it deliberately does not do: speak to a server, name keys, choose which checks ride together. In a cluster all keys of
 //! a call must be of one slot; that is the caller's to see to.

@@ -8,8 +8,8 @@
 -- A bucket is a string: a version, in microseconds since 1970 until when Redis keeps it and the newest time it has seen, two
 -- registers, marks. An expiry is set again only when too little of the last one is left: about once a window.
 --
--- What takes nothing and gives nothing back is not written, so a bucket has not seen it: it matters to nobody unless the clock
--- is set back, and then the time of the last write counts as the newest.
+-- What takes nothing and gives nothing back is not written, so a bucket has not seen it: a look and a refusal cost no write.
+-- State::step in Rust has the same rule. A bucket that the second clock law brings back is written.
 
 local call = redis.call
 local pack, unpack_numbers = struct.pack, struct.unpack
