@@ -21,6 +21,7 @@ COPY src src
 # Cargo.toml names them; they are not built.
 COPY benches benches
 COPY tests/image/release.rs tests/image/release.rs
+COPY tests/kubernetes/main.rs tests/kubernetes/main.rs
 COPY image image
 ARG TARGETARCH
 RUN image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"

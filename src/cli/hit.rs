@@ -42,6 +42,10 @@ pub(super) struct Hit {
     #[arg(long)]
     json: bool,
 
+    /// Exit with 0 for every decision, OVER LIMIT included; without an answer still with 4
+    #[arg(long)]
+    any_decision: bool,
+
     /// How long to wait for an answer
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -83,7 +87,7 @@ impl Hit {
             } else {
                 self.print(&answer);
             }
-            exit = if answer.allowed {
+            exit = if answer.allowed || self.any_decision {
                 Exit::Success
             } else {
                 Exit::OverLimit

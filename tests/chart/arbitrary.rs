@@ -115,6 +115,14 @@ impl<'s> Arbitrary<'s> {
         }
     }
 
+    /// A key that every guard of keys takes, and now and then one that none does.
+    fn key(&mut self) -> String {
+        if self.chance.once_in(20) {
+            return "no key".to_owned();
+        }
+        self.text(&json!({ "pattern": "^[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?$" }))
+    }
+
     fn object(&mut self, schema: &'s Value) -> Map<String, Value> {
         let none = Map::new();
         let mut made = Map::new();
@@ -139,7 +147,7 @@ impl<'s> Arbitrary<'s> {
         }
         if schema["additionalProperties"].is_object() {
             for _ in 0..self.chance.below(3) {
-                let name = self.text(&schema["propertyNames"]);
+                let name = self.key();
                 made.insert(name, self.value(&schema["additionalProperties"]));
             }
         }

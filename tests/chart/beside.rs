@@ -107,6 +107,26 @@ fn the_rules_are_looked_at_first_as_they_will_be() {
     assert_eq!(hook(map, "hook"), "pre-install,pre-upgrade");
     assert_eq!(hook(map, "hook-weight"), "-1");
     assert_eq!(map["data"], rendered.rules().unwrap()["data"]);
+    // Helm prints why a check failed. Helm deletes no hook at an uninstall: the ConfigMap goes when the Job ends, and a
+    // failed Job when Kubernetes finds its time over.
+    assert_eq!(
+        hook(job, "hook-output-log-policy"),
+        "hook-succeeded,hook-failed"
+    );
+    assert_eq!(
+        hook(job, "hook-delete-policy"),
+        "before-hook-creation,hook-succeeded"
+    );
+    assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 600);
+    let always = "before-hook-creation,hook-succeeded,hook-failed";
+    assert_eq!(hook(map, "hook-delete-policy"), always);
+    // A pod has no such time, so Helm deletes the test's at once, after its log.
+    let test = rendered.only("Pod");
+    assert_eq!(
+        hook(test, "hook-output-log-policy"),
+        "hook-succeeded,hook-failed"
+    );
+    assert_eq!(hook(test, "hook-delete-policy"), always);
     // Before an installation there is no account yet.
     assert!(pod["serviceAccountName"].is_null());
 }
@@ -124,6 +144,14 @@ fn what_is_added_is_filled_in() {
     assert_eq!(pod["containers"][1]["name"], "relay");
     let template = &rendered.only("Deployment")["spec"]["template"]["metadata"];
     assert_eq!(template["annotations"]["example.com/release"], "demo");
+    let deployment = rendered.only("Deployment");
+    assert_eq!(
+        deployment["metadata"]["annotations"],
+        json!({ "example.com/owner": "demo" })
+    );
+    assert_eq!(deployment["spec"]["progressDeadlineSeconds"], 300);
+    let alias = json!({ "ip": "10.1.2.3", "hostnames": ["cache.edge", "cache"] });
+    assert_eq!(pod["hostAliases"], json!([alias]));
     let names: Vec<_> = rendered
         .all("ConfigMap")
         .iter()
@@ -142,5 +170,51 @@ fn what_is_added_is_filled_in() {
                 "edge"
             );
         }
+    }
+}
+
+/// What Prometheus selects may have to be in its namespace; what it scrapes is in the release's.
+#[test]
+fn monitors_are_made_where_prometheus_looks() {
+    for (values, kinds) in [
+        (ON, &["ServiceMonitor", "PrometheusRule"][..]),
+        (
+            "--values=helm/tollgate/ci/redis-cluster-values.yaml",
+            &["PodMonitor"],
+        ),
+    ] {
+        let rendered = rendered(&[values]);
+        for kind in kinds {
+            let monitor = rendered.only(kind);
+            assert_eq!(monitor["metadata"]["namespace"], "monitoring", "{kind}");
+            if *kind != "PrometheusRule" {
+                assert_eq!(
+                    monitor["spec"]["namespaceSelector"]["matchNames"],
+                    json!(["prod"])
+                );
+            }
+        }
+    }
+    let production = rendered(&["--values=helm/tollgate/ci/production-values.yaml"]);
+    for kind in ["ServiceMonitor", "PrometheusRule"] {
+        assert_eq!(production.only(kind)["metadata"]["namespace"], "prod");
+    }
+}
+
+#[test]
+fn a_template_in_the_url_of_redis_is_filled_in() {
+    for (set, url) in [
+        (
+            "redis.url=redis://{{ .Release.Name }}-valkey.{{ .Release.Namespace }}:6379/0",
+            "redis://demo-valkey.prod:6379/0",
+        ),
+        (
+            "redis.url=redis+cluster://{{ .Values.global.valkey }},global.valkey=a",
+            "redis+cluster://a",
+        ),
+        ("redis.url=redis://plain:6379", "redis://plain:6379"),
+    ] {
+        let rendered = rendered(&[&format!("--set={set}")]);
+        assert_eq!(rendered.variable("TOLLGATE_STORE"), url);
     }
 }

@@ -29,6 +29,7 @@ mod beside;
 mod image;
 mod matrix;
 mod objects;
+mod package;
 mod pod;
 mod property;
 mod refused;

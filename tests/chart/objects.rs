@@ -41,7 +41,7 @@ fn pods_are_replaced_new_before_old_and_not_because_rules_changed() {
     assert_eq!(before.only("Deployment"), after.only("Deployment"));
     assert_eq!(
         before.only("Deployment")["spec"]["strategy"]["rollingUpdate"],
-        json!({ "maxUnavailable": 0, "maxSurge": 1 })
+        json!({ "maxUnavailable": 0, "maxSurge": "25%" })
     );
 }
 
@@ -123,19 +123,28 @@ fn services_reach_the_pods_by_ports_that_have_names() {
                 tls if tls.contains("/tls-") || tls.contains("cert-manager") => "https",
                 _ => "kubernetes.io/h2c",
             };
+            let names = texts(&spec["ports"], "name");
+            if names == ["http"] {
+                assert_eq!(spec["ports"][0]["appProtocol"], "http");
+                assert_eq!((values.as_str(), &spec["type"]), (ON, &json!("ClusterIP")));
+                continue;
+            }
             assert_eq!(spec["ports"][0]["appProtocol"], speaks, "{values}");
             if spec["clusterIP"] == "None" {
                 headless += 1;
-                assert_eq!(texts(&spec["ports"], "name"), ["grpc"]);
+                assert_eq!(names, ["grpc"]);
                 assert!(spec["publishNotReadyAddresses"].is_null());
+            } else if values == ON {
+                assert_eq!(names, ["grpc"]);
             } else {
-                assert_eq!(texts(&spec["ports"], "name"), ["grpc", "http"]);
+                assert_eq!(names, ["grpc", "http"]);
             }
         }
         let wanted = usize::from(values != OFF);
+        let apart = usize::from(values == ON);
         assert_eq!(
             (headless, rendered.all("Service").len()),
-            (wanted, 1 + wanted)
+            (wanted, 1 + wanted + apart)
         );
         let selector = &rendered.only("Deployment")["spec"]["selector"]["matchLabels"];
         assert_eq!(selector, &rendered.all("Service")[0]["spec"]["selector"]);
@@ -151,6 +160,90 @@ fn services_reach_the_pods_by_ports_that_have_names() {
                 "{values}: {labels}"
             );
         }
+    }
+}
+
+/// What a load balancer shows to the world: gRPC, and nothing of metrics or `/json`, which stay where a monitor finds them.
+#[test]
+fn a_load_balancer_can_carry_grpc_alone() {
+    let of_type = |rendered: &Rendered, kind: &str| {
+        let services = rendered.all("Service").into_iter();
+        let found = services.filter(|service| service["spec"]["type"] == kind);
+        found.cloned().collect::<Vec<_>>()
+    };
+    let on = rendered(&[ON]);
+    let [ref outside] = of_type(&on, "LoadBalancer")[..] else {
+        panic!("one Service is a load balancer");
+    };
+    let spec = &outside["spec"];
+    assert_eq!(spec["ports"].as_array().unwrap().len(), 1);
+    assert_eq!(spec["ports"][0]["port"], 8081);
+    assert_eq!(spec["ports"][0]["nodePort"], 30081);
+    assert_eq!(
+        spec["loadBalancerSourceRanges"],
+        json!(["192.0.2.0/24", "2001:db8::/32"])
+    );
+    assert_eq!(spec["externalTrafficPolicy"], "Local");
+    // The monitor selects the other Service, by its labels and its port's name.
+    let inside = of_type(&on, "ClusterIP").into_iter();
+    let mut inside = inside.filter(|service| service["spec"]["ports"][0]["name"] == "http");
+    let inside = inside.next().expect("a Service for HTTP");
+    let monitor = &on.only("ServiceMonitor")["spec"];
+    for (label, value) in monitor["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&inside["metadata"]["labels"][label], value);
+    }
+    assert_eq!(monitor["endpoints"][0]["port"], "http");
+    for service in on.all("Service") {
+        assert_eq!(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
+        assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6", "IPv4"]));
+    }
+    // Unless values say otherwise Kubernetes decides.
+    let plain = rendered(&["--set=service.type=LoadBalancer"]);
+    let spec = &of_type(&plain, "LoadBalancer")[0]["spec"];
+    assert_eq!(texts(&spec["ports"], "name"), ["grpc", "http"]);
+    for field in [
+        "externalTrafficPolicy",
+        "ipFamilies",
+        "ipFamilyPolicy",
+        "loadBalancerSourceRanges",
+    ] {
+        assert!(spec[field].is_null(), "{field}");
+    }
+    let ports = rendered(&[
+        "--set=service.type=NodePort,service.nodePorts.grpc=30081,service.nodePorts.http=30080",
+    ]);
+    let ports = &of_type(&ports, "NodePort")[0]["spec"]["ports"];
+    assert_eq!(
+        (&ports[0]["nodePort"], &ports[1]["nodePort"]),
+        (&json!(30081), &json!(30080))
+    );
+}
+
+/// `PreferClose` is deprecated since Kubernetes has the same as `PreferSameZone`.
+#[test]
+fn traffic_stays_close_by_the_name_that_each_kubernetes_knows() {
+    for (wanted, kubernetes, named) in [
+        ("PreferSameZone", "1.29", json!(null)),
+        ("PreferSameZone", "1.30", json!("PreferClose")),
+        ("PreferSameZone", "1.33", json!("PreferClose")),
+        ("PreferSameZone", "1.34", json!("PreferSameZone")),
+        ("PreferSameZone", "1.37", json!("PreferSameZone")),
+        ("PreferClose", "1.33", json!("PreferClose")),
+        ("PreferClose", "1.36", json!("PreferSameZone")),
+        ("PreferSameNode", "1.33", json!(null)),
+        ("PreferSameNode", "1.34", json!("PreferSameNode")),
+        ("", "1.36", json!(null)),
+    ] {
+        let rendered = rendered(&[
+            &format!("--set=service.trafficDistribution={wanted}"),
+            &format!("--kube-version={kubernetes}"),
+            "--set=headlessService.enabled=false",
+        ]);
+        assert_eq!(
+            rendered.only("Service")["spec"]["trafficDistribution"],
+            named,
+            "{wanted}, Kubernetes {kubernetes}"
+        );
     }
 }
 

@@ -215,10 +215,10 @@ fn helm_test_asks_for_a_decision_and_takes_nothing() {
         );
         let container = &asker["containers"][0];
         assert_eq!(container["image"], rendered.container()["image"]);
-        let service = rendered
-            .all("Service")
-            .into_iter()
-            .find(|service| service["spec"]["clusterIP"] != "None");
+        let service = rendered.all("Service").into_iter().find(|service| {
+            let spec = &service["spec"];
+            spec["clusterIP"] != "None" && spec["ports"][0]["name"] == "grpc"
+        });
         let service = service.unwrap()["metadata"]["name"].as_str().unwrap();
         assert_eq!(container["args"][1], format!("{service}.prod.svc:8081"));
         for _ in 0..2 {
@@ -227,6 +227,24 @@ fn helm_test_asks_for_a_decision_and_takes_nothing() {
             assert!(printed.starts_with(said), "{printed}");
         }
     }
+}
+
+/// `helm test` asks whether the service decides. Other callers may have used the limit up.
+#[test]
+fn helm_test_passes_when_the_limit_that_it_asks_about_is_used_up() {
+    let rendered = rendered(&[EXAMPLE]);
+    let pod = Pod::start(&rendered);
+    let body = r#"{"domain":"example","descriptors":[{"entries":[{"key":"generic_key","value":"hello"}]}]}"#;
+    let codes: Vec<_> = (0..11)
+        .map(|_| http(pod.http, "POST", "/json", body).0)
+        .collect();
+    assert_eq!(codes.last(), Some(&429), "{codes:?}");
+    let (code, printed, said) = asked(&rendered, &pod, &[]);
+    assert_eq!((code, said.as_str()), (Some(0), ""), "{printed}");
+    assert!(
+        printed.starts_with("OVER LIMIT  generic_key=hello  0 left of 10 a minute"),
+        "{printed}"
+    );
 }
 
 /// What `helm test`'s pod comes to, with the address of a pod in place of its Service's: exit code, and what it says.

@@ -5,7 +5,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::rendering::{EXAMPLE, HELMS, OFF, ON, chart, helm, read, rendered, template, yaml};
+use serde_json::Value;
+
+use crate::rendering::{
+    EXAMPLE, HELMS, OFF, ON, Rendered, chart, helm, read, rendered, template, yaml,
+};
 use crate::running::TOLLGATE;
 
 /// What `helm install` prints at its end. Helm renders notes only for a cluster, so here they are a template of a copy.
@@ -80,7 +84,13 @@ fn the_notes_name_what_was_installed() {
         let deployment = rendered.only("Deployment")["metadata"]["name"].as_str();
         let deployment = deployment.expect("a name");
         assert!(notes.contains(&format!("service/{deployment} 8081:8081")));
-        assert!(notes.contains(&format!("http://{deployment}.prod:8080/metrics")));
+        let http = services.iter().find(|service| {
+            let ports = service["spec"]["ports"].as_array().expect("ports");
+            ports.iter().any(|port| port["name"] == "http")
+        });
+        let http = http.expect("a Service for HTTP")["metadata"]["name"].as_str();
+        let http = format!("http://{}.prod:8080/metrics", http.expect("a name"));
+        assert!(notes.contains(&http), "{http}");
         assert!(notes.contains("gRPC keeps one connection for all of its calls"));
         assert_eq!(notes.contains("`helm test demo -n prod`"), values != OFF);
     }
@@ -100,6 +110,11 @@ fn the_notes_warn_of_what_is_easily_overlooked() {
     assert!(
         three.contains("WARNING: each of the 3 replicas counts for itself"),
         "{three}"
+    );
+    let outside = notes(&["--set=service.type=LoadBalancer"]);
+    assert!(
+        outside.contains("WARNING: service.type is LoadBalancer, so port 8080 (metrics, /json)"),
+        "{outside}"
     );
     let on = notes(&[ON]);
     assert!(on.contains("It serves edge.yaml, shop.yaml;"), "{on}");
@@ -183,6 +198,123 @@ fn the_notes_say_whether_helm_test_asks_and_why_not() {
 }
 
 #[test]
+fn the_notes_and_the_readme_name_the_command_that_shows_why_rules_were_refused() {
+    let on = rendered(&[ON]);
+    let job = on.only("Job")["metadata"]["name"].as_str().expect("a name");
+    let command = format!("\n  kubectl -n prod logs job/{job}\n");
+    let with = notes(&[ON]);
+    assert!(with.contains(&command), "{with}");
+    assert!(with.contains("To read it again, for 600 s:"), "{with}");
+    assert!(!notes(&[EXAMPLE]).contains("logs job/"));
+    assert!(read("helm/tollgate/README.md").contains("kubectl logs job/"));
+}
+
+/// How long a rollout may take, from what was rendered: steps, and seconds of a step.
+fn rollout(rendered: &Rendered) -> (u64, u64) {
+    let spec = &rendered.only("Deployment")["spec"];
+    let replicas = spec["replicas"].as_u64().expect("replicas");
+    let rolling = &spec["strategy"]["rollingUpdate"];
+    let count = |value: &Value, up: u64| match value.as_str() {
+        Some(share) => {
+            let share: u64 = share.trim_end_matches('%').parse().expect("a share");
+            (share * replicas + up) / 100
+        }
+        None => value.as_u64().expect("a count"),
+    };
+    // Kubernetes rounds the one up and the other down.
+    let at_once = count(&rolling["maxSurge"], 99) + count(&rolling["maxUnavailable"], 0);
+    let seconds = |probe: &Value, field: &str| probe[field].as_u64().unwrap_or(0);
+    let startup = &rendered.container()["startupProbe"];
+    let to_start = seconds(startup, "initialDelaySeconds")
+        + seconds(startup, "periodSeconds") * seconds(startup, "failureThreshold");
+    let to_be_ready = seconds(&rendered.container()["readinessProbe"], "periodSeconds");
+    let settling = spec["minReadySeconds"].as_u64().expect("minReadySeconds");
+    (
+        replicas.div_ceil(at_once),
+        to_start + to_be_ready + settling,
+    )
+}
+
+/// How long helm waits unless told otherwise, by its own help.
+fn patience(version: &str) -> u64 {
+    let help = helm(version, &["upgrade", "--help"]).expect("helm's help");
+    let line = help
+        .lines()
+        .find(|line| line.contains("--timeout duration"));
+    let (_, default) = line
+        .expect("a timeout")
+        .split_once("(default ")
+        .expect("its default");
+    assert!(default.starts_with("5m0s"), "{default}");
+    300
+}
+
+/// The README's table of rollouts, from what each of its rows renders to, and the notes that warn.
+#[test]
+fn a_rollout_takes_as_long_as_the_readme_says_and_by_default_no_longer_than_helm_waits() {
+    let page = read("helm/tollgate/README.md");
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| `replicaCount` |"));
+    let rows: Vec<Vec<_>> = rows
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert!(rows.len() >= 5, "{rows:?}");
+    let patience = HELMS.map(patience)[0];
+    for row in rows {
+        let set = format!(
+            "--set=replicaCount={},rollingUpdate.maxSurge={}",
+            row[0], row[1]
+        );
+        let (steps, step) = rollout(&rendered(&[&set]));
+        let seconds = steps * step;
+        assert_eq!(
+            row[2..4],
+            [steps.to_string(), format!("{seconds} s")],
+            "{row:?}"
+        );
+        let notes = notes(&[&set]);
+        let warning = format!("takes {steps} steps of at most {step} s, {seconds} s in all");
+        if seconds <= patience {
+            assert_eq!(row[4], "enough", "{row:?}");
+            assert!(!notes.contains("steps of at most"), "{row:?}: {notes}");
+        } else {
+            assert_eq!(row[4], format!("`--timeout={seconds}s`"), "{row:?}");
+            assert!(notes.contains(&warning), "{row:?}: {notes}");
+            assert!(
+                notes.contains(&format!("add --timeout={seconds}s")),
+                "{notes}"
+            );
+        }
+    }
+    // A share of the pods is at most four steps, however many they are.
+    for replicas in [1, 2, 3, 4, 5, 7, 8, 9, 24, 25, 99, 1000] {
+        let (steps, step) = rollout(&rendered(&[&format!("--set=replicaCount={replicas}")]));
+        assert!(
+            steps <= 4 && steps * step <= patience,
+            "{replicas}: {steps} × {step} s"
+        );
+    }
+    // Where something scales it, as many as there may be.
+    let many = notes(&[
+        "--set=autoscaling.enabled=true,autoscaling.maxReplicas=100,rollingUpdate.maxSurge=10",
+    ]);
+    assert!(
+        many.contains("replacing 100 pods takes 10 steps of at most 72 s, 720 s in all"),
+        "{many}"
+    );
+    let lone = notes(&[
+        "--set=startupProbe=null,readinessProbe=null,replicaCount=40,rollingUpdate.maxSurge=1",
+    ]);
+    assert!(
+        lone.contains("40 steps of at most 10 s, 400 s in all"),
+        "{lone}"
+    );
+}
+
+#[test]
 fn every_command_in_the_chart_s_readme_runs() {
     let text = read("helm/tollgate/README.md");
     let blocks = text.split("```sh\n").skip(1);
@@ -199,6 +331,48 @@ fn every_command_in_the_chart_s_readme_runs() {
                     let text = helm(version, &[&["template"], arguments].concat()).unwrap();
                     assert!(text.contains("kind: Deployment"), "{line}");
                     assert!(text.contains("edge.yaml: |"), "{line}");
+                }
+            }
+            // These need a cluster: tests/kubernetes runs them there. Here: they name what is rendered.
+            ["helm", "upgrade", "limits", ref arguments @ ..] => {
+                let known = ["--reuse-values", "--server-side=true"];
+                let arguments = arguments.iter().filter(|word| !known.contains(word));
+                let arguments: Vec<_> = arguments.copied().collect();
+                let all = [&["template", "limits"], &arguments[..]].concat();
+                let text = helm(HELMS[1], &all).unwrap();
+                assert!(text.contains("kind: HorizontalPodAutoscaler"), "{line}");
+            }
+            ["kubectl", "logs", job] => {
+                let all = [
+                    "template",
+                    "limits",
+                    "helm/tollgate",
+                    "--set=rulesCheck.enabled=true",
+                ];
+                let objects = Rendered(yaml(&helm(HELMS[1], &all).unwrap()));
+                let name = objects.only("Job")["metadata"]["name"].as_str().unwrap();
+                assert_eq!(job, format!("job/{name}"));
+            }
+            [
+                "kubectl",
+                "apply",
+                "--server-side",
+                "--field-manager=autoscaler",
+                "--filename",
+                file,
+            ] => {
+                let (_, block) = text.split_once(&format!("```yaml\n# {file}\n")).unwrap();
+                let given = &yaml(block.split("```").next().unwrap())[0];
+                let all = [
+                    "template",
+                    "limits",
+                    "helm/tollgate",
+                    "--set=replicaCount=5",
+                ];
+                let objects = Rendered(yaml(&helm(HELMS[1], &all).unwrap()));
+                let rendered = objects.only("Deployment");
+                for path in ["/apiVersion", "/kind", "/metadata/name", "/spec/replicas"] {
+                    assert_eq!(given.pointer(path), rendered.pointer(path), "{path}");
                 }
             }
             ["tollgate", ref arguments @ ..] => {

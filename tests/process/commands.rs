@@ -208,6 +208,10 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
         last.starts_with("OVER LIMIT  ten=a  0 left of 10 a year, try again in "),
         "{last}"
     );
+    // Any decision shows that the service decides, one that refuses included.
+    let (code, stdout, _) = hit(&["ten=a", "--hits", "0", "--any-decision"]);
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.starts_with("OVER LIMIT  ten=a"), "{stdout}");
     assert_eq!(hit(&["ten=a", "--hits", "3", "--refund"]).0, 0);
     assert_eq!(hit(&["ten=a", "--hits", "0"]).0, 0);
 
@@ -224,6 +228,8 @@ fn hit_says_what_to_do_when_nobody_answers() {
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("tollgate serve"), "{stderr}");
+    let any = ["hit", &nobody, "shop", "ten=a", "--any-decision"];
+    assert_eq!(tollgate(&any).0, 4, "no answer is no decision");
     let (code, _, stderr) = tollgate(&["hit", "nonsense", "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("HOST:PORT"), "{stderr}");

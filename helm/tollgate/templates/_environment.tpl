@@ -17,6 +17,11 @@ What it deliberately does not do: check anything.
 {{- if or .Values.redis.url .Values.redis.urlKey .Values.settings.TOLLGATE_STORE }}true{{ end -}}
 {{- end -}}
 
+{{- /* redis.url, a template in it filled in. */ -}}
+{{- define "tollgate.redisUrl" -}}
+{{- if contains "{{" .Values.redis.url }}{{ tpl .Values.redis.url . }}{{ else }}{{ .Values.redis.url }}{{ end -}}
+{{- end -}}
+
 {{- define "tollgate.grpcIsTls" -}}
 {{- if or .Values.tls.enabled .Values.settings.GRPC_SERVER_USE_TLS }}true{{ end -}}
 {{- end -}}
@@ -74,7 +79,7 @@ grpc
 {{- end -}}
 {{- with .Values.redis -}}
 {{- if .url -}}
-{{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.url" "value" .url) -}}
+{{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.url" "value" (include "tollgate.redisUrl" $)) -}}
 {{- else if .urlKey -}}
 {{- $reference := dict "secretKeyRef" (dict "name" .existingSecret "key" .urlKey) -}}
 {{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.urlKey" "valueFrom" $reference) -}}
@@ -124,6 +129,29 @@ grpc
 {{- int64 . -}}
 {{- else -}}
 {{- toString . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* IP families of a Service; nothing where values leave them to the cluster. */ -}}
+{{- define "tollgate.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* The name by which this Kubernetes knows service.trafficDistribution; nothing where it knows none. PreferClose is the
+older name of PreferSameZone. */ -}}
+{{- define "tollgate.trafficDistribution" -}}
+{{- $wanted := .Values.service.trafficDistribution -}}
+{{- $sameZone := has $wanted (list "PreferSameZone" "PreferClose") -}}
+{{- if semverCompare ">=1.34.0-0" .Capabilities.KubeVersion.Version -}}
+{{- ternary "PreferSameZone" $wanted $sameZone -}}
+{{- else if and $sameZone (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+PreferClose
 {{- end -}}
 {{- end -}}
 

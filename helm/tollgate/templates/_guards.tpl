@@ -6,11 +6,14 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 
 {{- define "tollgate.guards" -}}
 {{- include "tollgate.guardNames" . -}}
+{{- include "tollgate.guardKeys" . -}}
 {{- include "tollgate.guardRules" . -}}
 {{- include "tollgate.guardTls" . -}}
 {{- include "tollgate.guardRedis" . -}}
 {{- include "tollgate.guardReplicas" . -}}
+{{- include "tollgate.guardServices" . -}}
 {{- include "tollgate.guardPods" . -}}
+{{- include "tollgate.guardTwice" . -}}
 {{- include "tollgate.guardSettings" . -}}
 {{- end -}}
 
@@ -18,6 +21,38 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- $fullname := include "tollgate.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
 {{- fail (printf "%s cannot be the name of a Service: letters, digits and dashes, a letter first; set fullnameOverride" $fullname) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The keys of maps whose keys are free. Not in the schema: Helm 4 reports a wrong key at a random path. */ -}}
+{{- define "tollgate.guardKeys" -}}
+{{- $all := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "podAnnotations" .Values.podAnnotations -}}
+{{- $_ := set $all "deploymentAnnotations" .Values.deploymentAnnotations -}}
+{{- $_ := set $all "nodeSelector" .Values.nodeSelector -}}
+{{- range $block := list "serviceMonitor" "podMonitor" "prometheusRule" "alertsConfigMap" "dashboard" -}}
+{{- $_ := set $all (printf "%s.labels" $block) (get $.Values $block).labels -}}
+{{- end -}}
+{{- range $block := list "service" "headlessService" "dashboard" "serviceAccount" -}}
+{{- $_ := set $all (printf "%s.annotations" $block) (get $.Values $block).annotations -}}
+{{- end -}}
+{{- range $path, $resources := dict "resources" .Values.resources "rulesCheck.resources" .Values.rulesCheck.resources -}}
+{{- range $kind := list "requests" "limits" -}}
+{{- $_ := set $all (printf "%s.%s" $path $kind) (get ($resources | default dict) $kind | default dict) -}}
+{{- end -}}
+{{- end -}}
+{{- range $path, $map := $all -}}
+{{- range $key, $_ := $map -}}
+{{- $parts := splitList "/" $key -}}
+{{- $prefix := ternary (first $parts) "" (gt (len $parts) 1) -}}
+{{- if or (not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$" $key)) (gt (len $prefix) 253) (gt (len (last $parts)) 63) -}}
+{{- fail (printf "%s has the key `%s`; write NAME or DOMAIN/NAME: in NAME at most 63 letters, digits, dashes, underscores and dots, a letter or a digit first and last" $path $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $_ := .Values.rules -}}
+{{- if or (not (regexMatch "^[A-Za-z0-9_-][-A-Za-z0-9_.]*$" $key)) (gt (len $key) 253) -}}
+{{- fail (printf "rules has the key `%s`; write a file name: at most 253 letters, digits, dashes, underscores and dots, no dot first" $key) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -105,9 +140,13 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 
 {{- define "tollgate.guardRedis" -}}
+{{- $url := include "tollgate.redisUrl" . -}}
 {{- with .Values.redis -}}
-{{- if contains "@" .url -}}
+{{- if contains "@" $url -}}
 {{- fail "redis.url has a user or a password in it; give redis.username and redis.passwordKey, which is no text of the chart's" -}}
+{{- end -}}
+{{- if and .url (not (regexMatch "^(redis|rediss|valkey|valkeys)(\\+(unix|sentinel|cluster))?://\\S+$" $url)) -}}
+{{- fail (printf "redis.url is a template that makes `%s`; it must make a URL such as redis://HOST:6379" $url) -}}
 {{- end -}}
 {{- if and .url .urlKey -}}
 {{- fail "redis.url and redis.urlKey are both given; keep one" -}}
@@ -127,8 +166,8 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and .tls.existingSecret .url (not (regexMatch "^(rediss|valkeys)[+:]" .url)) -}}
-{{- fail (printf "redis.tls.existingSecret is given, and redis.url %s is plain; begin it with rediss" .url) -}}
+{{- if and .tls.existingSecret .url (not (regexMatch "^(rediss|valkeys)[+:]" $url)) -}}
+{{- fail (printf "redis.tls.existingSecret is given, and redis.url %s is plain; begin it with rediss" $url) -}}
 {{- end -}}
 {{- if ne (empty .tls.certKey) (empty .tls.keyKey) -}}
 {{- fail "redis.tls.certKey and redis.tls.keyKey belong together; give both, or neither" -}}
@@ -189,7 +228,35 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- end -}}
 {{- end -}}
 
+{{- define "tollgate.guardServices" -}}
+{{- with .Values.service -}}
+{{- if and .loadBalancerSourceRanges (ne .type "LoadBalancer") -}}
+{{- fail (printf "service.loadBalancerSourceRanges is given, and service.type is %s; set it to LoadBalancer" .type) -}}
+{{- end -}}
+{{- range $name, $given := dict "externalTrafficPolicy" .externalTrafficPolicy "nodePorts.grpc" .nodePorts.grpc "nodePorts.http" .nodePorts.http -}}
+{{- if and $given (eq $.Values.service.type "ClusterIP") -}}
+{{- fail (printf "service.%s is given, and service.type is ClusterIP, which no node has a port of; set it to NodePort or LoadBalancer" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .nodePorts.http (not .exposeHttp) -}}
+{{- fail "service.nodePorts.http is given, and service.exposeHttp is false; set it to true, or leave the port out" -}}
+{{- end -}}
+{{- if and .nodePorts.http (eq (int .nodePorts.http) (int .nodePorts.grpc)) -}}
+{{- fail (printf "service.nodePorts.grpc and service.nodePorts.http are both %d; choose two ports" (int .nodePorts.http)) -}}
+{{- end -}}
+{{- if ne (len .ipFamilies) (len (uniq .ipFamilies)) -}}
+{{- fail (printf "service.ipFamilies has %s twice; keep one" (first .ipFamilies)) -}}
+{{- end -}}
+{{- if and (gt (len .ipFamilies) 1) (not (has .ipFamilyPolicy (list "PreferDualStack" "RequireDualStack"))) -}}
+{{- fail "service.ipFamilies has two families; set service.ipFamilyPolicy to PreferDualStack or RequireDualStack" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tollgate.guardPods" -}}
+{{- if le (int .Values.progressDeadlineSeconds) (int .Values.minReadySeconds) -}}
+{{- fail (printf "progressDeadlineSeconds is %d, and minReadySeconds %d: every rollout would be reported as failed; give more" (int .Values.progressDeadlineSeconds) (int .Values.minReadySeconds)) -}}
+{{- end -}}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled are both true; keep one, every pod would be counted twice" -}}
 {{- end -}}
@@ -197,6 +264,55 @@ What it deliberately does not do: check types and spelling (values.schema.json),
 {{- $stop := int (include "tollgate.stopSeconds" .) -}}
 {{- if le $grace $stop -}}
 {{- fail (printf "terminationGracePeriodSeconds is %d, and a stop may take %d (preStopSleepSeconds + drainDelaySeconds + drainTimeoutSeconds); give more, or leave it out" $grace $stop) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+Items that Kubernetes tells apart by a name, given twice: a server-side apply (Helm 4) refuses them, and an update by Helm 3
+keeps one without a word. uniqueItems of the schema compares whole items.
+*/ -}}
+{{- define "tollgate.guardTwice" -}}
+{{- $lists := dict "extraEnv" (list "name") "extraVolumes" (list "name") "extraVolumeMounts" (list "mountPath") -}}
+{{- $_ := set $lists "hostAliases" (list "ip") -}}
+{{- $_ := set $lists "topologySpreadConstraints" (list "topologyKey" "whenUnsatisfiable") -}}
+{{- range $path, $keys := $lists -}}
+{{- $seen := dict -}}
+{{- range $index, $item := get $.Values $path -}}
+{{- $texts := list -}}
+{{- range $keys }}{{ $texts = append $texts (printf "%s %s" . (get $item .)) }}{{ end -}}
+{{- $same := join " and " $texts -}}
+{{- if hasKey $seen $same -}}
+{{- fail (printf "%s[%d] and %s[%d] both have %s; keep one" $path (int (get $seen $same)) $path $index $same) -}}
+{{- end -}}
+{{- $_ := set $seen $same $index -}}
+{{- end -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $path := list "extraContainers" "initContainers" -}}
+{{- range $index, $item := get $.Values $path -}}
+{{- $at := printf "%s[%d]" $path $index -}}
+{{- with get $seen $item.name -}}
+{{- fail (printf "%s and %s are both called %s; containers of a pod need a name each" . $at $item.name) -}}
+{{- end -}}
+{{- $_ := set $seen $item.name $at -}}
+{{- end -}}
+{{- end -}}
+{{- $mounted := dict "/etc/tollgate/rules" "rules" -}}
+{{- range $name, $_ := include "tollgate.secrets" . | fromYaml -}}
+{{- $_ := set $mounted (printf "/etc/tollgate/%s" $name) $name -}}
+{{- end -}}
+{{- range $index, $mount := .Values.extraVolumeMounts -}}
+{{- if hasKey $mounted ($mount.mountPath | trimSuffix "/") -}}
+{{- fail (printf "extraVolumeMounts[%d].mountPath is %s, where the chart mounts files of its own; choose another" $index $mount.mountPath) -}}
+{{- end -}}
+{{- end -}}
+{{- $groups := dict -}}
+{{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups }}{{ $_ := set $groups .name "the chart" }}{{ end -}}
+{{- range $index, $group := .Values.prometheusRule.additionalGroups -}}
+{{- with get $groups $group.name -}}
+{{- fail (printf "prometheusRule.additionalGroups[%d].name is %s, which %s has already; choose another" $index $group.name .) -}}
+{{- end -}}
+{{- $_ := set $groups $group.name (printf "prometheusRule.additionalGroups[%d]" $index) -}}
 {{- end -}}
 {{- end -}}
 

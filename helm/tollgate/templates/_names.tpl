@@ -29,6 +29,11 @@ What it deliberately does not do: render an object, refuse anything (_guards.tpl
 {{- include "tollgate.suffixed" (list . "headless") -}}
 {{- end -}}
 
+{{- /* The Service that has the HTTP port. */ -}}
+{{- define "tollgate.httpServiceName" -}}
+{{- if .Values.service.exposeHttp }}{{ include "tollgate.fullname" . }}{{ else }}{{ include "tollgate.suffixed" (list . "http") }}{{ end -}}
+{{- end -}}
+
 {{- define "tollgate.configMapName" -}}
 {{- .Values.existingConfigMap | default (include "tollgate.suffixed" (list . "rules")) -}}
 {{- end -}}
@@ -131,4 +136,37 @@ imagePullSecrets:
 {{- /* The grace period: that, and five seconds for ending. */ -}}
 {{- define "tollgate.graceSeconds" -}}
 {{- .Values.terminationGracePeriodSeconds | default (add (include "tollgate.stopSeconds" . | int) 5) -}}
+{{- end -}}
+
+{{- /* A count, or a share of pods as a count: list VALUE PODS ROUNDUP. */ -}}
+{{- define "tollgate.podCount" -}}
+{{- $value := index . 0 | toString -}}
+{{- if hasSuffix "%" $value -}}
+{{- div (add (mul (trimSuffix "%" $value | int) (index . 1)) (ternary 99 0 (index . 2))) 100 -}}
+{{- else -}}
+{{- int $value -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+How long a rollout may take: list CONTEXT PODS. Kubernetes replaces maxSurge + maxUnavailable pods in a step; a step ends when
+they have been ready for minReadySeconds, and a pod has startupProbe's time to start.
+*/ -}}
+{{- define "tollgate.rollout" -}}
+{{- $pods := index . 1 | int -}}
+{{- with (first .).Values -}}
+{{- $surge := include "tollgate.podCount" (list .rollingUpdate.maxSurge $pods true) | int -}}
+{{- $missing := include "tollgate.podCount" (list .rollingUpdate.maxUnavailable $pods false) | int -}}
+{{- $atOnce := max 1 (add $surge $missing) | int -}}
+{{- $steps := div (add $pods (sub $atOnce 1)) $atOnce -}}
+{{- $start := 0 -}}
+{{- with .startupProbe -}}
+{{- $start = add (.initialDelaySeconds | default 0) (mul (.periodSeconds | default 10) (.failureThreshold | default 3)) -}}
+{{- end -}}
+{{- with .readinessProbe -}}
+{{- $start = add $start (.periodSeconds | default 10) -}}
+{{- end -}}
+{{- $step := add $start .minReadySeconds -}}
+{{- dict "steps" $steps "stepSeconds" $step "seconds" (mul $steps $step) | toYaml -}}
+{{- end -}}
 {{- end -}}
