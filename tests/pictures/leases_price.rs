@@ -161,8 +161,10 @@ impl Replica {
             let outcome = shared.step(take.algorithm, &take.limit, take.ask, at);
             *trips += 1;
             if outcome.allowed {
+                let hits = take.ask.hits.taken();
+                // Answered at once: nothing that is held can have ended meanwhile.
                 self.leases
-                    .granted(check, take.ask.hits.taken(), &outcome, now_us);
+                    .granted(check, hits, &outcome, (now_us, now_us), &mut Vec::new());
             } else {
                 self.leases.refused(check, &outcome, now_us);
             }
