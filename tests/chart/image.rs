@@ -112,3 +112,27 @@ fn the_build_stage_has_the_package_s_rust_and_all_that_cargo_needs() {
     let said = String::from_utf8_lossy(&cargo.stderr);
     assert!(cargo.status.success(), "{said}");
 }
+
+/// Cargo reads no manifest whose targets are missing, built or not.
+#[test]
+fn the_build_stage_has_every_file_that_the_package_names() {
+    let manifest = read("Cargo.toml");
+    let paths = manifest
+        .lines()
+        .filter_map(|line| line.strip_prefix("path = \""))
+        .map(|rest| rest.trim_end_matches('"'));
+    let tests: Vec<_> = paths.filter(|path| path.starts_with("tests/")).collect();
+    assert!(tests.len() >= 4, "{tests:?}");
+    let copied = instructions();
+    for path in tests {
+        let copy = ("COPY".to_owned(), format!("{path} {path}"));
+        assert!(
+            copied.contains(&copy),
+            "the Dockerfile does not copy {path}"
+        );
+        let sent = read(".dockerignore")
+            .lines()
+            .any(|line| line == format!("!{path}"));
+        assert!(sent, ".dockerignore keeps {path} back");
+    }
+}

@@ -141,7 +141,10 @@ impl Http2 {
             return broken(Reason::Protocol, "a reset of no stream");
         }
         self.floods.reset(now_us)?;
-        self.remove(head.stream);
+        if self.remove(head.stream).is_none() {
+            // Now the client knows that the stream has ended: a later frame is its mistake.
+            self.reset_streams.retain(|reset| *reset != head.stream);
+        }
         Ok(())
     }
 

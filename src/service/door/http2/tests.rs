@@ -1113,6 +1113,10 @@ fn frames_behind_a_reset_of_ours_are_ignored() {
     );
     client.good(&[body(1, b"3"), window(1, 5), trailers].concat());
     assert_eq!(client.seen(), []);
+    // Once the client has reset the stream as well it knows, and is told of its mistake.
+    client.good(&[frame(frame::RST_STREAM, 0, 1, &[0; 4]), body(1, b"4")].concat());
+    let closed = Seen::Reset(1, Reason::StreamClosed as u32);
+    assert_eq!(client.seen(), [closed]);
     // A stream that ended by its answer was not reset, and its client is told.
     client.ask(3);
     client.answer(3, 1);
