@@ -72,10 +72,11 @@ impl Marks {
     /// Oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> + ExactSizeIterator {
         static NONE: VecDeque<Mark> = VecDeque::new();
-        match &self.0 {
-            Some(row) => row.marks.iter().skip(row.expired),
-            None => NONE.iter().skip(0),
-        }
+        let (marks, expired) = match &self.0 {
+            Some(row) => (&row.marks, row.expired),
+            None => (&NONE, 0),
+        };
+        marks.iter().skip(expired)
     }
 
     /// The newest.
