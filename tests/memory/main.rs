@@ -21,6 +21,7 @@
 #[path = "../asking/mod.rs"]
 mod asking;
 mod container;
+mod gzip;
 #[path = "../running/mod.rs"]
 mod running;
 mod weight;

@@ -11,6 +11,7 @@
 
 mod cases;
 mod endings;
+mod gzip;
 mod hostile;
 mod raw;
 mod streams;
