@@ -20,6 +20,7 @@ mod metadata;
 mod over_limit;
 pub mod proto;
 pub mod ratelimit;
+mod streaming;
 mod wire;
 
 use std::io;
@@ -50,6 +51,7 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use self::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use self::ratelimit::{RateLimit, Unanswered, on_excess};
+use self::streaming::StreamingCalls;
 use crate::accept::{Connection, serve_each};
 use crate::config::settings::{Door, Settings};
 use crate::metrics::Metrics;
@@ -112,23 +114,30 @@ impl FrontDoor {
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(settings.message_size_max);
         let excess = metrics.requests.excess_message_size.clone();
+        let streaming = StreamingCalls::new(settings, metrics);
         let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
             .add_service(
-                HealthServer::new(HealthService::from_health_reporter(health.0))
-                    .accept_compressed(CompressionEncoding::Gzip)
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    HealthServer::new(HealthService::from_health_reporter(health.0))
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .add_service(
-                reflection()
-                    .build_v1()?
-                    .accept_compressed(CompressionEncoding::Gzip)
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    reflection()
+                        .build_v1()?
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .add_service(
-                reflection()
-                    .build_v1alpha()?
-                    .accept_compressed(CompressionEncoding::Gzip)
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    reflection()
+                        .build_v1alpha()?
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .prepare();
         let bounds = connections::Bounds::new(settings);

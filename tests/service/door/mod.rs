@@ -14,6 +14,7 @@ mod endings;
 mod gzip;
 mod hostile;
 mod raw;
+mod streaming;
 mod streams;
 
 use crate::asking::{Descriptor, RateLimitRequest, Service, hits, request};
