@@ -1,6 +1,6 @@
 //! Bounds on streaming calls: reflection, and the Watch method of health.
 //!
-//! Why: such a call stays open as long as its client likes, so `--body-wait` does not apply to it, and each holds some 20 KiB.
+//! Why: such a call stays open as long as its client likes, so `--body-wait` does not apply to it, and each holds some 11 KiB.
 //! How: around each service that has streaming methods, a call takes a permit of its connection and one of the process, and
 //! both are returned with its response. A call beyond a bound is answered RESOURCE_EXHAUSTED on its own stream.
 //!
