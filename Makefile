@@ -89,9 +89,10 @@ test-hostile: export HOSTILE_SHARE ?= 1
 test-hostile:
 	$(CARGO) test --locked --release --test hostile -- --nocapture --test-threads=1
 
-# Optimised, since it is long. MEMORY_KEYS and MEMORY_SECONDS say how long.
+# Optimised, since it is long. MEMORY_KEYS and MEMORY_SECONDS say how long, MEMORY_CROWD how large attacks are.
 test-memory: export MEMORY_KEYS ?= 2000000,10000000
 test-memory: export MEMORY_SECONDS ?= 300
+test-memory: export MEMORY_CROWD ?= 4
 test-memory:
 	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1

@@ -33,6 +33,13 @@ if [ "$arch" != "$here" ]; then
   export "CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)_LINKER=$arch-linux-gnu-gcc"
 fi
 
+# The allocator is built by its own configure and make, which the compiler's slim image does not have.
+command -v make >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends make >/dev/null; }
+# Kernels of arm64 have pages of 4, 16 or 64 KiB; the allocator works with pages up to those it is built for.
+if [ "$arch" = aarch64 ]; then
+  export JEMALLOC_SYS_WITH_LG_PAGE=16
+fi
+
 [ -e "$tools/.auditable-$AUDITABLE" ] || {
   CARGO_TARGET_DIR=target/auditable cargo install --quiet --locked --force --version "=$AUDITABLE" --root "$tools" cargo-auditable
   rm -rf target/auditable

@@ -48,7 +48,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "one door speaks HTTP/2 by itself, and below the other hyper does",
     ),
     (
-        "mimalloc",
+        "tikv_jemallocator",
         &["main.rs"],
         "the binary's choice, not the library's",
     ),

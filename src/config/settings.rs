@@ -199,6 +199,15 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     pub streams_max: u32,
 
+    /// Maximum streaming calls (reflection, health Watch) that a connection may have open; more are answered
+    /// RESOURCE_EXHAUSTED
+    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_PER_CONNECTION_MAX", default_value_t = 16, value_parser = positive)]
+    pub streaming_calls_per_connection_max: usize,
+
+    /// Maximum streaming calls that all connections may have open; more are answered RESOURCE_EXHAUSTED
+    #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive)]
+    pub streaming_calls_max: usize,
+
     /// How long a call's message may take to come once its headers have, and its answer to go where the caller makes no
     /// room for it; then the call is reset. 0 is for ever
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]

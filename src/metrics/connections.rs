@@ -25,6 +25,9 @@ pub struct ConnectionMetrics {
     pub silent: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
     pub http_shed: IntCounter,
+    /// Streaming calls open.
+    pub streaming_calls: IntGauge,
+    streaming_calls_refused: IntCounterVec,
     broken: IntCounterVec,
     open: IntGaugeVec,
     accepted: IntCounterVec,
@@ -90,6 +93,17 @@ impl ConnectionMetrics {
                 "tollgate_http_shed_total",
                 "HTTP requests answered 503 because too many were under way or theirs took too long",
             )?,
+            streaming_calls: gauge(
+                r,
+                "tollgate_streaming_calls",
+                "Reflection and health Watch calls open",
+            )?,
+            streaming_calls_refused: counters(
+                r,
+                "tollgate_streaming_calls_refused_total",
+                "Reflection and health Watch calls refused because too many were open",
+                &["bound"],
+            )?,
             broken: counters(
                 r,
                 "tollgate_connections_broken_total",
@@ -126,6 +140,13 @@ impl ConnectionMetrics {
             refused: self.refused.with_label_values(&[port]),
             accept_errors: self.accept_errors.with_label_values(&[port]),
         }
+    }
+
+    /// Counts a streaming call that was refused. There are two bounds.
+    pub(super) fn count_refused_streaming_call(&self, bound: &'static str) {
+        self.streaming_calls_refused
+            .with_label_values(&[bound])
+            .inc();
     }
 
     /// Counts a gRPC connection that was closed because of what its client sent. There are as many words for that as HTTP/2

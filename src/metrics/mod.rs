@@ -161,6 +161,11 @@ impl Metrics {
         self.connections.port(port)
     }
 
+    /// Counts a streaming call that was refused because of a bound (`connection` or `process`).
+    pub fn count_refused_streaming_call(&self, bound: &'static str) {
+        self.connections.count_refused_streaming_call(bound);
+    }
+
     /// Counts a gRPC connection that was closed because of what its client sent. There are as many words for that as HTTP/2
     /// has.
     pub fn count_broken_connection(&self, reason: &'static str) {

@@ -35,6 +35,7 @@ use self::line::{Line, Place};
 use self::taken::{Calls, Streams, Taken, taking};
 use self::watched::{Turn, Watched};
 use super::ratelimit::RateLimit;
+use super::streaming::ConnectionCalls;
 use crate::accept::{Connection, Stopping, serve_each};
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
@@ -62,6 +63,7 @@ pub(super) struct Bounds {
     pub(super) body_wait: Option<Duration>,
     pub(super) resets_per_second_max: u32,
     pub(super) control_frames_per_second_max: u32,
+    pub(super) streaming_calls_max: usize,
 }
 
 /// What connections are served with.
@@ -143,7 +145,12 @@ impl Served {
         let turn = Arc::<Turn>::default();
         let (service, turn_too) = (Arc::clone(service), Arc::clone(&turn));
         let watched = Watched::new(connection, bounds, turn_too, service, Arc::clone(metrics));
-        let (calls, taken) = taking(routes.clone(), bounds.body_wait, Arc::clone(metrics));
+        let (calls, taken) = taking(
+            routes.clone(),
+            ConnectionCalls::new(bounds.streaming_calls_max),
+            bounds.body_wait,
+            Arc::clone(metrics),
+        );
         let http2 = http2::Builder::new(taken.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(bounds.streams_max)
@@ -225,6 +232,7 @@ impl Bounds {
             body_wait: bound(settings.body_wait),
             resets_per_second_max: settings.resets_per_second_max,
             control_frames_per_second_max: settings.control_frames_per_second_max,
+            streaming_calls_max: settings.streaming_calls_per_connection_max,
         }
     }
 

@@ -1,14 +1,17 @@
 //! The answer to a message too large to be read.
 //!
 //! Why: tonic answers it with an error, and Envoy takes an error as "let it through", so whoever can make a message large
-//! could walk past every limit. How: around the service, that one error becomes what the setting says. It can only have
-//! come from tonic's own check: nothing behind it answers OUT_OF_RANGE.
+//! could walk past every limit. How: around the service, that one error becomes what the setting says. tonic answers
+//! OUT_OF_RANGE to a message whose length is beyond the bound and RESOURCE_EXHAUSTED to one that gzip expands beyond it;
+//! nothing behind tonic answers OUT_OF_RANGE, and [`Decoded`] tells the two kinds of RESOURCE_EXHAUSTED apart.
 //!
 //! What it deliberately does not do: read the message, or judge how many descriptors there are (`ratelimit`).
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
@@ -31,6 +34,23 @@ pub(super) struct Excess<S> {
     service: S,
     verdict: Verdict,
     met: Counter,
+}
+
+/// Whether tonic has decoded the message. Travels with the request; a later error is the service's own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decoded(Arc<AtomicBool>);
+
+// === impl Decoded ===
+
+impl Decoded {
+    /// The message is decoded.
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 // === impl Excess ===
@@ -64,12 +84,14 @@ where
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Answering {
+    fn call(&mut self, mut request: Request<B>) -> Answering {
+        let decoded = Decoded::default();
+        request.extensions_mut().insert(decoded.clone());
         let answering = self.service.call(request);
         let (verdict, met) = (self.verdict, self.met.clone());
         Box::pin(async move {
             let response = answering.await?;
-            if !too_large(&response) {
+            if !too_large(&response, &decoded) {
                 return Ok(response);
             }
             met.inc();
@@ -82,10 +104,12 @@ where
     }
 }
 
-fn too_large(response: &Response<Body>) -> bool {
-    let status = response.headers().get("grpc-status");
-    status
-        .is_some_and(|status| status.as_bytes() == (Code::OutOfRange as i32).to_string().as_bytes())
+fn too_large(response: &Response<Body>, decoded: &Decoded) -> bool {
+    let is = |code: Code| {
+        let status = response.headers().get("grpc-status");
+        status.is_some_and(|status| status.as_bytes() == (code as i32).to_string().as_bytes())
+    };
+    is(Code::OutOfRange) || (is(Code::ResourceExhausted) && !decoded.is_set())
 }
 
 /// A good gRPC response with this frame.

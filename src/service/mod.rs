@@ -20,6 +20,7 @@ mod metadata;
 mod over_limit;
 pub mod proto;
 pub mod ratelimit;
+mod streaming;
 mod wire;
 
 use std::io;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -38,7 +40,7 @@ pub use self::door::by_hand::ByHand;
 use self::door::{BodyBudget, Cores, Serving};
 #[cfg(fuzzing)]
 pub use self::door::{agreement, withstand};
-use self::excess::Excess;
+use self::excess::{Decoded, Excess};
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
 #[cfg(fuzzing)]
@@ -49,6 +51,7 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use self::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use self::ratelimit::{RateLimit, Unanswered, on_excess};
+use self::streaming::StreamingCalls;
 use crate::accept::{Connection, serve_each};
 use crate::config::memory_limit::MemoryLimit;
 use crate::config::settings::{Door, Settings};
@@ -144,23 +147,35 @@ impl FrontDoor {
                 .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
+        // Responses stay uncompressed: gRPC leaves that to the server, and they are short.
         let rate_limit = RateLimitServiceServer::new(Tonic(Arc::clone(service)))
+            .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(settings.message_size_max);
         let excess = metrics.requests.excess_message_size.clone();
+        let streaming = StreamingCalls::new(settings, metrics);
         let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
             .add_service(
-                HealthServer::new(HealthService::from_health_reporter(health.0))
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    HealthServer::new(HealthService::from_health_reporter(health.0))
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .add_service(
-                reflection()
-                    .build_v1()?
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    reflection()
+                        .build_v1()?
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .add_service(
-                reflection()
-                    .build_v1alpha()?
-                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                streaming.bound(
+                    reflection()
+                        .build_v1alpha()?
+                        .accept_compressed(CompressionEncoding::Gzip)
+                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+                ),
             )
             .prepare();
         let bounds = connections::Bounds::new(settings);
@@ -253,6 +268,9 @@ impl RateLimitService for Tonic {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        if let Some(decoded) = request.extensions().get::<Decoded>() {
+            decoded.set();
+        }
         let timeout_us = request
             .metadata()
             .get("grpc-timeout")

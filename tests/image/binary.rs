@@ -70,7 +70,7 @@ fn link(binary: &Path) {
             let texts = message[field].as_array().into_iter().flatten();
             texts.filter_map(Value::as_str).map(str::to_owned)
         };
-        if ["tollgate", "mimalloc"].contains(&name) {
+        if ["tollgate", "tikv_jemallocator"].contains(&name) {
             let library = texts("filenames")
                 .find(|file| Path::new(file).extension().is_some_and(|is| is == "rlib"));
             libraries.extend(library.map(|file| format!("--extern={name}={file}")));

@@ -4,7 +4,8 @@
 //! minutes of endless new keys.
 //!
 //! - `MEMORY_KEYS=2000000,10000000` says how many keys are weighed;
-//! - `MEMORY_SECONDS=300` says how long new keys come.
+//! - `MEMORY_SECONDS=300` says how long new keys come;
+//! - `MEMORY_CROWD=4` multiplies the attacks after which memory must go back.
 //!
 //! What it deliberately does not do: look inside (`tests/store/flood`).
 // tests: a panic is how it says no.
@@ -22,6 +23,8 @@
 mod asking;
 mod bodies;
 mod container;
+mod given_back;
+mod gzip;
 #[path = "../running/mod.rs"]
 mod running;
 mod weight;

@@ -121,11 +121,9 @@ fn broken_messages_are_refused_one_by_one() {
         running.metric("tollgate_excess_total{bound=\"message_size\"}"),
         1
     );
-    let compressed = framed(1, 4, b"\x1f\x8b\x08\x00");
-    assert!(matches!(
-        call(running.grpc, &[("grpc-encoding", "gzip")], compressed),
-        Some(12 | 13)
-    ));
+    let truncated_gzip = framed(1, 4, b"\x1f\x8b\x08\x00");
+    let gzip = [("grpc-encoding", "gzip")];
+    assert_eq!(call(running.grpc, &gzip, truncated_gzip), Some(13));
     for timeout in ["", "x", "999999999999m", "-1S"] {
         // A timeout that cannot be read is none.
         assert!(

@@ -29,6 +29,7 @@ use tonic::service::Routes;
 
 use super::LATE_PER_TURN_MAX;
 use crate::metrics::Metrics;
+use crate::service::streaming::{ConnectionCalls, is_streaming};
 
 /// Whose requests go on as long as the client likes.
 const REFLECTION: &str = "/grpc.reflection.";
@@ -71,6 +72,7 @@ pub(super) struct Taken {
 /// The calls of a connection, for hyper.
 pub(super) struct Calls {
     routes: Routes,
+    streaming: ConnectionCalls,
     shared: Arc<Shared>,
 }
 
@@ -114,12 +116,14 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Both ends of what hyper is given.
 pub(super) fn taking(
     routes: Routes,
+    streaming: ConnectionCalls,
     wait: Option<Duration>,
     metrics: Arc<Metrics>,
 ) -> (Calls, Taken) {
     let shared = Arc::<Shared>::default();
     let calls = Calls {
         routes,
+        streaming,
         shared: Arc::clone(&shared),
     };
     let taken = Taken {
@@ -174,12 +178,15 @@ impl Service<Request<Incoming>> for Calls {
         }
         *held(&self.shared.call) = Some(Arc::clone(&progress));
         let arriving = Arc::clone(&progress);
-        let request = request.map(|body| {
+        let mut request = request.map(|body| {
             TonicBody::new(Arriving {
                 body,
                 progress: arriving,
             })
         });
+        if is_streaming(request.uri().path()) {
+            self.streaming.put_into(&mut request);
+        }
         // Its routes are always ready.
         let answering = self.routes.clone().call(request);
         Box::pin(async move {

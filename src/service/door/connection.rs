@@ -10,7 +10,7 @@
 //! What it deliberately does not do: know what frames mean (`http2`), look into a message, bound how many connections there
 //! are.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -35,6 +35,7 @@ use super::minder::mind;
 use super::respond::Caller;
 use crate::accept::{Connection, Stopping};
 use crate::service::connections::after_others;
+use crate::service::streaming::{ConnectionCalls, is_streaming};
 use crate::telemetry::TraceParent;
 
 /// How many calls one turn takes up before other connections have theirs.
@@ -71,6 +72,8 @@ struct Session {
     core: Option<Rc<Core<Caller>>>,
     buffers: Rc<Buffers>,
     serving: Serving,
+    /// The bound on streaming calls, made for the first one.
+    streaming: OnceCell<ConnectionCalls>,
     /// What breaks the connection; it ends when that has been said.
     broken: Option<Broken>,
     /// Set once the client has closed its side: when answers have taken too long.
@@ -129,6 +132,7 @@ pub(super) async fn serve(
         core,
         buffers,
         serving,
+        streaming: OnceCell::new(),
         broken: None,
         half_closed: None,
     };
@@ -331,7 +335,13 @@ impl Session {
         taken
     }
 
-    fn forward(&self, handed: Handed) {
+    fn forward(&self, mut handed: Handed) {
+        if is_streaming(handed.request.uri().path()) {
+            let calls_max = self.serving.bounds.streaming_calls_max;
+            self.streaming
+                .get_or_init(|| ConnectionCalls::new(calls_max))
+                .put_into(&mut handed.request);
+        }
         let routes = self.serving.routes.clone();
         task::spawn_local(forward(routes, handed, Rc::clone(&self.http2)));
     }

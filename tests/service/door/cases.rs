@@ -8,6 +8,7 @@
 use http::Request;
 use prost::Message as _;
 
+use super::gzip::gzipped;
 use super::raw::{PATH, Raw, Seen, call, frame, question};
 use super::{doors, left, one};
 use crate::asking::{Code, RateLimitRequest, Service, request};
@@ -45,6 +46,7 @@ fn cases() -> Vec<Case> {
     let message = one("x", 1).encode_to_vec();
     let bytes = good.iter().map(|byte| vec![*byte]).collect();
     let compressed = [&[1], &good[1..]].concat();
+    let not_gzip = compressed.clone();
     let odd_flag = [&[2], &good[1..]].concat();
     let short = good[..good.len() - 1].to_vec();
     let more = [&good[..], b"x"].concat();
@@ -106,6 +108,36 @@ fn cases() -> Vec<Case> {
         (
             "gzip",
             with("grpc-encoding", b"gzip"),
+            vec![gzipped(&message)],
+            Some("0"),
+        ),
+        (
+            "gzip in parts",
+            with("grpc-encoding", b"gzip"),
+            gzipped(&message).iter().map(|byte| vec![*byte]).collect(),
+            Some("0"),
+        ),
+        (
+            "gzip announced, and not used",
+            with("grpc-encoding", b"gzip"),
+            vec![good.clone()],
+            Some("0"),
+        ),
+        (
+            "gzip announced, and something else sent",
+            with("grpc-encoding", b"gzip"),
+            vec![not_gzip],
+            Some("13"),
+        ),
+        (
+            "too long once gzip has expanded it",
+            with("grpc-encoding", b"gzip"),
+            vec![gzipped(&long[5..])],
+            Some("0"),
+        ),
+        (
+            "deflate",
+            with("grpc-encoding", b"deflate"),
             vec![good.clone()],
             Some("12"),
         ),
@@ -309,7 +341,7 @@ async fn all_alike(arguments: &[&str], beyond: Code) {
     }
     assert_eq!(
         quick.metric("tollgate_excess_total{bound=\"message_size\"}"),
-        3
+        4
     );
 }
 

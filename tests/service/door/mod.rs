@@ -12,8 +12,10 @@
 mod bodies;
 mod cases;
 mod endings;
+mod gzip;
 mod hostile;
 mod raw;
+mod streaming;
 mod streams;
 
 use crate::asking::{Descriptor, RateLimitRequest, Service, hits, request};

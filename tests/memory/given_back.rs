@@ -1,0 +1,205 @@
+//! Memory goes back to the system after an attack or a reload: within a minute of ordinary calls.
+//!
+//! How: the real binary's own resident memory (`RssAnon`) before, during and after. `MEMORY_CROWD` multiplies the size of
+//! each attack: 1 by default, 4 in `make test-memory`.
+//!
+//! What it deliberately does not do: say who held it. A rise that stays is a failure, whether tollgate or its allocator
+//! keeps it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+
+use tokio::time::Instant;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Less than this shows nothing.
+const RISES_BYTES_MIN: u64 = 16 * MIB;
+
+/// A quarter of a rise may stay, and this in any case.
+const STAYS_BYTES_MIN: u64 = 8 * MIB;
+
+/// Within which it must have gone back.
+const WITHIN: Duration = Duration::from_secs(60);
+
+const RULES: &str = "
+domain: memory
+descriptors:
+  - key: ordinary
+    rate_limit: { unit: year, requests_per_unit: 1000000 }
+  - key: short
+    rate_limit: { unit: second, unit_multiplier: 10, requests_per_unit: 10 }
+";
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+const SETTINGS: u8 = 4;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn times() -> u64 {
+    std::env::var("MEMORY_CROWD").map_or(1, |text| text.parse().unwrap())
+}
+
+fn frame(kind: u8, flags: u8, stream: u64, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    let stream = u32::try_from(stream).unwrap().to_be_bytes();
+    [&head[..], &stream, payload].concat()
+}
+
+fn head(stream: u64, path: &str) -> Vec<u8> {
+    // POST, http, and two headers as text.
+    let mut block = vec![0x83, 0x86];
+    for (name, value) in [(":path", path), ("content-type", "application/grpc")] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    frame(HEADERS, END_HEADERS, stream, &block)
+}
+
+/// A connection with so many streams open; `body` is sent on each.
+fn connection(grpc: SocketAddr, streams: u64, path: &str, body: Option<&[u8]>) -> TcpStream {
+    let mut stream = TcpStream::connect(grpc).unwrap();
+    let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    for number in 0..streams {
+        let id = number * 2 + 1;
+        bytes.extend(head(id, path));
+        if let Some(body) = body {
+            bytes.extend(frame(DATA, END_STREAM, id, body));
+        }
+    }
+    stream.write_all(&bytes).unwrap();
+    stream
+}
+
+/// Has `attack` raise the memory by [`RISES_BYTES_MIN`] at least, and ordinary calls see it go back after `end`.
+async fn goes_back<T>(
+    what: &str,
+    running: &Tollgate,
+    attack: impl AsyncFnOnce() -> T,
+    end: impl FnOnce(T),
+) {
+    let resident = || running.status("RssAnon");
+    ask_for_each(running, "ordinary", 0..10_000).await;
+    let before = resident();
+    let made = attack().await;
+    let most = resident();
+    println!("{what}: {} MiB before, {} MiB", before / MIB, most / MIB);
+    let rise = most.saturating_sub(before);
+    assert!(
+        rise > RISES_BYTES_MIN,
+        "{what}: {rise} bytes more show nothing"
+    );
+    end(made);
+    let (began, may_stay) = (Instant::now(), before + (rise / 4).max(STAYS_BYTES_MIN));
+    loop {
+        ask_for_each(running, "ordinary", 0..1_000).await;
+        let now = resident();
+        if now <= may_stay {
+            println!("{what}: {} MiB after {:?}", now / MIB, began.elapsed());
+            return;
+        }
+        let (now, before, most) = (now / MIB, before / MIB, most / MIB);
+        assert!(
+            began.elapsed() < WITHIN,
+            "{what}: {now} MiB stay of {most}, {before} before"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_crowd_of_streams_took_goes_back() {
+    let bounds = [
+        "--streaming-calls-per-connection-max",
+        "4096",
+        "--streaming-calls-max",
+        "1000000",
+    ];
+    let running = Tollgate::start(RULES, &bounds);
+    let (connections, streams) = (10, (1_000 * times()).min(4_096));
+    for (path, body) in [(REFLECTION, None), (WATCH, Some([0; 5].as_slice()))] {
+        let attack = async || {
+            let crowd: Vec<_> = (0..connections)
+                .map(|_| connection(running.grpc, streams, path, body))
+                .collect();
+            let open = || running.metric("tollgate_streaming_calls");
+            let all = || (open() == connections * streams).then_some(());
+            wait_for(PATIENCE, all).unwrap_or_else(|| panic!("{} are open", open()));
+            crowd
+        };
+        goes_back(path, &running, attack, drop).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_crowd_of_connections_took_goes_back() {
+    rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    let running = Tollgate::start(RULES, &[]);
+    let count = (5_000 * times()).min(15_000);
+    let attack = async || {
+        // Each has a call half sent, so that it holds what a busy connection does.
+        let crowd: Vec<_> = (0..count)
+            .map(|_| {
+                let mut stream = connection(running.grpc, 1, CALL, None);
+                let half = [&[0, 0, 0, 16, 0][..], &[0; 1_000]].concat();
+                stream.write_all(&frame(DATA, 0, 1, &half)).unwrap();
+                stream
+            })
+            .collect();
+        let open = || running.metric("tollgate_connections{port=\"grpc\"}");
+        let all = || (open() >= count).then_some(());
+        wait_for(PATIENCE, all).unwrap_or_else(|| panic!("{} are open", open()));
+        crowd
+    };
+    goes_back("connections", &running, attack, drop).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_large_rules_took_goes_back_when_small_ones_replace_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rules.yaml");
+    std::fs::write(&file, RULES).unwrap();
+    let running = Tollgate::start_at(&file, &[]);
+    // Long lists and few rules: each rule's metrics are kept for a time of their own.
+    let mut large = RULES.to_owned();
+    for rule in 0..20 * times() {
+        let values: Vec<_> = (0..5_000).map(|number| format!("value{number}")).collect();
+        let values = values.join(", ");
+        writeln!(
+            large,
+            "  - key: large{rule}\n    values: [{values}]\n    rate_limit: {{ unit: hour, requests_per_unit: 1 }}"
+        )
+        .unwrap();
+    }
+    let replace = |rules: &str| {
+        let loaded = || running.metric("ratelimit_service_config_load_success");
+        let before = loaded();
+        let next = directory.path().join("next");
+        std::fs::write(&next, rules).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        wait_for(4 * PATIENCE, || (loaded() > before).then_some(())).expect("a reload");
+    };
+    let attack = async || replace(&large);
+    goes_back("large rules", &running, attack, |()| replace(RULES)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_flood_of_keys_took_goes_back_when_they_have_expired() {
+    let running = Tollgate::start(RULES, &["--memory-max", "1GiB"]);
+    let keys = 600_000 * times();
+    let attack = async || ask_for_each(&running, "short", 0..keys).await;
+    goes_back("keys", &running, attack, drop).await;
+}

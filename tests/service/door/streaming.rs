@@ -1,0 +1,134 @@
+//! Bounds on streaming calls (reflection, health Watch), through both listeners.
+//!
+//! What it deliberately does not do: weigh them (`tests/memory/given_back.rs`).
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+use super::doors;
+use crate::asking::{RateLimitServiceClient, Service, channel, hits, request};
+
+const OPEN: &str = "tollgate_streaming_calls";
+
+fn refused(service: &Service, bound: &str) -> u64 {
+    service.metric(&format!(
+        "tollgate_streaming_calls_refused_total{{bound=\"{bound}\"}}"
+    ))
+}
+
+async fn watch(channel: &Channel) -> Result<Streaming<HealthCheckResponse>, Status> {
+    let mut client = HealthClient::new(channel.clone());
+    let asked = HealthCheckRequest::default();
+    client.watch(asked).await.map(tonic::Response::into_inner)
+}
+
+/// An open reflection call. Its request ends when this is dropped, and with it the call.
+struct Reflection {
+    _request: Sender<ServerReflectionRequest>,
+    _answer: Streaming<ServerReflectionResponse>,
+}
+
+/// Opens a reflection call that asks nothing.
+async fn reflect(channel: &Channel) -> Result<Reflection, Status> {
+    let mut client = ServerReflectionClient::new(channel.clone());
+    let (request, questions) = mpsc::channel(1);
+    let questions = ReceiverStream::new(questions);
+    let answer = client.server_reflection_info(questions).await?;
+    Ok(Reflection {
+        _request: request,
+        _answer: answer.into_inner(),
+    })
+}
+
+/// What every client needs still works on this connection.
+async fn answers(channel: &Channel) {
+    let mut health = HealthClient::new(channel.clone());
+    let status = health.check(HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(status.into_inner().status(), ServingStatus::Serving);
+    let mut checks = RateLimitServiceClient::new(channel.clone());
+    let asked = request("d", vec![hits("many", "x", 1)]);
+    checks.should_rate_limit(asked).await.unwrap();
+}
+
+fn is_refused<T>(call: Result<T, Status>, setting: &str) {
+    let status = call.err().expect("it is refused");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains(setting), "{status}");
+}
+
+async fn until_open(service: &Service, count: u64) {
+    let waiting = async {
+        while service.metric(OPEN) != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+    waited.unwrap_or_else(|_| panic!("{count} open, but there are {}", service.metric(OPEN)));
+}
+
+#[tokio::test]
+async fn streaming_calls_beyond_a_bound_are_refused_on_their_own_stream() {
+    let bounds = [
+        "--streaming-calls-per-connection-max",
+        "2",
+        "--streaming-calls-max",
+        "3",
+    ];
+    for (door, service) in doors(&bounds).await {
+        let (first, second) = (channel(service.grpc).await, channel(service.grpc).await);
+        let reflection = reflect(&first).await.unwrap();
+        let mut watching = watch(&first).await.unwrap();
+        assert!(watching.next().await.unwrap().is_ok(), "{door}");
+        is_refused(watch(&first).await, "--streaming-calls-per-connection-max");
+        is_refused(
+            reflect(&first).await,
+            "--streaming-calls-per-connection-max",
+        );
+        assert_eq!(refused(&service, "connection"), 2, "{door}");
+        answers(&first).await;
+
+        let of_second = watch(&second).await.unwrap();
+        is_refused(watch(&second).await, "--streaming-calls-max");
+        is_refused(reflect(&second).await, "--streaming-calls-max");
+        assert_eq!(refused(&service, "process"), 2, "{door}");
+        assert_eq!(service.metric(OPEN), 3, "{door}");
+        answers(&second).await;
+
+        // A call that ends makes room, whichever its kind, and so does a connection.
+        drop(reflection);
+        until_open(&service, 2).await;
+        let reflection = reflect(&second).await.unwrap();
+        until_open(&service, 3).await;
+        drop((watching, first));
+        until_open(&service, 2).await;
+        drop((of_second, reflection, second));
+        until_open(&service, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_may_have_sixteen_streaming_calls_unless_configured() {
+    for (door, service) in doors(&[]).await {
+        let channel = channel(service.grpc).await;
+        let mut open = Vec::new();
+        for _ in 0..16 {
+            open.push(watch(&channel).await.unwrap());
+        }
+        is_refused(
+            watch(&channel).await,
+            "--streaming-calls-per-connection-max",
+        );
+        assert_eq!(service.metric(OPEN), 16, "{door}");
+        answers(&channel).await;
+    }
+}
