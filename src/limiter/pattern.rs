@@ -24,18 +24,20 @@ pub enum Pattern<'p> {
 
 /// Patterns, compiled, told by their place in the list they were compiled from.
 pub trait Patterns: fmt::Debug + Send + Sync {
-    /// The first, in the order given, that matches all of `text`. Once the steps are used up what it says means nothing.
+    /// The first, in the order given, that matches all of `text`. Once the steps are used up what
+    /// it says means nothing.
     fn first(&self, text: &[u8], steps: &Steps) -> Option<usize>;
 
     /// Every one that matches all of `text`, in any order, some perhaps more than once.
     fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize));
 }
 
-/// How many steps of matching one request may take: some milliseconds of a processor. A value of a simple rule takes one
-/// step a byte, so the longest message by default takes a sixteenth of it.
+/// How many steps of matching one request may take: some milliseconds of a processor. A value of a
+/// simple rule takes one step a byte, so the longest message by default takes a sixteenth of it.
 pub const MATCHING_STEPS_MAX: u64 = 4_000_000;
 
-/// The steps of matching that are left. A step is one byte of a value, looked up in one table, or one pattern looked at.
+/// The steps of matching that are left. A step is one byte of a value, looked up in one table, or
+/// one pattern looked at.
 #[derive(Debug)]
 pub struct Steps(Cell<u64>);
 

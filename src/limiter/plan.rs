@@ -252,7 +252,8 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks nothing.
+    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks
+    /// nothing.
     pub fn matching_is_beyond(&self) -> bool {
         self.sheet.matching_is_beyond
     }

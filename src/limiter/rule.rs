@@ -334,8 +334,8 @@ impl Rule {
         labels.collect()
     }
 
-    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service writes `key_` for
-    /// `detailed_metric`, except where a level of the rule shares its threshold.
+    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service
+    /// writes `key_` for `detailed_metric`, except where a level of the rule shares its threshold.
     pub fn empty_values_keep_underscore(&self) -> bool {
         self.detailed_metric && !self.path.iter().any(|level| level.share_threshold)
     }

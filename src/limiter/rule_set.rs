@@ -295,7 +295,8 @@ impl<'r> DomainRules<'r> {
         self.domain.on_store_failure
     }
 
-    /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it says means nothing.
+    /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it
+    /// says means nothing.
     pub fn find(&self, entries: &[Entry<'_>], steps: &Steps) -> Option<Matched<'r>> {
         let mut siblings = &self.domain.siblings;
         let mut reached: &[Rule] = &[];

@@ -1,7 +1,8 @@
 //! A map that grows up to a bound, and that readers look into without a lock.
 //!
-//! Why: what a stranger can name must be counted by name up to a bound, on the way of every request that names it. How: a
-//! snapshot exchanged whole; adding and removing copy it, and beyond the bound everything new is one.
+//! Why: what a stranger can name must be counted by name up to a bound, on the way of every request
+//! that names it. How: a snapshot exchanged whole; adding and removing copy it, and beyond the
+//! bound everything new is one.
 //!
 //! What it deliberately does not do: choose what to remove.
 

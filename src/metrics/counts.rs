@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::{LimitCounters, Metrics};
 use crate::limiter::{Code, REGISTER_MAX, Tally};
 
-/// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double holds. More would wrap
-/// the counter after a few requests.
+/// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double
+/// holds. More would wrap the counter after a few requests.
 const HITS_COUNTED_MAX: u64 = REGISTER_MAX;
 
 /// How many limits are added up apart; those beyond are said at once.

@@ -1,10 +1,12 @@
-//! How long the label set of a limit that is no longer in use stays: until every reader has read its last counts.
+//! How long the label set of a limit that is no longer in use stays: until every reader has read
+//! its last counts.
 //!
-//! Why readings and not seconds: a counter that vanishes before it was read loses its last hits, and only a reading tells
-//! how long that takes. Why two: with two servers that scrape in turn, or one scrape that fails on the way, one reading
-//! is easily lost.
+//! Why readings and not seconds: a counter that vanishes before it was read loses its last hits,
+//! and only a reading tells how long that takes. Why two: with two servers that scrape in turn, or
+//! one scrape that fails on the way, one reading is easily lost.
 //!
-//! What it deliberately does not do: tell time, or bound how many label sets wait (`rule_sets`, `request_sets`).
+//! What it deliberately does not do: tell time, or bound how many label sets wait (`rule_sets`,
+//! `request_sets`).
 
 /// How many times each reader reads a label set that is no longer in use before it is freed.
 const READINGS: u8 = 2;

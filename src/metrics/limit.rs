@@ -21,7 +21,8 @@ pub struct LimitCounters {
     within_limit: AtomicU64,
     shadow_mode: AtomicU64,
     negative_hits: AtomicU64,
-    /// The number of the label set of the rule that these counters belong to, which may be this one; 0 for none.
+    /// The number of the label set of the rule that these counters belong to, which may be this
+    /// one; 0 for none.
     owner: AtomicU64,
     told: Box<Told>,
 }

@@ -1,8 +1,10 @@
-//! The counters of all limits: which there are, under which labels, and when they are read and freed.
+//! The counters of all limits: which there are, under which labels, and when they are read and
+//! freed.
 //!
-//! Why counters are handed out: the hot path must not look a label up. A rule's counters are resolved when its rules are
-//! loaded (`rule_sets`). What a stranger can name (an unknown domain, the labels of a limit that came with a request) is
-//! counted by label up to a bound, and under `overflow` beyond it (`request_sets`); looking one up takes no lock.
+//! Why counters are handed out: the hot path must not look a label up. A rule's counters are
+//! resolved when its rules are loaded (`rule_sets`). What a stranger can name (an unknown domain,
+//! the labels of a limit that came with a request) is counted by label up to a bound, and under
+//! `overflow` beyond it (`request_sets`); looking one up takes no lock.
 //!
 //! What it deliberately does not do: count (`limit`).
 
@@ -37,9 +39,10 @@ pub(super) struct LimitMetrics {
     rule_sets_overflowed: IntCounter,
     freed_unused: IntCounter,
     freed_for_room: IntCounter,
-    /// Held by a reader from beginning to end, so that no two see the same hits told in a different order.
+    /// Held by a reader from beginning to end, so that no two see the same hits told in a different
+    /// order.
     readers: Mutex<Readers>,
-    // Whoever takes several locks takes them in this order.
+    // Locks are taken in this order.
     rule_sets: Mutex<RuleLabelSets>,
     request_sets: RequestLabelSets,
     unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
@@ -117,8 +120,8 @@ impl LimitMetrics {
         }
     }
 
-    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same labels share them, as do
-    /// those of an earlier set.
+    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same
+    /// labels share them, as do those of an earlier set.
     pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
         let counters = sets.counters_of(rules, &self.series, &self.rule_sets_overflowed);
@@ -131,8 +134,9 @@ impl LimitMetrics {
         counters
     }
 
-    /// Counters whose labels depend on the request. They belong to the rule that has the counters `of_rule`, or, where a
-    /// limit came along, to none. `labels`, a domain and a path, is asked for only when the key is new here.
+    /// Counters whose labels depend on the request. They belong to the rule that has the counters
+    /// `of_rule`, or, where a limit came along, to none. `labels`, a domain and a path, is asked
+    /// for only when the key is new here.
     pub(super) fn request_counters(
         &self,
         key: Key,
@@ -176,7 +180,8 @@ pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
 // === impl Reading ===
 
 impl Reading<'_> {
-    /// Gives away what was told and is no news yet, as long as `see` takes it. Says whether it took all.
+    /// Gives away what was told and is no news yet, as long as `see` takes it. Says whether it took
+    /// all.
     pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
         let mut all = self.limits.rule_sets().all().all(|one| one.news(see));
         let request_sets = &self.limits.request_sets;

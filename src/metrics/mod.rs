@@ -132,7 +132,8 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus reads. Label sets of limits that are no longer in use are freed after two readings.
+    /// The text that Prometheus reads. Label sets of limits that are no longer in use are freed
+    /// after two readings.
     ///
     /// # Errors
     ///
@@ -182,14 +183,15 @@ impl Metrics {
         self.tls.certificate(port)
     }
 
-    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same labels share them, as do
-    /// those of an earlier set.
+    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same
+    /// labels share them, as do those of an earlier set.
     pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         self.limits.rule_counters(rules)
     }
 
-    /// Counters whose labels depend on the request. They belong to the rule that has the counters `of_rule`, or, where a
-    /// limit came along, to none. `labels`, a domain and a path, is asked for only when the key is new here.
+    /// Counters whose labels depend on the request. They belong to the rule that has the counters
+    /// `of_rule`, or, where a limit came along, to none. `labels`, a domain and a path, is asked
+    /// for only when the key is new here.
     pub fn request_counters(
         &self,
         key: Key,

@@ -1,11 +1,12 @@
-//! The label sets that depend on requests: of limits sent along, and of rules with `detailed_metric` or `value_to_metric`.
+//! The label sets that depend on requests: of limits sent along, and of rules with
+//! `detailed_metric` or `value_to_metric`.
 //!
-//! Each belongs to the rule that used it last, or, where a limit was sent along, to its domain. When that is gone it is
-//! freed after its grace (`grace`), or at once when a new label set finds no room. Those of rules that stay are kept: a
-//! value that is rare must not begin anew.
+//! Each belongs to the rule that used it last, or, where a limit was sent along, to its domain.
+//! When that is gone it is freed after its grace (`grace`), or at once when a new label set finds
+//! no room. Those of rules that stay are kept: a value that is rare must not begin anew.
 //!
-//! Looking one up takes no lock. A request may hold counters that are freed meanwhile; what it adds to them is told as
-//! long as it holds them (`leaving`).
+//! Looking one up takes no lock. A request may hold counters that are freed meanwhile; what it adds
+//! to them is told as long as it holds them (`leaving`).
 //!
 //! What it deliberately does not do: count (`limit`).
 
@@ -20,8 +21,8 @@ use super::limit::LimitCounters;
 use super::rule_sets::InUse;
 use crate::limiter::Key;
 
-/// How many label sets that depend on requests have counters of their own: limits that came along, and rules with
-/// `detailed_metric` or `value_to_metric`.
+/// How many label sets that depend on requests have counters of their own: limits that came along,
+/// and rules with `detailed_metric` or `value_to_metric`.
 pub const REQUEST_LABEL_SETS_MAX: usize = 1_000;
 
 /// Which part of the retired label sets goes when one has to: each time costs a copy of the map.
@@ -39,7 +40,7 @@ pub(super) struct RequestLabelSets {
 
 #[derive(Debug, Default)]
 struct Changing {
-    /// Those whose rule or domain is gone.
+    /// Label sets whose rule or domain is gone.
     retired: HashMap<Key, Grace>,
     /// Those that are out of the map and that a request may still hold.
     leaving: Vec<Arc<LimitCounters>>,
@@ -87,8 +88,8 @@ impl RequestLabelSets {
         changing.leaving.iter().for_each(|counters| see(counters));
     }
 
-    /// Notes that a reader has read everything, and frees what it waited for. Says how many label sets that were, and
-    /// whether any counters are gone with which series may go.
+    /// Notes that a reader has read everything, and frees what it waited for. Says how many label
+    /// sets that were, and whether any counters are gone with which series may go.
     pub(super) fn read_by(
         &self,
         reader: Reader,

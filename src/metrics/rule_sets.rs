@@ -1,11 +1,13 @@
-//! The label sets of configured rules: those of the rules in use, and for a while those of rules that are gone.
+//! The label sets of configured rules: those of the rules in use, and for a while those of rules
+//! that are gone.
 //!
-//! How: a reload looks its rules up by their labels, so a rule that stays, or comes back in time, keeps its counters. A
-//! label set that no generation of rules holds is freed after its grace (`grace`). A core that still counts for an old
-//! generation holds it, and with it its label sets; the grace starts when the last holder is gone.
+//! How: a reload looks its rules up by their labels, so a rule that stays, or comes back in time,
+//! keeps its counters. A label set that no generation of rules holds is freed after its grace
+//! (`grace`). A core that still counts for an old generation holds it, and with it its label sets;
+//! the grace starts when the last holder is gone.
 //!
-//! Where nobody reads metrics no grace ends. So a reload frees the oldest label sets that are no longer in use when they
-//! outnumber those that are, and [`RETIRED_LABEL_SETS_MAX`].
+//! Without a reader no grace ends. So a reload frees the oldest label sets that are no longer in
+//! use when they outnumber those that are, and [`RETIRED_LABEL_SETS_MAX`].
 //!
 //! What it deliberately does not do: count (`limit`).
 
@@ -110,7 +112,7 @@ impl RuleLabelSets {
         RuleCounters(counters)
     }
 
-    /// Frees the oldest label sets that nobody holds, where there are more than may wait for their readers. Says how many.
+    /// Frees the oldest label sets that are not in use, where more wait than may. Returns how many.
     pub(super) fn bound(&mut self) -> usize {
         let mut retired = Vec::new();
         let mut in_use: usize = 0;
@@ -173,9 +175,9 @@ impl RuleLabelSets {
 // === impl OfRule ===
 
 impl OfRule {
-    /// Whether the newest rules have it, or somebody still counts for older ones that do.
+    /// Whether the newest rules have it, or a holder of older rules still counts with it.
     fn is_in_use(&mut self, newest: u64) -> bool {
-        // Whoever counts holds a reference. New ones come from this map only, which its lock guards.
+        // A holder has a reference. New references come from this map only, under its lock.
         self.generation == newest || Arc::get_mut(&mut self.counters).is_none()
     }
 }
@@ -183,7 +185,8 @@ impl OfRule {
 // === impl InUse ===
 
 impl InUse {
-    /// Whether the rule is in use that these counters belong to; of those that belong to none, the domain.
+    /// Whether the rule is in use that these counters belong to; of those that belong to none, the
+    /// domain.
     pub(super) fn has(&self, counters: &LimitCounters) -> bool {
         match counters.owner() {
             0 => {

@@ -1,7 +1,8 @@
 //! The series of limits that `/metrics` shows, by their labels.
 //!
-//! Why a table in front of the library's: several label sets may be one series, since Prometheus sees two levels of a
-//! limit and statsd all of them. The series stays until the last of them is freed.
+//! Why a table in front of the library's: several label sets may be one series, since Prometheus
+//! sees two levels of a limit and statsd all of them. The series stays until the last of them is
+//! freed.
 //!
 //! What it deliberately does not do: bound how many there are (`rule_sets`, `request_sets`).
 
@@ -12,7 +13,8 @@ use prometheus::{IntCounter, IntCounterVec, Registry};
 
 use super::counters;
 
-/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the second are dropped.
+/// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
+/// second are dropped.
 type Labels = [String; 3];
 
 /// The counters that readers see under one set of labels.

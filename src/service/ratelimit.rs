@@ -102,7 +102,8 @@ pub enum Unanswered {
         /// How many it may have.
         max: usize,
     },
-    /// Matching the request against patterns takes more steps than it may, and the setting says that is an error.
+    /// Matching the request against patterns takes more steps than it may, and the setting says
+    /// that is an error.
     #[error(
         "matching this request against the patterns of its keys takes more than {MATCHING_STEPS_MAX} steps; send shorter values"
     )]

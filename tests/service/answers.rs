@@ -2,6 +2,8 @@
 //!
 //! What it deliberately does not do: overload (`overload`), metadata (`modes`).
 
+use std::fmt::Write as _;
+
 use tonic::Code as Grpc;
 
 use crate::asking::{
@@ -329,15 +331,16 @@ async fn bounds_are_settings_and_what_meets_them_exactly_passes() {
     }
 }
 
-/// Keys with stars that all fit the key of [`long_matches`], each with a pattern of its own for the value.
+/// Keys with stars that all fit the key of [`long_matches`], each with a pattern for the value.
 fn many_matches() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     let limit = "rate_limit: {unit: day, requests_per_unit: 10}";
     for n in 1..=60 {
         let key = "k".repeat(n);
-        rules += &format!("- {{key: '{key}*', value: '*never{n}*', {limit}}}\n");
+        writeln!(rules, "- {{key: '{key}*', value: '*never{n}*', {limit}}}").unwrap();
     }
-    rules + &format!("- {{key: ten, {limit}}}\n")
+    writeln!(rules, "- {{key: ten, {limit}}}").unwrap();
+    rules
 }
 
 /// So many descriptors, each byte of whose values is matched against sixty patterns.

@@ -1,12 +1,15 @@
-//! Label sets of rules that are gone are freed once their last counts were read; through any number of reloads nothing
-//! grows and no rule is counted as `overflow`.
+//! Label sets of rules that are gone are freed once their last counts were read: through any
+//! number of reloads nothing grows and no rule is counted as `overflow`.
 //!
-//! How: generations of rules as a reload makes them, hits counted by their counters, `/metrics` rendered and statsd fed by
-//! hand, so that a test says when a reader reads. Memory is counted by the allocator.
+//! How: generations of rules as a reload makes them, hits counted by their counters, `/metrics`
+//! rendered and statsd fed by hand, so that a test says when a reader reads. Memory is counted by
+//! the allocator.
 //!
-//! What it deliberately does not do: decide (`answers`), or bound what requests put into labels (`labels`).
+//! What it deliberately does not do: decide (`answers`), or bound what requests put into labels
+//! (`labels`).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use allocation_counter::measure;
@@ -33,11 +36,11 @@ struct Reloaded {
 /// Rules of one level with these keys.
 fn rules(keys: impl IntoIterator<Item = String>) -> String {
     let limit = "rate_limit: {unit: day, requests_per_unit: 10}";
-    let descriptors: String = keys
-        .into_iter()
-        .map(|key| format!("  - {{key: {key}, {limit}}}\n"))
-        .collect();
-    format!("domain: d\ndescriptors:\n{descriptors}")
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for key in keys {
+        writeln!(text, "  - {{key: {key}, {limit}}}").unwrap();
+    }
+    text
 }
 
 /// So many rules, which no other round has.
@@ -383,7 +386,7 @@ fn values_of_a_new_rule_find_the_room_of_those_that_are_gone() {
     assert!(left <= REQUEST_LABEL_SETS_MAX + 2, "{left}");
 }
 
-/// Every core holds the rules by which it answered last; without this one that has no requests would keep them.
+/// Every core holds the rules by which it answered last. A reload has to wake those without requests.
 #[tokio::test]
 async fn cores_without_requests_keep_no_old_rules() {
     let mut service = Service::start(&rules(["old".to_owned()]), &["--cores", "4"]).await;

@@ -34,7 +34,8 @@ pub(super) struct Parts(pub(super) Vec<Part>);
 pub(super) struct Part {
     /// Which, in their order.
     pub(super) numbers: Vec<usize>,
-    /// How many steps a byte of a value takes at most, but for steps that go by the patterns that are looked at.
+    /// How many steps a byte of a value takes at most, but for steps that go by the patterns that
+    /// are looked at.
     pub(super) steps_per_byte: u64,
     pub(super) matcher: Arc<dyn Patterns>,
 }

@@ -1,17 +1,20 @@
 //! Wildcards and regular expressions as automata: the compiler behind [`PatternCompiler`].
 //!
-//! Why automata: a value comes from a stranger, and must cost one step a byte, whatever it is and however many patterns
-//! there are. How: all patterns of a key become one NFA, and that a dense DFA, built whole while rules are read:
-//! matching is then a table look-up a byte, without a lock, a cache or an allocation. Patterns may need more states
-//! than are worth their memory (twenty of `/v1/*/x/*/y` can be half done in a million ways); then a few of them at a
-//! time get a DFA; how many is learnt on the way, and what did not fit together is not tried again. Texts with several
-//! stars are matched by their fixed parts instead (`sequences`), in one pass however many there are. All attempts share
-//! a budget of steps, so that no rules file takes long to read. A single expression that does not fit even so goes to the crate's meta engine, which makes states as
-//! values need them and, when they do not repay, steps through the NFA: still one pass over the value. Its caches are
-//! shared between threads, so it is the second choice, and only for an NFA so small that even the worst value is borne.
+//! Why automata: a value comes from a stranger, and must cost one step a byte, whatever it is and
+//! however many patterns there are. How: all patterns of a key become one NFA, and that a dense
+//! DFA, built whole while rules are read: matching is then a table look-up a byte, without a lock,
+//! a cache or an allocation. Patterns may need more states than are worth their memory (twenty of
+//! `/v1/*/x/*/y` can be half done in a million ways); then a few of them at a time get a DFA; how
+//! many is learnt on the way, and what did not fit together is not tried again. Texts with several
+//! stars are matched by their fixed parts instead (`sequences`), in one pass however many there
+//! are. All attempts share a budget of steps, so that no rules file takes long to read. A single
+//! expression that does not fit even so goes to the crate's meta engine, which makes states as
+//! values need them and, when they do not repay, steps through the NFA: still one pass over the
+//! value. Its caches are shared between threads, so it is the second choice, and only for an NFA so
+//! small that even the worst value is borne.
 //!
-//! What matching takes is counted in steps (`limiter::Steps`). A request that takes too many is refused, and so are rules of which
-//! each byte of a value would take too many.
+//! What matching takes is counted in steps (`limiter::Steps`). A request that takes too many is
+//! refused, and so are rules of which each byte of a value would take too many.
 //!
 //! Everything is on bytes: `.` is any byte, line feed and 0xFF too, so that nobody slips past a rule by sending one,
 //! and a letter beyond ASCII is its bytes in UTF-8. The whole value must match; the ends are put into the parsed
@@ -68,15 +71,15 @@ const MAKING_PER_NFA_BYTE: usize = 16;
 const MAKING_FIRST_BYTES: usize = 2 << 10;
 const MAKING_GROWTH: usize = 8;
 
-/// How many steps each byte of a value may take at one level: so that a value of a kilobyte takes no more than a request
-/// may.
+/// How many steps each byte of a value may take at one level: so that a value of a kilobyte takes
+/// no more than a request may.
 const STEPS_PER_BYTE_MAX: u64 = MATCHING_STEPS_MAX / 1_024;
 
 /// How large an NFA may be that no DFA was made of: at worst each byte of a value costs a step in each of its states.
 const SLOW_BYTES_MAX: usize = 16 << 10;
 
-/// How many steps a byte of a text counts as that is matched by its fixed parts: each becomes a state, and is visited
-/// twice.
+/// How many steps a byte of a text counts as that is matched by its fixed parts: each becomes a
+/// state, and is visited twice.
 const SEQUENCES_STEPS_PER_BYTE: usize = 64;
 
 /// What an expression without a DFA is reckoned to take: caches for the threads that match at one time.

@@ -1,12 +1,15 @@
-//! Texts with several stars, all matched in one pass over a value by the fixed parts between their stars.
+//! Texts with several stars, all matched in one pass over a value by the fixed parts between their
+//! stars.
 //!
-//! Why no table of states: of each such text one part may be found and the next not, and a table needs a state for each
-//! way in which that may be so for all of them. How: one Aho-Corasick automaton finds every fixed part wherever it
-//! occurs. A pattern waits for one part at a time, and takes the first occurrence after the part before it; no later one
-//! can do better. So a value takes a step a byte, one for each occurrence of a part, and one for each part of each
-//! pattern that is found, whatever the number of patterns.
+//! Why no table of states: of each such text one part may be found and the next not, and a table
+//! needs a state for each way in which that may be so for all of them. How: one Aho-Corasick
+//! automaton finds every fixed part wherever it occurs. A pattern waits for one part at a time, and
+//! takes the first occurrence after the part before it; no later one can do better. So a value
+//! takes a step a byte, one for each occurrence of a part, and one for each part of each pattern
+//! that is found, whatever the number of patterns.
 //!
-//! What it deliberately does not do: texts with one star or none, which a table matches faster (`matchers`).
+//! What it deliberately does not do: texts with one star or none, which a table matches faster
+//! (`matchers`).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -134,7 +137,8 @@ impl Sequences {
             .saturating_add(of_patterns.sum())
     }
 
-    /// Hands over each pattern that matches, until `found` says that only those below a number are of interest.
+    /// Hands over each pattern that matches, until `found` says that only those below a number are
+    /// of interest.
     fn search(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(u32) -> u32) {
         PROGRESS.with_borrow_mut(|progress| {
             progress.begin(self.begin_with.len(), self.patterns.len());
@@ -263,7 +267,8 @@ impl Search<'_> {
         Some(looked_at)
     }
 
-    /// Has a pattern wait for a part of its own that begins `after` there; where there is none left it may match.
+    /// Has a pattern wait for a part of its own that begins `after` there; where there is none left
+    /// it may match.
     fn wait_for(
         &mut self,
         pattern: u32,

@@ -229,8 +229,8 @@ impl<R: Respond> Core<R> {
         }
     }
 
-    /// Lets go of rules as soon as they are no longer in use. A core without requests would hold them, and the label sets
-    /// of their metrics, until its next request.
+    /// Lets go of rules as soon as they are no longer in use. A core without requests would hold
+    /// them, and the label sets of their metrics, until its next request.
     pub(super) async fn release_old_rules(self: Rc<Self>) {
         let mut changes = self.service.rules_changes();
         while changes.changed().await.is_ok() {

@@ -283,7 +283,7 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     let all = |value: &str| {
         let mut all = Vec::new();
         made.each(value.as_bytes(), &Steps::unbounded(), &mut |one| {
-            all.push(one)
+            all.push(one);
         });
         all.sort_unstable();
         all.dedup();
