@@ -67,6 +67,9 @@ use crate::limiter::{Key, RuleSet};
 /// A number that only grows.
 pub type Counter = IntCounter;
 
+/// A number that goes up and down, as the code that owns it sets it.
+pub type Gauge = IntGauge;
+
 /// A distribution that one task adds to, and says to the others now and then.
 pub type LocalHistogram = prometheus::local::LocalHistogram;
 

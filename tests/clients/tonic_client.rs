@@ -10,13 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use prost::bytes::Bytes;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
 use tonic::codec::CompressionEncoding;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 use rls::rate_limit_service_client::RateLimitServiceClient;
@@ -50,7 +55,7 @@ struct Control {
 }
 
 async fn run(options: Words) {
-    let mut client = RateLimitServiceClient::new(endpoint(&options).connect_lazy());
+    let mut client = RateLimitServiceClient::new(channel(&options));
     if number(&options, "gzip") == 1 {
         client = client.send_compressed(CompressionEncoding::Gzip);
     }
@@ -76,8 +81,48 @@ async fn run(options: Words) {
     batches.join_all().await;
 }
 
+/// A channel that connects when it is first used.
+fn channel(options: &Words) -> Channel {
+    let endpoint = endpoint(options);
+    match options.contains_key("ca") {
+        true => endpoint.connect_with_connector_lazy(secured(options)),
+        false => endpoint.connect_lazy(),
+    }
+}
+
+/// Connections under TLS, by rustls itself: with a feature of its own for TLS tonic would refuse
+/// the connectors by which tollgate reaches its collector.
+fn secured(options: &Words) -> HttpsConnector<HttpConnector> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&options["ca"]).expect("a PEM file") {
+        roots
+            .add(certificate.expect("a certificate"))
+            .expect("a CA's certificate");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring knows them")
+        .with_root_certificates(roots);
+    let config = match options.get("cert") {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let chain = CertificateDer::pem_file_iter(file).expect("a PEM file");
+            let chain = chain.collect::<Result<_, _>>().expect("certificates");
+            let key = PrivateKeyDer::from_pem_file(&options["key"]).expect("a key");
+            builder
+                .with_client_auth_cert(chain, key)
+                .expect("a certificate and its key")
+        }
+    };
+    HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_only()
+        .enable_http2()
+        .build()
+}
+
 fn endpoint(options: &Words) -> Endpoint {
-    let read = |name: &str| std::fs::read(&options[name]).expect("a PEM file");
     let scheme = if options.contains_key("ca") {
         "https"
     } else {
@@ -85,13 +130,6 @@ fn endpoint(options: &Words) -> Endpoint {
     };
     let mut endpoint =
         Endpoint::from_shared(format!("{scheme}://{}", options["address"])).expect("an address");
-    if options.contains_key("ca") {
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca")));
-        if options.contains_key("cert") {
-            tls = tls.identity(Identity::from_pem(read("cert"), read("key")));
-        }
-        endpoint = endpoint.tls_config(tls).expect("certificates");
-    }
     let interval_ms = number(options, "keepalive-ms");
     if interval_ms > 0 {
         endpoint = endpoint

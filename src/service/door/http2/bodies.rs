@@ -16,14 +16,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus::IntGauge;
+use crate::metrics::Gauge;
 
 /// The bytes that unfinished bodies of all connections may hold together.
 #[derive(Debug)]
 pub(in crate::service) struct BodyBudget {
     bytes_max: u64,
     held_bytes: AtomicU64,
-    gauge: IntGauge,
+    gauge: Gauge,
 }
 
 /// What one connection holds of a [`BodyBudget`]. Dropping it returns everything.
@@ -37,7 +37,7 @@ pub(super) struct BodyAccount {
 
 impl BodyBudget {
     /// A budget of this many bytes; `gauge` shows how many are held.
-    pub(in crate::service) fn new(bytes_max: u64, gauge: IntGauge) -> Self {
+    pub(in crate::service) fn new(bytes_max: u64, gauge: Gauge) -> Self {
         Self {
             bytes_max,
             held_bytes: AtomicU64::new(0),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn budget(bytes_max: u64) -> Arc<BodyBudget> {
-        let gauge = IntGauge::new("held", "held").unwrap();
+        let gauge = Gauge::new("held", "held").unwrap();
         Arc::new(BodyBudget::new(bytes_max, gauge))
     }
 

@@ -48,7 +48,7 @@ enum Seen {
 }
 
 fn body_budget(bytes_max: u64) -> Arc<BodyBudget> {
-    let gauge = prometheus::IntGauge::new("held", "held").unwrap();
+    let gauge = crate::metrics::Gauge::new("held", "held").unwrap();
     Arc::new(BodyBudget::new(bytes_max, gauge))
 }
 

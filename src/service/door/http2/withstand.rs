@@ -10,14 +10,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
-use prometheus::IntGauge;
-
 use super::frame::{self, Head};
 use super::{
     BodyBudget, Event, FRAME_BYTES_MAX, HEAD_BYTES, Http2, Limits, PREFACE, Part, Stage,
     WINDOW_BYTES,
 };
+use crate::metrics::Gauge;
+use http::{HeaderMap, StatusCode};
 
 const LIMITS: Limits = Limits {
     streams_max: 8,
@@ -46,7 +45,7 @@ pub enum Withstood {
 ///
 /// The words in which it did not withstand them.
 pub fn withstand(bytes: &[u8]) -> Result<Withstood, String> {
-    let gauge = IntGauge::new("held", "held").map_err(|error| error.to_string())?;
+    let gauge = Gauge::new("held", "held").map_err(|error| error.to_string())?;
     let bodies = Arc::new(BodyBudget::new(BODIES_BYTES_MAX, gauge));
     let mut http2 = Http2::new(LIMITS, Rc::default(), bodies);
     let mut hello = PREFACE.to_vec();
