@@ -61,7 +61,7 @@ pub(crate) const SETUPS: [Setup; 4] = [
         quota_mode: false,
         headers: true,
         metadata: false,
-        near_limit_ratio: "0.93",
+        near_limit_ratio: "0.9",
     },
     Setup {
         shadow_mode: false,
