@@ -127,6 +127,7 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
         .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     let load = file("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("unknown");
+    let busy = load.parse().is_ok_and(|load: f64| load > cores as f64);
     let mut text = format!(
         "Measured on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
         said("date", &["-u", "+%F"]),
@@ -138,11 +139,16 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     );
     let _ = writeln!(
         text,
-        "Rounds: {}, of {} requests{}; {load} processes ran or waited on average in the minute before. Options: {}.",
+        "Rounds: {}, of {} requests{}; {load} processes ran or waited on average in the minute before{}. Options: {}.",
         options.rounds,
         grouped(options.requests as f64),
         if options.rounds < 5 {
             ", too few for a verdict"
+        } else {
+            ""
+        },
+        if busy {
+            ", so the machine was busy with other work: compare CPU time, not rates"
         } else {
             ""
         },

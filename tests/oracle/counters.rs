@@ -23,7 +23,7 @@ const SHORT_WINDOW_S: u64 = 60;
 
 /// Above this length, in bytes without prefix and second, tollgate does not use the reference's
 /// name of a counter.
-const NAME_BYTES_MAX: usize = 512;
+pub(crate) const NAME_BYTES_MAX: usize = 512;
 
 /// The prefixes of the counters of the reference, and of tollgate under the reference's names.
 pub(crate) const REFERENCE_PREFIX: &str = "r:";

@@ -45,7 +45,7 @@ use run::{Outcome, SETUPS};
 
 /// How many cases share the processes of a batch. The services count by labels up to a bound, which
 /// a batch must not reach.
-const BATCH: usize = 100;
+const BATCH: usize = 80;
 
 /// How many batches there may be beside three times as many as the cases need: a case in which a
 /// second begins is run again.
