@@ -5,14 +5,10 @@
 //! after such a difference cannot be compared: keys and values run together when they are joined by
 //! `_`, or patterns have stars anywhere.
 //!
-//! What it deliberately does not do: leave out what differs, but for [`MENDED_ON_ANOTHER_BRANCH`].
+//! What it deliberately does not do: leave out what differs.
 
 use crate::case::{Asked, AskedDescriptor, Case, Domain, Limit, Node};
 use crate::chance::Chance;
-
-/// While this is true, the generator leaves out what is being fixed elsewhere: a pattern in a key
-/// together with `share_threshold`, an empty value under `detailed_metric`, and addends above 2^32.
-pub(crate) const MENDED_ON_ANOTHER_BRANCH: bool = true;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];
 const KEYS: [&str; 8] = ["k", "a", "user", "ip", "path", "K", "schlüssel", "x:y"];
@@ -37,11 +33,7 @@ const JOINED_VALUES: [&str; 5] = ["b", "b_c", "c", "c_c", "b*"];
 const STARRED_KEYS: [&str; 7] = ["k", "a", "a_b", "a_b_c", "a*", "*", "k_v"];
 const STARRED_VALUES: [&str; 8] = ["b", "b_c", "c", "v", "v*", "*b", "a*c", "b*c*"];
 /// Addends above what a counter is likely to hold.
-const HITS: &[u64] = if MENDED_ON_ANOTHER_BRANCH {
-    &[100, 1_000_000, 0xffff_ffff]
-} else {
-    &[100, 1_000_000, 0xffff_ffff, 0x1_0000_0000, 1 << 40]
-};
+const HITS: &[u64] = &[100, 1_000_000, 0xffff_ffff, 0x1_0000_0000, 1 << 40];
 const NAMES: [&str; 3] = ["n", "m", "premium"];
 
 /// What keys, values and patterns a case has.
@@ -300,11 +292,7 @@ fn spoil(chance: &mut Chance, case: &mut Case) {
     match &mut node.limit {
         Some(limit) if chance.once_in(2) => limit.extra.push(chance.pick(IN_A_LIMIT)),
         _ => {
-            let line = chance.pick(IN_A_DESCRIPTOR);
-            let shares = MENDED_ON_ANOTHER_BRANCH && line.starts_with("share_threshold");
-            if !(shares && node.key.contains('*')) {
-                node.extra.push(line);
-            }
+            node.extra.push(chance.pick(IN_A_DESCRIPTOR));
         }
     }
 }
@@ -366,8 +354,7 @@ fn node(chance: &mut Chance, names: Names, depth: usize) -> Node {
     } else {
         node.value.ends_with('*')
     };
-    let fixed_elsewhere = MENDED_ON_ANOTHER_BRANCH && node.key.contains('*');
-    node.share_threshold = ends_with_star && !fixed_elsewhere && chance.once_in(2);
+    node.share_threshold = ends_with_star && chance.once_in(2);
     node
 }
 
@@ -431,11 +418,6 @@ fn entries(chance: &mut Chance, nodes: &[Node], names: Names) -> Vec<(String, St
             "" => chance.pick(names.values()).to_owned(),
             value => fill(chance, value),
         };
-        let value = if value.is_empty() && MENDED_ON_ANOTHER_BRANCH && detailed(nodes) {
-            chance.pick(&VALUES).to_owned()
-        } else {
-            value
-        };
         entries.push((key, value));
         if node.children.is_empty() || chance.once_in(3) {
             if chance.once_in(15) {
@@ -456,12 +438,6 @@ fn twin(chance: &mut Chance, entries: &[(String, String)]) -> Vec<(String, Strin
         (whole[..split].to_owned(), whole[split + 1..].to_owned())
     };
     entries.iter().map(other).collect()
-}
-
-fn detailed(nodes: &[Node]) -> bool {
-    nodes
-        .iter()
-        .any(|node| node.detailed_metric || detailed(&node.children))
 }
 
 fn request(
