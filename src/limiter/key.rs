@@ -175,7 +175,9 @@ pub fn label_key(
             Some((rule, level)) if !rule.label_has_value(level) => {
                 (level.key.as_bytes(), level.values.text().as_bytes())
             }
-            Some((rule, _)) if entry.value.is_empty() && rule.empty_values_keep_underscore() => {
+            Some((rule, _))
+                if entry.value.is_empty() && rule.empty_values_keep_underscore(entries) =>
+            {
                 text(&mut digest, entry.key.get(..bytes).unwrap_or(entry.key));
                 digest.write(&EMPTY_WITH_UNDERSCORE.to_le_bytes());
                 continue;

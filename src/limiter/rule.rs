@@ -319,7 +319,7 @@ impl Rule {
 
     /// The labels of its metric for a descriptor that it matched.
     pub fn request_labels(&self, entries: &[Entry<'_>]) -> Vec<String> {
-        let keeps_underscore = self.empty_values_keep_underscore();
+        let keeps_underscore = self.empty_values_keep_underscore(entries);
         let labels = self.path.iter().zip(entries).map(|(level, entry)| {
             if self.label_has_value(level) {
                 let mut label = entry.label();
@@ -334,10 +334,15 @@ impl Rule {
         labels.collect()
     }
 
-    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service
-    /// writes `key_` for `detailed_metric`, except where a level of the rule shares its threshold.
-    pub fn empty_values_keep_underscore(&self) -> bool {
-        self.detailed_metric && !self.path.iter().any(|level| level.share_threshold)
+    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service writes `key_` for
+    /// `detailed_metric`, except where a level of the rule shares its threshold. A value that is the pattern's own text counts
+    /// there as named by the rule, and shares nothing.
+    pub fn empty_values_keep_underscore(&self, entries: &[Entry<'_>]) -> bool {
+        let mut levels = self.path.iter().zip(entries);
+        self.detailed_metric
+            && !levels.any(|(level, entry)| {
+                level.share_threshold && entry.value != level.values.text().as_bytes()
+            })
     }
 
     /// Whether this entry says who holds a slot.

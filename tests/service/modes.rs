@@ -318,6 +318,31 @@ async fn labels_are_the_references() {
 }
 
 /// One rule gives an empty value an underscore, the other does not: their labels stay apart.
+/// As the reference service labels them: a shared level drops the underscore, unless the request names
+/// the pattern itself.
+#[tokio::test]
+async fn an_empty_value_below_a_shared_level_is_labelled_without_an_underscore() {
+    let rules = "
+domain: d
+descriptors:
+  - key: ip
+    value: v*
+    share_threshold: true
+    descriptors:
+      - key: path
+        value: '*'
+        detailed_metric: true
+        rate_limit: { unit: day, requests_per_unit: 9 }
+";
+    for (value, label) in [("v1", "d ip_v* path"), ("v*", "d ip_v* path_")] {
+        let mut service = Service::start(rules, &[]).await;
+        service
+            .status("d", descriptor(&[("ip", value), ("path", "")]))
+            .await;
+        assert_eq!(labels_hit(&service), [label], "{value}");
+    }
+}
+
 #[tokio::test]
 async fn an_empty_value_is_counted_under_the_label_of_its_own_rule() {
     let rules = "
