@@ -84,9 +84,10 @@ async fn run(options: Words) {
 /// A channel that connects when it is first used.
 fn channel(options: &Words) -> Channel {
     let endpoint = endpoint(options);
-    match options.contains_key("ca") {
-        true => endpoint.connect_with_connector_lazy(secured(options)),
-        false => endpoint.connect_lazy(),
+    if options.contains_key("ca") {
+        endpoint.connect_with_connector_lazy(secured(options))
+    } else {
+        endpoint.connect_lazy()
     }
 }
 

@@ -92,8 +92,8 @@ async fn two_thousand_large_bodies_under_way_take_little_more_than_their_bytes()
         call.body.send_data(last.clone(), true).unwrap();
     }
     for call in calls {
-        let (head, mut body) = call.answer.await.unwrap().into_parts();
-        assert_eq!(head.headers.get("grpc-status"), None, "{:?}", head.headers);
+        let (response, mut body) = call.answer.await.unwrap().into_parts();
+        assert_eq!(response.headers.get("grpc-status"), None, "{response:?}");
         while let Some(data) = body.data().await {
             data.unwrap();
         }
