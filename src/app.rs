@@ -89,6 +89,9 @@ pub enum AppError {
     /// The store that the settings ask for cannot be used.
     #[error("{0}")]
     Store(String),
+    /// Settings of memory contradict each other.
+    #[error("{0}")]
+    Memory(String),
     /// Certificates or a token that the settings name cannot be used.
     #[error("{0}")]
     Tls(String),

@@ -21,7 +21,7 @@ use crate::admin::{self, Readiness, Shown};
 use crate::config::reload::Reload;
 use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
-use crate::service::{FrontDoor, Generations, Health};
+use crate::service::{FrontDoor, Generations, Health, OpenError};
 use crate::store::Store;
 use crate::telemetry::{Statsd, Traces};
 
@@ -76,7 +76,10 @@ impl Running {
             &app.metrics,
             health.clone(),
         );
-        let front_door = front_door.map_err(|error| AppError::Defect(error.to_string()))?;
+        let front_door = front_door.map_err(|error| match error {
+            OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+            OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
+        })?;
         let front_door = Arc::new(front_door);
         let mut workers = JoinSet::new();
         for of_one_store in app.workers {

@@ -149,6 +149,27 @@ fn serve_names_the_port_it_cannot_have_and_the_setting() {
 }
 
 #[test]
+fn serve_names_settings_of_memory_that_contradict_each_other() {
+    let arguments = [
+        "--grpc-host",
+        "127.0.0.1",
+        "--grpc-port",
+        "0",
+        "--port",
+        "0",
+    ];
+    let serve = ["serve", "examples/edge.yaml", "--debug-port", "0"];
+    let bodies = ["--body-memory-max", "64KiB"];
+    let (code, _, stderr) = tollgate(&[&serve[..], &arguments, &bodies].concat());
+    assert_eq!(code, 1);
+    assert!(
+        stderr.starts_with("error: --body-memory-max is 65536 bytes"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("--message-size-max"), "{stderr}");
+}
+
+#[test]
 fn serve_prints_a_command_to_try_and_it_works() {
     let running = Tollgate::start(RULES, &[]);
     let tried = crate::running::wait_for(crate::running::PATIENCE, || {
