@@ -126,7 +126,7 @@ fn the_binary_and_its_sbom_name_every_crate_that_is_linked() {
 fn the_same_sources_elsewhere_make_the_same_binary() {
     // Not below the repository, whose paths are taken out.
     let elsewhere = tempfile::tempdir().unwrap();
-    let sources = elsewhere.path().join("another folder");
+    let sources = elsewhere.path().join("another-folder");
     let listed = run(Command::new("git").args([
         "ls-files",
         "-z",
