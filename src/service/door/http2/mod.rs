@@ -14,6 +14,7 @@
 //! | `floods` | what a client may do so often a second |
 //! | `receive` | what comes: frames, and what they do to the connection |
 //! | `calls` | the calls in them |
+//! | `data` | request bodies: frames of data and the windows that they use |
 //! | `bodies` | memory for request bodies that are still arriving |
 //! | `passing` | the same bounds where hyper speaks HTTP/2 |
 //! | `send` | what goes: answers, as much as the client has room for |
@@ -25,6 +26,7 @@
 
 mod bodies;
 mod calls;
+mod data;
 mod floods;
 mod frame;
 mod head;
@@ -45,7 +47,8 @@ use tokio::sync::mpsc;
 
 use self::bodies::BodyAccount;
 pub(in crate::service) use self::bodies::BodyBudget;
-use self::calls::{GRPC_HEAD_BYTES, block_bounds};
+use self::calls::block_bounds;
+use self::data::GRPC_HEAD_BYTES;
 use self::floods::Floods;
 pub(super) use self::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, Reason};
 use self::head::{Call, Heads};

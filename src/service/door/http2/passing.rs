@@ -14,8 +14,8 @@ use super::frame::{self, Head};
 use super::receive::broken;
 use super::{Broken, HEAD_BYTES, PREFACE, Reason, block_bounds};
 
-/// A frame of less that is not the last is counted, as in `calls`.
-use super::calls::DATA_BYTES_MIN;
+/// A frame of less that is not the last is counted, as in `data`.
+use super::data::DATA_BYTES_MIN;
 
 /// What goes by on one connection.
 #[derive(Debug)]
