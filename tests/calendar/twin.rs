@@ -36,7 +36,7 @@ fn python_sees_the_same_windows_in_years_to_come_by_the_same_data() {
     compare(&[folder, "2026-2029", "2036-2039"], 40_000);
 }
 
-/// Whoever compares windows with another program's needs to know.
+/// Readers who compare windows with those of another program need it.
 #[test]
 fn the_page_says_which_release_of_the_data_is_in_the_binary() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");

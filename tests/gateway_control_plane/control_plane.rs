@@ -36,7 +36,7 @@ pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
 /// The version that the data folder says the Envoy of `make deps` has.
 const ENVOY_VERSION: &str = "1.40.0";
 
-/// Whoever holds it has the fixed ports.
+/// A test that holds it may use the fixed ports.
 static PORTS: Mutex<()> = Mutex::new(());
 
 /// Envoy Gateway, installed in a folder of its own; it runs between `start` and `stop`.

@@ -62,7 +62,7 @@ struct Held {
     taken_at: Timestamp,
     /// Until when they may be used, by uptime.
     ends_us: u64,
-    /// The store's time at which the bucket they were taken from is as good as new: of a fixed window, its end.
+    /// The store's time at which the bucket of the held hits is fresh again: for a fixed window, its end.
     fresh_at: Timestamp,
     /// When the last take was sent.
     sent_us: u64,
