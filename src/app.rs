@@ -39,12 +39,12 @@ use crate::config::memory_limit::MemoryLimit;
 use crate::config::settings::{MEMORY_MIN, OnMemoryFull, Settings};
 use crate::config::tls::ServerFiles;
 use crate::config::xds::Xds;
-use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
 use crate::service::{Generations, JsonRateLimit};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::telemetry::Traces;
+use tollgate_limiter::RuleSet;
 
 /// A service, built and not yet running.
 pub struct App {

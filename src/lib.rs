@@ -47,7 +47,6 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod keyed_hash;
-pub mod limiter;
 pub mod metrics;
 pub mod service;
 pub mod store;

@@ -20,11 +20,11 @@ use tollgate::config::rules_file::{self, Options};
 use tollgate::config::rules_path::Source;
 use tollgate::config::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::Timestamp;
 use tollgate::metrics::Metrics;
 use tollgate::service::ratelimit::{Parts, RateLimit};
 use tollgate::service::{ByHand, Generations};
 use tollgate::store::{BACKENDS, Setup, memory};
+use tollgate_limiter::Timestamp;
 
 /// An instant within a minute, an hour, a day, … none of which is about to turn.
 const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);

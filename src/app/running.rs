@@ -19,11 +19,11 @@ use super::{App, AppError, rules, store, xds};
 use crate::accept::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
 use crate::admin::{self, Readiness, Shown};
 use crate::config::reload::Reload;
-use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::{FrontDoor, Generations, Health, OpenError};
 use crate::store::Store;
 use crate::telemetry::{Statsd, Traces};
+use tollgate_limiter::RuleSet;
 
 /// A service that runs.
 pub(super) struct Running {

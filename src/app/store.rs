@@ -14,8 +14,6 @@ use crate::config::settings::{
     NamedVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
 use crate::keyed_hash::KeyedHash;
-use crate::limiter::key::Identity;
-use crate::limiter::{Allowance, Entry, Lease, Rule};
 use crate::store::fallback::Fallback;
 use crate::store::leased::{self, LeasedStore};
 use crate::store::redis::{
@@ -23,6 +21,8 @@ use crate::store::redis::{
     bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
+use tollgate_limiter::key::Identity;
+use tollgate_limiter::{Allowance, Entry, Lease, Rule};
 
 /// The digest's key where none is given: no secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";

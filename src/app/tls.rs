@@ -14,8 +14,8 @@ use crate::accept::{HandshakeBounds, Secured};
 use crate::clock::Clock;
 use crate::config::settings::GrpcTlsSettings;
 use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
-use crate::limiter::Timestamp;
 use crate::metrics::{CertificateCounters, Metrics};
+use tollgate_limiter::Timestamp;
 
 /// TLS on one port, and what looks after its certificates.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Exit, rules_argument};
 use crate::config::settings::RulesSettings;
-use crate::limiter::RuleSet;
+use tollgate_limiter::RuleSet;
 
 /// What `check` was told.
 #[derive(Args, Debug)]

@@ -19,7 +19,7 @@ use crate::config::reference_variables::remarks;
 use crate::config::settings::{
     ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
 };
-use crate::limiter::{Rule, RuleSet, Values};
+use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
 const EXPLANATION: &str = "\

@@ -31,7 +31,7 @@ use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
 use super::rules_file::shown;
-use crate::limiter::{Calendar, Span, Timestamp, Unit, Weekday};
+use tollgate_limiter::{Calendar, Span, Timestamp, Unit, Weekday};
 
 /// How many different calendars a process may ever use.
 pub const CALENDARS_MAX: usize = 10_000;

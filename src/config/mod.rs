@@ -1,7 +1,7 @@
 //! What the operator wrote: settings (flags and variables) and rules (YAML), read and checked.
 //!
 //! Why apart from the limiter: what was typed is not what it means. A rules file is parsed into positions and texts
-//! (`yaml`), those into a [`RuleSet`](crate::limiter::RuleSet) or a list of every problem (`rules_file`), and which
+//! (`yaml`), those into a [`RuleSet`](tollgate_limiter::RuleSet) or a list of every problem (`rules_file`), and which
 //! files there are is a matter of its own (`rules_path`).
 //!
 //! Calendar windows (`calendar`) are here because zone names are something the operator writes.

@@ -13,7 +13,7 @@ use std::fmt;
 use super::rules_file::{self, Loaded, Options, Problem};
 use super::rules_path::{Found, ReadError, RulesPath};
 use crate::keyed_hash::KeyedHash;
-use crate::limiter::{Digest as _, KeyHasher as _};
+use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change while they are read are read anew before they are left to the looks.
 const READS_MAX: usize = 3;

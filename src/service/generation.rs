@@ -12,8 +12,8 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use crate::config::reload::Change;
-use crate::limiter::RuleSet;
 use crate::metrics::{Metrics, RuleCounters};
+use tollgate_limiter::RuleSet;
 
 /// A rule set and its counters.
 #[derive(Debug)]

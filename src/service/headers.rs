@@ -11,7 +11,7 @@
 
 use super::proto::envoy::config::core::v3::HeaderValue;
 use crate::config::settings::{HeaderStyle, Settings};
-use crate::limiter::{Code, Decision, Status};
+use tollgate_limiter::{Code, Decision, Status};
 
 /// Which headers, and their names.
 #[derive(Clone, Debug)]

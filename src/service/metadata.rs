@@ -13,7 +13,7 @@ use prost_types::{ListValue, Struct, Value};
 use super::proto::envoy::extensions::common::ratelimit::v3 as common;
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::proto::envoy::r#type::v3::RateLimitUnit;
-use crate::limiter::{self, Code, Decision, Plan};
+use tollgate_limiter::{self, Code, Decision, Plan};
 
 /// The metadata of an answer.
 pub(super) fn dynamic_metadata(
@@ -33,7 +33,8 @@ pub(super) fn dynamic_metadata(
     for (matched, status) in plan.matched().zip(&decision.statuses) {
         // The limits of one descriptor share its metadata.
         let rule = matched.rules.first();
-        if let Some(limiter::Value::Map(pairs)) = rule.and_then(|rule| rule.metadata.as_ref())
+        if let Some(tollgate_limiter::Value::Map(pairs)) =
+            rule.and_then(|rule| rule.metadata.as_ref())
             && status.code == Code::Ok
         {
             merge(&mut merged, structure(pairs));
@@ -85,7 +86,7 @@ fn merge(into: &mut Struct, from: Struct) {
     }
 }
 
-fn structure(pairs: &[(String, limiter::Value)]) -> Struct {
+fn structure(pairs: &[(String, tollgate_limiter::Value)]) -> Struct {
     Struct {
         // Of a name that stands twice the last counts.
         fields: pairs
@@ -95,14 +96,14 @@ fn structure(pairs: &[(String, limiter::Value)]) -> Struct {
     }
 }
 
-fn protobuf(value: &limiter::Value) -> Value {
+fn protobuf(value: &tollgate_limiter::Value) -> Value {
     match value {
-        limiter::Value::Null => Kind::NullValue(0).into(),
-        limiter::Value::Boolean(truth) => Kind::BoolValue(*truth).into(),
-        limiter::Value::Number(number) => Kind::NumberValue(*number).into(),
-        limiter::Value::Text(text) => Kind::StringValue(text.clone()).into(),
-        limiter::Value::List(values) => list(values.iter().map(protobuf).collect()),
-        limiter::Value::Map(pairs) => Kind::StructValue(structure(pairs)).into(),
+        tollgate_limiter::Value::Null => Kind::NullValue(0).into(),
+        tollgate_limiter::Value::Boolean(truth) => Kind::BoolValue(*truth).into(),
+        tollgate_limiter::Value::Number(number) => Kind::NumberValue(*number).into(),
+        tollgate_limiter::Value::Text(text) => Kind::StringValue(text.clone()).into(),
+        tollgate_limiter::Value::List(values) => list(values.iter().map(protobuf).collect()),
+        tollgate_limiter::Value::Map(pairs) => Kind::StructValue(structure(pairs)).into(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::headers::{header, seconds, spoken_of};
 use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::limiter::{Code, Decision, Gap, OverLimit, Plan, Status, Subject};
+use tollgate_limiter::{Code, Decision, Gap, OverLimit, Plan, Status, Subject};
 
 /// Puts body and headers of the limit that refused to its answer, if it has any.
 pub(super) fn put(answer: &mut RateLimitResponse, plan: &Plan<'_>, decision: &Decision<'_>) {

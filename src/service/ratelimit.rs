@@ -18,14 +18,14 @@ use super::wire::{self, Obeyed};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Verdict};
 use crate::keyed_hash::KeyedHash;
-use crate::limiter::key::label_key;
-use crate::limiter::{
-    Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
-    Request, Rule, Sheet, Status, Subject, Tally,
-};
 use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
 use crate::telemetry::{Answered, Span, TraceParent, Traces};
+use tollgate_limiter::key::label_key;
+use tollgate_limiter::{
+    Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
+    Request, Rule, Sheet, Status, Subject, Tally,
+};
 
 /// Decides requests. One for the whole process, shared by every door.
 pub struct RateLimit {

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
 use super::proto::envoy::service::ratelimit::v3 as rls;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
-use crate::limiter::{
+use tollgate_limiter::{
     Code, CurrentLimit, Decision, Entry, Hits, Limit, Override, Request, Status, Unit,
 };
 

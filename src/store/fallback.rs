@@ -19,8 +19,8 @@ use super::{
     Answer, Applied, Applying, Asking, Deadline, Finishing, Share, Store, StoreError, StoreState,
     Terms, Ticket, Trial,
 };
-use crate::limiter::Check;
 use crate::metrics::StoreMetrics;
+use tollgate_limiter::Check;
 
 /// The two stores.
 pub struct Fallback {

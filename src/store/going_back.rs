@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::limiter::Check;
+use tollgate_limiter::Check;
 
 /// How many checks may wait to go back.
 pub(super) const CHECKS_MAX: usize = 16_384;
@@ -119,7 +119,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::limiter::{ALGORITHMS, Hits, Key, Limit, Unit};
+    use tollgate_limiter::{ALGORITHMS, Hits, Key, Limit, Unit};
 
     /// Checks of the keys `0..count`.
     fn checks(count: usize) -> Vec<Check> {

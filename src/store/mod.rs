@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::clock::Clock;
-use crate::limiter::{Ask, Check, Hits, Outcome};
 use crate::metrics::Metrics;
+use tollgate_limiter::{Ask, Check, Hits, Outcome};
 
 pub use self::trouble::Trouble;
 
@@ -106,7 +106,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether it goes on with counters of Envoy's reference service, and so wants their names
-    /// ([`crate::limiter::Plan::name_as_the_reference`]).
+    /// ([`tollgate_limiter::Plan::name_as_the_reference`]).
     fn wants_reference_keys(&self) -> bool {
         false
     }

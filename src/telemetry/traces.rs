@@ -30,8 +30,8 @@ use super::collector;
 use super::queue::{Queue, Sending};
 use super::traceparent::TraceParent;
 use crate::config::traces::{Sampling, TraceExport};
-use crate::limiter::{Code, Decision, Plan, Request, Subject, Timestamp};
 use crate::metrics::Metrics;
+use tollgate_limiter::{Code, Decision, Plan, Request, Subject, Timestamp};
 
 /// The method that decides.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

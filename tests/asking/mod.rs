@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
 use tollgate::config::settings::Settings;
-use tollgate::limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tollgate::metrics::Metrics;
 use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate_limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tonic::transport::{Channel, Endpoint};
 
 pub use common::RateLimitDescriptor as Descriptor;

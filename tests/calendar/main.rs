@@ -31,7 +31,7 @@ mod vectors;
 use std::num::NonZeroU32;
 
 use tollgate::config::calendar::{CalendarError, calendar};
-use tollgate::limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
 /// What a test asks for, in one line.
 fn asked(

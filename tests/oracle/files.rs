@@ -8,7 +8,7 @@
 
 use tollgate::config::rules_file::{Loaded, Options, Problem, load};
 use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Rule};
+use tollgate_limiter::{Allowance, Rule};
 
 use crate::case::Case;
 use crate::differences::met;

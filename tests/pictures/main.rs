@@ -19,10 +19,6 @@ mod leases;
 mod leases_price;
 #[path = "../../benches/wire/picture.rs"]
 mod measured;
-/// Where `leases` finds its words.
-mod limiter {
-    pub(crate) use tollgate::limiter::*;
-}
 mod page;
 #[path = "../running/mod.rs"]
 mod running;
@@ -32,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use measured::Bar;
 use running::component;

@@ -4,7 +4,7 @@
 
 use tollgate::config::rules_file::{Loaded, Options, Problem, load};
 use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
+use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
 use crate::schema::agreed;
 

@@ -17,11 +17,11 @@ use tollgate::config::reload::{Change, Rules};
 use tollgate::config::rules_file::{self, Options};
 use tollgate::config::rules_path::Source;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::{ALGORITHMS, Algorithm, CountRefused};
 use tollgate::metrics::Metrics;
 use tollgate::service::Generations;
 use tollgate::service::ratelimit::{Parts, RateLimit};
 use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
+use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, START, Service, descriptor, hits, limit_of, request,

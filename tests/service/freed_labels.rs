@@ -16,11 +16,11 @@ use allocation_counter::measure;
 use tollgate::config::reload::Rules;
 use tollgate::config::rules_file::{self, Options};
 use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Key, Tally};
 use tollgate::metrics::{
     Kind, Metrics, News, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX,
 };
 use tollgate::service::{Generation, Generations};
+use tollgate_limiter::{Key, Tally};
 
 use crate::asking::{RateLimitRequest, Service, hits, request};
 

@@ -18,12 +18,12 @@ use tollgate::config::rules_file::{self, Options};
 use tollgate::config::rules_path::Source;
 use tollgate::config::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::Timestamp;
 use tollgate::metrics::Metrics;
 use tollgate::service::Generations;
 use tollgate::service::ratelimit::{Parts, RateLimit, Unanswered};
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::Timestamp;
 
 use crate::asking::{self, RateLimitRequest, RateLimitResponse};
 use crate::chance::Chance;

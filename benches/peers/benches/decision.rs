@@ -28,7 +28,7 @@ use tollgate::config::rules_file::{self, Options};
 use tollgate::config::rules_path::Source;
 use tollgate::config::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::{self, ALGORITHMS, Hits, State, Unit};
+use tollgate_limiter::{self, ALGORITHMS, Hits, State, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::service::Generations;
 use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -83,7 +83,7 @@ fn decisions(criterion: &mut Criterion) {
     });
 
     for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.has_marks()) {
-        let limit = limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
+        let limit = tollgate_limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
         // Time is an argument: a worker reads the clock once for all that waits.
         let mut now = SystemClock::new().now();
         let mut state = State::default();

@@ -9,7 +9,7 @@ use regex_syntax::ast::{self, Ast, Flag, Flags, FlagsItemKind};
 use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{self, Dot, Hir, HirKind, Look, Repetition};
 
-use crate::limiter::PatternError;
+use tollgate_limiter::PatternError;
 
 /// How deep an expression may nest.
 const NEST_MAX: u32 = 100;

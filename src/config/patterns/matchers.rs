@@ -11,7 +11,7 @@ use regex_automata::util::alphabet::Unit;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, Input, meta};
 
-use crate::limiter::{Patterns, Steps};
+use tollgate_limiter::{Patterns, Steps};
 
 /// All states there are, and where each byte leads from each of them.
 pub(super) struct Dense {

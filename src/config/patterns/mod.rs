@@ -47,7 +47,7 @@ use self::expression::{nfa, parsed, stars, whole};
 use self::matchers::{Dense, Part, Parts, Slow};
 use self::sequences::Sequences;
 use self::together::together;
-use crate::limiter::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns};
+use tollgate_limiter::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns};
 
 pub use self::expression::RegexError;
 

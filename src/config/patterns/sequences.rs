@@ -18,7 +18,7 @@ use std::fmt;
 use aho_corasick::automaton::OverlappingState;
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use crate::limiter::{Patterns, Steps};
+use tollgate_limiter::{Patterns, Steps};
 
 /// Many texts with stars.
 pub(super) struct Sequences {

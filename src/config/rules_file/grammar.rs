@@ -8,8 +8,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::limiter::algorithm::SEGMENTS_MAX;
-use crate::limiter::{ALGORITHMS, CountRefused, OnStoreFailure, Weekday};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{ALGORITHMS, CountRefused, OnStoreFailure, Weekday};
 
 /// A mapping of a rules file.
 #[derive(Debug)]

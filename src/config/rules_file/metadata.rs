@@ -8,7 +8,7 @@ use super::super::yaml::{Content, Node};
 use super::fields::{Fields, Pair};
 use super::problem::Place;
 use super::{Loader, Phase};
-use crate::limiter::Value;
+use tollgate_limiter::Value;
 
 // === impl Loader ===
 

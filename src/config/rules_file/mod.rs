@@ -29,7 +29,7 @@ use self::values::Stands;
 use super::patterns::Automata;
 use super::rules_path::Source;
 use super::yaml::{self, Node};
-use crate::limiter::{AddError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
+use tollgate_limiter::{AddError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
 
 pub(super) use self::problem::shown;
 pub use self::problem::{Position, Problem};

@@ -14,7 +14,7 @@ use super::Loader;
 use super::fields::{Fields, Pair};
 use super::grammar;
 use super::problem::{Place, Position, shown};
-use crate::limiter::{Allowance, OverLimit, Rule, Template};
+use tollgate_limiter::{Allowance, OverLimit, Rule, Template};
 
 /// How many headers a refusal may have.
 const HEADERS_MAX: usize = 32;

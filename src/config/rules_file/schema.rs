@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use super::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, ROOT};
-use crate::limiter::{ALGORITHMS, Choice, Unit};
+use tollgate_limiter::{ALGORITHMS, Choice, Unit};
 
 /// The schema, as JSON.
 pub fn schema() -> Value {

@@ -12,7 +12,7 @@ use super::super::yaml::{Content, Node};
 use super::Loader;
 use super::fields::Fields;
 use super::problem::{Place, Position, shown};
-use crate::limiter::{AddError, Level, PatternError, Prefix, PrefixError, Values};
+use tollgate_limiter::{AddError, Level, PatternError, Prefix, PrefixError, Values};
 
 /// How many items a list of values or prefixes may have.
 pub const LIST_ITEMS_MAX: usize = 10_000;

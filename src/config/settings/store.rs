@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{NamedVariables, size, truth};
-use crate::limiter::OnStoreFailure;
+use tollgate_limiter::OnStoreFailure;
 
 /// Where buckets are shared, how, and what becomes of requests when they are not.
 #[derive(Args, Clone, Debug)]

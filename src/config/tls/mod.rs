@@ -29,7 +29,7 @@ pub use self::server::{Loaded, ServerFiles};
 use self::validity::Validity;
 pub use self::watch::Watch;
 use super::rules_path::FILE_BYTES_MAX;
-use crate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 
 /// Why certificates are not taken.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use rustls::server::danger::ClientCertVerifier;
 use super::names::{ClientName, Named};
 use super::{TlsError, Watch, authorities, identity, named, provider, refused};
 use crate::config::settings::{AdminSettings, GrpcTlsSettings};
-use crate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 
 /// The files of one port.
 #[derive(Clone, Debug)]

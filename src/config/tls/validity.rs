@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: judge. What is not of this shape gives nothing.
 
-use crate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 
 /// From when until when.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

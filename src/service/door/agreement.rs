@@ -13,8 +13,8 @@ use prost::Message as _;
 
 use super::super::wire::{Obeyed, decode};
 use super::read::read;
-use crate::limiter::Request;
 use crate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate_limiter::Request;
 
 /// Every choice of what a service obeys.
 const OBEYED: [Obeyed; 2] = [
@@ -53,7 +53,7 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
     for obeyed in OBEYED {
         // What was there before must not be seen.
         let mut quick = Request::new(b"before");
-        quick.push([], crate::limiter::Hits::LOOK, None);
+        quick.push([], tollgate_limiter::Hits::LOOK, None);
         if read(message, obeyed, &mut quick).is_none() {
             continue;
         }

@@ -34,7 +34,6 @@ mod tests {
     use crate::config::settings::Settings;
     use crate::config::traces::TraceExport;
     use crate::keyed_hash::KeyedHash;
-    use crate::limiter::Timestamp;
     use crate::metrics::Metrics;
     use crate::service::Generations;
     use crate::service::connections::Bounds;
@@ -49,6 +48,7 @@ mod tests {
     use crate::service::ratelimit::{Parts, RateLimit, Unanswered};
     use crate::store::{BACKENDS, Setup, Worker, memory};
     use crate::telemetry::{TraceParent, Traces};
+    use tollgate_limiter::Timestamp;
 
     const RULES: &str = "
 domain: d

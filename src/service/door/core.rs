@@ -27,13 +27,13 @@ use super::cores::Serving;
 use super::read::read;
 use super::respond::Respond;
 use super::write::{FRAME_HEAD_BYTES, frame_bytes, write};
-use crate::limiter::{Decision, Plan, Request, Sheet, Status};
 use crate::metrics::{Counts, LocalHistogram, Metrics};
 use crate::service::Generation;
 use crate::service::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::service::ratelimit::{Came, RateLimit, Unanswered, terms};
 use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
 use crate::telemetry::{Answered, Span, TraceParent};
+use tollgate_limiter::{Decision, Plan, Request, Sheet, Status};
 
 /// How many slots are kept for another time.
 const IDLE_SLOTS_MAX: usize = 4_096;

@@ -12,7 +12,7 @@
 //! What it deliberately does not do: refuse anything, copy a text, know gRPC's frame (`frame`).
 
 use super::super::wire::{self, Obeyed, OverrideFields};
-use crate::limiter::{Entry, Request};
+use tollgate_limiter::{Entry, Request};
 
 /// How protobuf says what follows a field's number.
 const VARINT: u64 = 0;

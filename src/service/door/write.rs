@@ -10,7 +10,7 @@
 use bytes::BufMut;
 
 use super::super::wire::{self, StatusFields};
-use crate::limiter::Decision;
+use tollgate_limiter::Decision;
 
 /// gRPC's frame: a flag for compression, and the message's length in four bytes.
 pub(super) const FRAME_HEAD_BYTES: usize = 5;
@@ -156,9 +156,9 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::limiter::{Code, CurrentLimit, Limit, Status, Unit};
     use crate::service::proto::envoy::config::core::v3::HeaderValue;
     use crate::service::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+    use tollgate_limiter::{Code, CurrentLimit, Limit, Status, Unit};
 
     /// Numbers about the lengths that a varint may have.
     fn number() -> impl Strategy<Value = u64> {

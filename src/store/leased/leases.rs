@@ -18,7 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::limiter::{
+use tollgate_limiter::{
     Algorithm, Ask, Check, CountRefused, Hits, Key, Lease, Limit, Outcome, Timestamp,
 };
 

@@ -6,7 +6,7 @@
 //!
 //! The promise: the shared store is debited before anything is admitted, so what all replicas admit is never more than it
 //! granted. A fixed window's lease dies with its window. Of sliding windows and token buckets the promise holds over a span
-//! longer by a lease's age. What else there is ([`crate::limiter::Lease::Never`]) is asked of the shared store, check by check.
+//! longer by a lease's age. What else there is ([`tollgate_limiter::Lease::Never`]) is asked of the shared store, check by check.
 //!
 //! How: partitions, each with a worker that owns its leases; the way to them is `store/mailbox`. A check that a lease
 //! answers never leaves its worker. Others of the same bucket wait together for one take.
@@ -26,8 +26,8 @@ pub use self::worker::LeaseWorker;
 use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
 use super::{Applying, Asking, Deadline, Finishing, Store, StoreError, StoreState, Terms};
 use crate::clock::Clock;
-use crate::limiter::Check;
 use crate::metrics::{Metrics, PartitionLevels};
+use tollgate_limiter::Check;
 
 /// The store's handle.
 pub struct LeasedStore {

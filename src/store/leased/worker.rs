@@ -21,11 +21,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::leases::Leases;
 use crate::clock::Clock;
-use crate::limiter::{Check, CountRefused, Key, Lease, Outcome};
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message, Question, Reply};
 use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial, Trouble};
+use tollgate_limiter::{Check, CountRefused, Key, Lease, Outcome};
 
 /// How many messages are read at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;

@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 
 use super::batch::{Batch, Question, Reply};
 use super::{Mailbox, Mailboxes, Message, Room};
-use crate::limiter::Check;
 use crate::store::{Asking, Deadline, GiveBack, Share, StoreError, Terms, Ticket};
+use tollgate_limiter::Check;
 
 /// For how many checks room is reserved at a time.
 const ROOM_CHECKS: usize = 64;

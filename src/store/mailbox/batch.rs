@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::limiter::Check;
 use crate::store::{Answer, Deadline, GiveBack, StoreError, Ticket, Trial};
+use tollgate_limiter::Check;
 
 /// Checks for one worker, and after it has seen them their answers.
 #[derive(Default)]

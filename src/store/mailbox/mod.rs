@@ -22,8 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) use self::asking::MailboxAsking;
 pub(super) use self::batch::{Batch, Question, Reply};
 use super::{Answer, Applied, Deadline, GiveBack, StoreError, Terms, Trial};
-use crate::limiter::Check;
 use crate::metrics::{Counter, PartitionLevels};
+use tollgate_limiter::Check;
 
 /// What one worker is told.
 pub(super) enum Message {

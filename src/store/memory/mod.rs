@@ -25,8 +25,8 @@ pub use self::worker::PartitionWorker;
 use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
 use super::{Applying, Asking, Deadline, Store, StoreError, Terms};
 use crate::clock::Clock;
-use crate::limiter::Check;
 use crate::metrics::Metrics;
+use tollgate_limiter::Check;
 
 /// The memory store's bounds.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use super::marks_table::MarksTable;
 use super::room::Need;
 use super::table::{Place, Table};
 use super::{Counts, WhenFull};
-use crate::limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 use crate::store::StoreError;
+use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
 /// A partition's tables.
 #[derive(Debug)]

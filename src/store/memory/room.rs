@@ -13,7 +13,7 @@
 use super::bucket::Bucket;
 use super::partition::Partition;
 use super::table::BLOCK_SLOTS;
-use crate::limiter::{Key, Timestamp};
+use tollgate_limiter::{Key, Timestamp};
 
 /// For what there must be room.
 #[derive(Clone, Copy, Debug)]

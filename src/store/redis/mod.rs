@@ -58,9 +58,9 @@ use super::{
     Answer, Applied, Applying, Asking, BuildError, Deadline, GiveBack, Setup, Share, Store,
     StoreError, StoreState, Terms, Ticket, Trouble, Worker,
 };
-use crate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use crate::limiter::{Check, Key, Unit};
 use crate::metrics::{Counter, PartitionLevels};
+use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate_limiter::{Check, Key, Unit};
 
 /// What a Redis store is made of.
 #[derive(Clone, Debug)]

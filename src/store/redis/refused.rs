@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Place;
 
-use crate::limiter::algorithm::count_refused;
-use crate::limiter::{Check, Choice, CountRefused, Hits, Key, Limit, Outcome};
 use crate::metrics::Counter;
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{Check, Choice, CountRefused, Hits, Key, Limit, Outcome};
 
 /// How many keys are remembered.
 const KEYS_MAX: usize = 65_536;
@@ -157,7 +157,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::limiter::{ALGORITHMS, State, Timestamp, Unit, algorithm};
+    use tollgate_limiter::{ALGORITHMS, State, Timestamp, Unit, algorithm};
 
     fn refused() -> Refused {
         let full = crate::metrics::Metrics::new().unwrap().store.cache_full;

@@ -32,10 +32,10 @@ use super::lane::Lane;
 use super::probe::{self, BEAT_BY_SENTINEL_EVERY_US, BEAT_EVERY_US, Connected, Failed};
 use super::script;
 use super::target::Address;
-use crate::limiter::Check;
 use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message, Question};
 use crate::store::{Deadline, StoreError, Trouble};
+use tollgate_limiter::Check;
 
 /// How many calls may be under way.
 const CALLS_MAX: usize = 4;

@@ -9,9 +9,9 @@
 //! two refusals is the longer.
 
 use tollgate::config::settings::Verdict;
-use tollgate::limiter::{Hits, Outcome};
 use tollgate::service::ratelimit::Unanswered;
 use tollgate::store::StoreError;
+use tollgate_limiter::{Hits, Outcome};
 
 use super::{Caller, CheckSeen};
 use crate::asking::{Code, RateLimitResponse};

@@ -8,7 +8,7 @@ use crate::config::rules_file::Loader;
 use crate::config::rules_file::fields::Fields;
 use crate::config::rules_file::grammar;
 use crate::config::rules_file::problem::{Place, shown};
-use crate::limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
 
 /// Which fields are which choice of an algorithm.
 pub(in crate::config::rules_file) const CHOICES: &[(&str, Choice)] = &[

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use crate::config::rules_file::Loader;
 use crate::config::rules_file::fields::Fields;
 use crate::config::rules_file::problem::Place;
-use crate::limiter::{Algorithm, Allowance, Limit, Rule};
+use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 
 // === impl Loader ===
 

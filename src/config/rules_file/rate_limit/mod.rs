@@ -16,7 +16,7 @@ use super::Loader;
 use super::fields::Fields;
 use super::grammar;
 use super::problem::{Place, Position, shown};
-use crate::limiter::{Allowance, Choice, Limit, Rule, Unit};
+use tollgate_limiter::{Allowance, Choice, Limit, Rule, Unit};
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;

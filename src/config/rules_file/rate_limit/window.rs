@@ -8,8 +8,8 @@ use crate::config::calendar::{CalendarError, calendar};
 use crate::config::rules_file::Loader;
 use crate::config::rules_file::fields::Fields;
 use crate::config::rules_file::problem::{Place, shown};
-use crate::limiter::algorithm::SEGMENTS_MAX;
-use crate::limiter::{
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{
     Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,
 };
 

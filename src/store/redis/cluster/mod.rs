@@ -35,8 +35,8 @@ pub(super) use self::surveyor::Surveyor;
 use self::topology::Topology;
 use super::key;
 use super::target::Address;
-use crate::limiter::{Check, Key};
 use crate::store::{GiveBack, Trouble};
+use tollgate_limiter::{Check, Key};
 
 /// How many servers of a cluster have a seat: as many as there are hash tags.
 pub(super) const SERVERS_MAX: usize = 256;

@@ -17,12 +17,12 @@ use redis::{Pipeline, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::{Link, Member, Redirect, tag_of};
-use crate::limiter::{Check, Timestamp};
 use crate::store::Trouble;
 use crate::store::redis::call::{self, Heard, Progress};
 use crate::store::redis::lane::Lane;
 use crate::store::redis::said::{Said, said};
 use crate::store::redis::target::Address;
+use tollgate_limiter::{Check, Timestamp};
 
 /// How often a step is sent elsewhere before it is given up: servers that have not heard of one another's newest state may
 /// point at each other for a while.

@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use super::{Cluster, Link, Topology};
-use crate::limiter::Check;
 use crate::store::Trouble;
 use crate::store::going_back::{self, GoingBack};
 use crate::store::mailbox::{Batch, Message};
@@ -25,6 +24,7 @@ use crate::store::redis::lane::Lane;
 use crate::store::redis::said::value;
 use crate::store::redis::target::Address;
 use crate::store::redis::worker::resting;
+use tollgate_limiter::Check;
 
 /// How often the topology is read when all is well, in microseconds.
 const READ_EVERY_US: u64 = 10_000_000;

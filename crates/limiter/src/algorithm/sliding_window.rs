@@ -214,10 +214,6 @@ impl Algorithm for SlidingWindow {
         state.registers != [was.present, was.previous]
     }
 
-    fn script(&self) -> &'static str {
-        include_str!("sliding_window.lua")
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us().saturating_mul(2)
     }

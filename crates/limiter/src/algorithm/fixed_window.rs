@@ -100,10 +100,6 @@ impl Algorithm for FixedWindow {
         used_changed(state, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        include_str!("fixed_window.lua")
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

@@ -1,3 +1,4 @@
+-- use: slide
 -- sliding_log.rs beside this file, for Redis.
 local function sliding_log(kind, hits, taken_at, now, _, used, _, marks, window, requests, burst, refused)
   local marked_at = now

@@ -66,13 +66,6 @@ impl Algorithm for SlidingWindowSegments {
         used_changed(state, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        concat!(
-            include_str!("slide.lua"),
-            include_str!("sliding_window_segments.lua")
-        )
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

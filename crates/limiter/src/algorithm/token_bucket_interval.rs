@@ -106,10 +106,6 @@ impl Algorithm for TokenBucketInterval {
         used_changed(state, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        include_str!("token_bucket_interval.lua")
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         let window_us = limit.window().as_us();
         let edges = deepest(self, limit).div_ceil(limit.requests().max(1));

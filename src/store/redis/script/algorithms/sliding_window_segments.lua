@@ -1,3 +1,4 @@
+-- use: slide
 -- sliding_window_segments.rs beside this file, for Redis: sliding_log, whose marks stand where their segments begin.
 
 -- When the segment that holds `time` began.

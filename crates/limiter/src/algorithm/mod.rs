@@ -140,10 +140,6 @@ pub trait Algorithm: Sync {
         outcome: &Outcome,
     ) -> bool;
 
-    /// The same as [`Algorithm::decide`] in Lua, for a store whose buckets are in Redis: `local function <name>(…)`, with the
-    /// same registers and marks. What it may call stands in `store/redis/script`, and `tests/twin` holds the two equal.
-    fn script(&self) -> &'static str;
-
     /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
     fn life_us(&self, limit: &Limit) -> u64;
 }

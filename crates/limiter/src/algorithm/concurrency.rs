@@ -132,10 +132,6 @@ impl Algorithm for Concurrency {
             || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
     }
 
-    fn script(&self) -> &'static str {
-        include_str!("concurrency.lua")
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }

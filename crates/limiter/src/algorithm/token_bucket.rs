@@ -144,10 +144,6 @@ impl Algorithm for TokenBucket {
         }
     }
 
-    fn script(&self) -> &'static str {
-        include_str!("token_bucket.lua")
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         let rate = limit.rate();
         let deepest = u128::from(deepest(self, limit)).saturating_mul(u128::from(rate.per_us));

@@ -52,13 +52,6 @@ impl Algorithm for LeakyBucket {
         TokenBucket.changed(limit, was, state, ask, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        concat!(
-            include_str!("token_bucket.lua"),
-            include_str!("leaky_bucket.lua")
-        )
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         TokenBucket.life_us(limit)
     }

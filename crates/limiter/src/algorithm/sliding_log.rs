@@ -68,10 +68,6 @@ impl Algorithm for SlidingLog {
         used_changed(state, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        concat!(include_str!("slide.lua"), include_str!("sliding_log.lua"))
-    }
-
     fn life_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }
