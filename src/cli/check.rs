@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Exit, rules_argument};
-use crate::config::settings::RulesSettings;
+use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
 
 /// What `check` was told.

@@ -13,8 +13,8 @@ use super::entries::{Entries, descriptor};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
-use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
-use crate::service::client::{Client, Question};
+use crate::grpc::client::{Client, Question};
+use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,

@@ -15,8 +15,8 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
-use crate::config::reference_variables::remarks;
-use crate::config::settings::{
+use crate::settings::reference_variables::remarks;
+use crate::settings::{
     ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
 };
 use tollgate_limiter::{Rule, RuleSet, Values};

@@ -10,13 +10,13 @@
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
-pub mod fallback;
-mod going_back;
-pub mod leased;
-mod mailbox;
+pub mod failover;
+pub mod lease;
 pub mod memory;
+mod queue;
 pub mod redis;
-mod trouble;
+mod refund_queue;
+mod store_error;
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use tollgate_limiter::{Ask, Check, Hits, Outcome};
 
-pub use self::trouble::Trouble;
+pub use self::store_error::Trouble;
 
 /// Until when an answer is of use, in the clock's uptime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

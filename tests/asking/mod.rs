@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
-use tollgate::config::settings::Settings;
 use tollgate::metrics::Metrics;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
-use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tollgate::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::settings::Settings;
 use tollgate_limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tonic::transport::{Channel, Endpoint};
 

@@ -4,7 +4,7 @@
 //!
 //! What they deliberately do not do: random inputs, or anything that a newspaper of the time does not decide.
 
-use tollgate::config::calendar::{CALENDARS_MAX, CalendarError};
+use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
 use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
 use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 

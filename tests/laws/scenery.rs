@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::config::patterns::Automata;
+use tollgate::rules::patterns::Automata;
 use tollgate_limiter::Parent;
 use tollgate_limiter::algorithm::named;
 use tollgate_limiter::{

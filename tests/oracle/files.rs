@@ -6,8 +6,8 @@
 //!
 //! What it deliberately does not do: judge what only tollgate knows.
 
-use tollgate::config::rules_file::{Loaded, Options, Problem, load};
-use tollgate::config::rules_path::Source;
+use tollgate::rules::file::{Loaded, Options, Problem, load};
+use tollgate::rules::path::Source;
 use tollgate_limiter::{Allowance, Rule};
 
 use crate::case::Case;

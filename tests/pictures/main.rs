@@ -13,7 +13,7 @@
 )]
 
 mod drawing;
-#[path = "../../src/store/leased/leases.rs"]
+#[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
 mod leases_price;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tollgate::store::Asking;
-use tollgate::store::leased::{Bounds, LeasedStore};
+use tollgate::store::lease::{Bounds, LeasedStore};
 use tollgate::store::memory::MemoryStore;
 use tollgate_limiter::{Ask, Outcome};
 

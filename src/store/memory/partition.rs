@@ -11,8 +11,8 @@
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
 use super::bucket::{Bucket, Standing};
+use super::eviction::Need;
 use super::marks_table::MarksTable;
-use super::room::Need;
 use super::table::{Place, Table};
 use super::{Counts, WhenFull};
 use crate::store::StoreError;

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::partition::Partition;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::mailbox::{Batch, Message};
+use crate::store::queue::{Batch, Message};
 use crate::store::{Answer, StoreError, Trial};
 use tollgate_limiter::{Check, Timestamp};
 

@@ -2,7 +2,7 @@
 //!
 //! What it deliberately does not do: read a rules file, or order one kind before another (`every_kind`).
 
-use tollgate::config::patterns::Automata;
+use tollgate::rules::patterns::Automata;
 use tollgate_limiter::{
     AddError, Entry, Level, Parent, Pattern, PatternCompiler, PatternError, Prefix, PrefixError,
     RuleSet, Steps, Values,

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tollgate::config::patterns::Automata;
+use tollgate::rules::patterns::Automata;
 use tollgate_limiter::Parent;
 use tollgate_limiter::{Level, RuleSet, Unit};
 

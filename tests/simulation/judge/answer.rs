@@ -8,8 +8,8 @@
 //! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer speaks of it, and which of
 //! two refusals is the longer.
 
-use tollgate::config::settings::Verdict;
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::rate_limit::Unanswered;
+use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
 use tollgate_limiter::{Hits, Outcome};
 

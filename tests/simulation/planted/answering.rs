@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::service::ratelimit::RateLimit;
+use tollgate::pipeline::rate_limit::RateLimit;
 use tollgate::store::Applied;
 use tollgate_limiter::{Outcome, Timestamp};
 

@@ -59,7 +59,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tollgate::clock::ManualClock;
-use tollgate::service::ratelimit::RateLimit;
+use tollgate::pipeline::rate_limit::RateLimit;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
 use tollgate_limiter::{
