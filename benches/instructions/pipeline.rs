@@ -19,7 +19,7 @@ use tollgate::grpc::ByHand;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
-use tollgate::pipeline::rate_limit::{Parts, RateLimit};
+use tollgate::pipeline::{self, Parts};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
@@ -84,8 +84,8 @@ impl Pipeline {
             traces: None,
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
-        let service = Arc::new(RateLimit::new(parts, &settings));
-        let core = ByHand::new(service, workers, &settings, metrics).expect("a memory store");
+        let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
+        let core = ByHand::new(&service, workers, &settings, &metrics).expect("a memory store");
         Self { runtime, core }
     }
 

@@ -9,6 +9,7 @@
 mod guard;
 mod http;
 mod json;
+mod protobuf_json;
 mod readiness;
 
 use std::fmt::Write as _;
@@ -26,8 +27,10 @@ use axum::routing::{any, get, put};
 
 pub use self::guard::Token;
 pub use self::http::serve;
+pub use self::protobuf_json::JsonService;
+#[cfg(fuzzing)]
+pub use self::protobuf_json::round_trip;
 pub use self::readiness::Readiness;
-use crate::grpc::JsonRateLimit;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 use tollgate_limiter::{Allowance, Rule};
@@ -44,7 +47,7 @@ pub struct Shown {
     /// The rules in use.
     pub generations: Arc<Generations>,
     /// Decisions by JSON; none when a setting switches them off.
-    pub json: Option<Arc<JsonRateLimit>>,
+    pub json: Option<Arc<JsonService>>,
     /// How the log level is changed, where it can be.
     pub log_level: Option<LogLevelSwitch>,
 }
@@ -167,7 +170,7 @@ async fn index() -> &'static str {
 }
 
 async fn rlconfig(State(shown): State<Shown>) -> String {
-    let Some(generation) = shown.generations.present() else {
+    let Some(generation) = shown.generations.current() else {
         return String::new();
     };
     generation.rules.rules().iter().map(rlconfig_line).collect()

@@ -55,7 +55,7 @@ impl Readiness {
     }
 
     fn rules_ready(&self) -> bool {
-        let generation = self.generations.present();
+        let generation = self.generations.current();
         let domains = generation
             .as_ref()
             .map(|generation| generation.rules.domain_count());
@@ -74,7 +74,7 @@ impl Readiness {
             // Writing to a string does not fail.
             let _ = writeln!(reasons, "{} {what}", mark(good));
         };
-        match self.generations.present() {
+        match self.generations.current() {
             Some(generation) => say(
                 self.rules_ready(),
                 format_args!(

@@ -33,12 +33,12 @@ pub use self::listeners::Listeners;
 use self::running::Running;
 pub use self::store::{BucketName, BucketNames};
 use self::tls::Guarded;
+use crate::admin::JsonService;
 use crate::admin::{LogLevelSwitch, Token};
 use crate::clock::Clock;
-use crate::grpc::JsonRateLimit;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
-use crate::pipeline::rate_limit::{Parts, RateLimit};
+use crate::pipeline::{Parts, Pipeline};
 use crate::rules::xds::Xds;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
@@ -51,14 +51,14 @@ use tollgate_limiter::RuleSet;
 pub struct App {
     settings: Settings,
     listeners: Listeners,
-    service: Arc<RateLimit>,
+    service: Arc<Pipeline>,
     store: Arc<dyn Store>,
     /// Those of each store together.
     workers: Vec<Vec<Worker>>,
     cores: usize,
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
-    json: Arc<JsonRateLimit>,
+    json: Arc<JsonService>,
     log_level: Option<LogLevelSwitch>,
     clock: Arc<dyn Clock>,
     /// TLS on the gRPC port.
@@ -203,8 +203,8 @@ impl App {
             hash: store::hash(&settings.store, setup.redis.is_some())?,
             traces: traces.clone(),
         };
-        let service = Arc::new(RateLimit::new(parts, &settings));
-        let json = JsonRateLimit::new(Arc::clone(&service)).map_err(AppError::Defect)?;
+        let service = Arc::new(Pipeline::new(parts, &settings));
+        let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
         Ok(Self {
             settings,
             listeners,

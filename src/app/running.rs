@@ -167,7 +167,7 @@ impl Running {
                 serving = !serving;
                 self.health.set_serving(serving).await;
             }
-            if let Some(generation) = self.generations.present()
+            if let Some(generation) = self.generations.current()
                 && let Some(ready) = ready.take()
             {
                 ready(&generation.rules);

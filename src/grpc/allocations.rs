@@ -24,15 +24,15 @@ mod tests {
     use super::super::connection;
     use super::super::http2::BodyBudget;
     use crate::clock::ManualClock;
-    use crate::grpc::batcher::Core;
+    use crate::grpc::batcher::Batcher;
     use crate::grpc::connections::Bounds;
-    use crate::grpc::responder::Respond;
+    use crate::grpc::responder::Responder;
     use crate::grpc::worker_threads::{Local, Serving};
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
     use crate::net::{Stopping, accept};
     use crate::pipeline::Generations;
-    use crate::pipeline::rate_limit::{Parts, RateLimit, Unanswered};
+    use crate::pipeline::{Parts, Pipeline, RequestError};
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
     use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
@@ -75,7 +75,7 @@ descriptors:
     /// A core, its partitions' workers, and the callers' answers.
     struct Bench {
         serving: Serving,
-        core: Core<Caller>,
+        batcher: Batcher<Caller>,
         workers: Vec<Worker>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         /// Memory of earlier answers.
@@ -91,8 +91,8 @@ descriptors:
         gone: bool,
     }
 
-    impl Respond for Caller {
-        fn answer(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    impl Responder for Caller {
+        fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
             let mut frame = self.spare.borrow_mut().pop().unwrap_or_default();
             frame.clear();
             write(&mut frame);
@@ -100,13 +100,17 @@ descriptors:
             self.answered.borrow_mut().push(frame);
         }
 
-        fn refuse(self, unanswered: Unanswered) {
-            panic!("{unanswered}");
+        fn reject(self, error: RequestError) {
+            panic!("{error}");
         }
 
-        fn is_gone(&self) -> bool {
+        fn is_cancelled(&self) -> bool {
             self.gone
         }
+    }
+
+    fn batcher<R: Responder>(serving: &Serving) -> Option<Batcher<R>> {
+        Batcher::new(&serving.service, &serving.metrics, serving.message_size_max)
     }
 
     fn settings(arguments: &[&str]) -> Settings {
@@ -151,7 +155,7 @@ descriptors:
             let gauge = metrics.connections.unfinished_bodies_bytes.clone();
             let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
             let serving = Serving {
-                service: Arc::new(RateLimit::new(parts, &settings)),
+                service: Arc::new(Pipeline::new(parts, &settings)),
                 routes: Routes::default().prepare(),
                 bounds: Bounds::new(&settings),
                 metrics,
@@ -159,7 +163,7 @@ descriptors:
                 bodies,
             };
             Self {
-                core: Core::new(&serving).unwrap(),
+                batcher: batcher(&serving).unwrap(),
                 serving,
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
@@ -181,17 +185,17 @@ descriptors:
                     gone,
                 };
                 assert!(
-                    self.core
-                        .take(body, Some(20_000), self.parent, caller)
+                    self.batcher
+                        .start(body, Some(20_000), self.parent, caller)
                         .is_ok()
                 );
             }
-            self.core.ask();
-            assert!(self.core.poll(&mut cx).is_pending());
+            self.batcher.end_turn();
+            assert!(self.batcher.poll(&mut cx).is_pending());
             for worker in &mut self.workers {
                 assert!(worker.as_mut().poll(&mut cx).is_pending());
             }
-            assert!(self.core.poll(&mut cx).is_pending());
+            assert!(self.batcher.poll(&mut cx).is_pending());
         }
     }
 
@@ -365,8 +369,8 @@ descriptors:
             for worker in workers {
                 local.spawn_local(worker);
             }
-            let core = Rc::new(Core::new(&bench.serving).unwrap());
-            local.spawn_local(Rc::clone(&core).answer());
+            let core = Rc::new(batcher(&bench.serving).unwrap());
+            local.spawn_local(Rc::clone(&core).run());
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();

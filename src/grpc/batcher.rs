@@ -1,16 +1,13 @@
-//! What one core does with requests: plan, ask, wait, conclude, answer.
+//! The batcher of one worker thread: decides the requests of all its connections in batches.
 //!
-//! How: a connection hands in a message; it is read and planned at once. What needs no store is answered at once. The rest
-//! is put to what the core asks next, and waits in a slot whose number travels with the checks. One task of the core
-//! ([`Core::answer`]) runs when the connections that were ready have had their turn: it sends one message a partition for
-//! all of them, and when answers come it concludes, has each answer written into its connection's buffer.
-//! The connections, woken by that, flush once each.
+//! A connection hands in each message that has arrived; it is decoded and planned at once, and its
+//! checks are added to the next batch. One task of the thread ([`Batcher::run`]) is polled when the
+//! connections that were ready have been polled: it sends the batch, one message per partition, and
+//! finishes the requests whose checks have all been answered. Each response is written into its
+//! connection's buffer; the connections, woken by that, flush once each.
 //!
-//! Slots, sheets, vectors and buffers are used again and again: from a message in hand to its answer in the buffer
-//! nothing is allocated in the steady state (`allocations`).
-//!
-//! What it deliberately does not do: read sockets, know which store it asks, share anything with another core but what the
-//! store's mailboxes and the counters are.
+//! Slots, plans, vectors and buffers are reused: from a message in hand to its response in the
+//! buffer nothing is allocated in the steady state (`allocations`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,268 +17,217 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use prost::Message as _;
 use tokio::task;
 
-use crate::grpc::responder::Respond;
-use crate::grpc::worker_threads::Serving;
-use crate::metrics::{Counts, LocalHistogram, Metrics};
-use crate::pipeline::Generation;
-use crate::pipeline::decode::read;
-use crate::pipeline::encode::{FRAME_HEAD_BYTES, frame_bytes, write};
-use crate::pipeline::rate_limit::{Came, RateLimit, Unanswered, terms};
-use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
-use crate::tracing::{Answered, Span, TraceParent};
-use tollgate_limiter::{Decision, Plan, Request, Sheet, Status};
+use crate::grpc::responder::Responder;
+use crate::metrics::Metrics;
+use crate::pipeline::{
+    Call, FRAME_HEAD_BYTES, Generation, PendingRequest, Pipeline, Scratch, Undecodable,
+};
+use crate::store::{Asking, Deadline, Share, Ticket};
+use crate::tracing::TraceParent;
 
-/// How many slots are kept for another time.
+/// How many free slots keep their memory.
 const IDLE_SLOTS_MAX: usize = 4_096;
 
-/// How much memory a slot keeps of the request that lay in it.
-const KEPT_BODY_BYTES_MAX: usize = 1_024;
+/// How many bytes of its last request's message a free slot keeps.
+const KEPT_MESSAGE_BYTES_MAX: usize = 1_024;
 
-/// One core, which answers callers of a kind.
-pub(crate) struct Core<R> {
-    service: Arc<RateLimit>,
+/// The batcher of one worker thread. `R` is how responses go out.
+pub(crate) struct Batcher<R> {
+    pipeline: Arc<Pipeline>,
     metrics: Arc<Metrics>,
     message_size_max: usize,
-    desk: RefCell<Desk<R>>,
-    /// Something was added that was not yet asked.
-    to_ask: Cell<bool>,
-    /// The task that asks and answers.
-    answering: RefCell<Option<Waker>>,
-    /// The uptime of this turn; none until somebody asks.
+    state: RefCell<BatchState<R>>,
+    /// Set while the next batch, or a finished request, waits for the task to be polled.
+    is_due: Cell<bool>,
+    /// Wakes the task that runs [`Batcher::run`].
+    waker: RefCell<Option<Waker>>,
+    /// The uptime of this turn; none until it is first needed.
     turn_us: Cell<Option<u64>>,
 }
 
-/// What lies on a core's desk.
-struct Desk<R> {
-    asking: Box<dyn Asking>,
-    /// Requests that wait for answers; a ticket is a place here.
+/// What a batcher changes.
+struct BatchState<R> {
+    client: Box<dyn Asking>,
+    /// Requests in flight. A ticket is an index into this vector.
     slots: Vec<Slot<R>>,
-    /// Places that are free.
+    /// Slots that are free.
     free: Vec<Ticket>,
-    /// Places whose answers have all come.
+    /// Slots whose checks have all been answered.
     complete: VecDeque<Ticket>,
-    generation: Option<Rc<Held>>,
-    counts: Counts,
-    took: LocalHistogram,
-    // What is used again and again.
-    request: Request<'static>,
-    statuses: Vec<Status<'static>>,
-    rest: Vec<u8>,
+    rules: Option<Rc<SharedRules>>,
+    scratch: Scratch,
 }
 
-/// What a request came to before any store was asked.
-enum Begun {
-    /// It passes a bound; this is the answer.
-    Beyond(Decision<'static>),
-    /// It is to be planned by these rules.
-    Ask(Rc<Held>),
-}
+/// A generation of rules, counted by this thread alone: its requests do not touch the count that
+/// all threads share.
+struct SharedRules(Arc<Generation>);
 
-/// A generation of rules as a core holds it: requests count it with a count that no other core touches.
-struct Held(Arc<Generation>);
-
-/// A request that waits.
+/// A request in flight, or the memory of one.
 struct Slot<R> {
-    waiting: Option<Waiting<R>>,
-    /// The request's frame, where the answer will speak of it.
-    body: Vec<u8>,
-    sheet: Sheet,
-    came: Came,
-    /// In how many shares answers are still to come.
-    shares: usize,
+    responder: Option<R>,
+    pending: PendingRequest<Rc<SharedRules>>,
+    /// How many partial replies of the store are still to come.
+    replies_due: usize,
 }
 
-struct Waiting<R> {
-    respond: R,
-    generation: Rc<Held>,
-    began_us: u64,
-    /// What tells of it, where it is traced.
-    span: Option<Box<Span>>,
-}
-
-/// A request that is not for this door.
+/// The batcher does not serve this call; the slow path does.
 #[derive(Debug)]
-pub(crate) struct NotTaken;
+pub(crate) struct Unsupported;
 
-// === impl Core ===
+// === impl Batcher ===
 
-impl<R: Respond> Core<R> {
-    /// A core that serves so; none when the store has no way to ask for many at once.
-    pub(crate) fn new(serving: &Serving) -> Option<Self> {
-        let desk = Desk {
-            asking: serving.service.asking()?,
+impl<R: Responder> Batcher<R> {
+    /// A batcher for messages of at most `message_size_max` bytes; none when the store cannot be
+    /// asked for many requests at once.
+    pub(crate) fn new(
+        pipeline: &Arc<Pipeline>,
+        metrics: &Arc<Metrics>,
+        message_size_max: usize,
+    ) -> Option<Self> {
+        let state = BatchState {
+            client: pipeline.batch_client()?,
             slots: Vec::new(),
             free: Vec::new(),
             complete: VecDeque::new(),
-            generation: None,
-            counts: Counts::default(),
-            took: serving.metrics.requests.response_time.local(),
-            request: Request::default(),
-            statuses: Vec::new(),
-            rest: Vec::new(),
+            rules: None,
+            scratch: Scratch::new(metrics),
         };
         Some(Self {
-            service: Arc::clone(&serving.service),
-            metrics: Arc::clone(&serving.metrics),
-            message_size_max: serving.message_size_max,
-            desk: RefCell::new(desk),
-            to_ask: Cell::new(false),
-            answering: RefCell::new(None),
+            pipeline: Arc::clone(pipeline),
+            metrics: Arc::clone(metrics),
+            message_size_max,
+            state: RefCell::new(state),
+            is_due: Cell::new(false),
+            waker: RefCell::new(None),
             turn_us: Cell::new(None),
         })
     }
 
-    /// Takes a call of ShouldRateLimit: a gRPC frame, whole. What it is not sure of it leaves alone.
-    pub(crate) fn take(
+    /// Starts a call of ShouldRateLimit. `body` is all that the client sent: one gRPC frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`] for anything but one whole uncompressed frame that the decoder reads. The
+    /// call is then as it was, and `responder` is released.
+    pub(crate) fn start(
         &self,
         body: &[u8],
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
-        respond: R,
-    ) -> Result<(), NotTaken> {
-        let began_us = self.turn_us();
-        let mut desk = self.desk.borrow_mut();
-        let desk = &mut *desk;
-        let mut request = std::mem::take(&mut desk.request).emptied();
-        let understood = self
-            .message(body)
-            .and_then(|message| read(message, self.service.obeyed(), &mut request));
-        if understood.is_none() {
-            desk.request = request.emptied();
-            respond.leave();
-            return Err(NotTaken);
+        responder: R,
+    ) -> Result<(), Unsupported> {
+        let now_us = self.turn_us();
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let Some(message) = self.message(body) else {
+            responder.release();
+            return Err(Unsupported);
+        };
+        let call = Call {
+            message,
+            parent,
+            now_us,
+        };
+        let rules = state.current_rules(&self.pipeline);
+        let ticket = state.free_slot();
+        let Some(slot) = state.slots.get_mut(ticket as usize) else {
+            responder.release();
+            return Err(Unsupported);
+        };
+        let pending = &mut slot.pending;
+        let begun = self
+            .pipeline
+            .begin(call, rules, &mut state.scratch, pending);
+        if let Err(Undecodable) = begun {
+            state.free.push(ticket);
+            responder.release();
+            return Err(Unsupported);
         }
-        desk.counts.requests = desk.counts.requests.saturating_add(1);
-        self.to_ask.set(true);
-        let span = self.service.begin_span(parent, &request);
-        match self.begin(desk, &request) {
-            Err(unanswered) => {
-                desk.request = request.emptied();
-                desk.count_at_once(&self.metrics);
-                self.refuse(respond, unanswered, span);
+        self.is_due.set(true);
+        slot.responder = Some(responder);
+        slot.replies_due = 0;
+        let checks = slot.pending.checks();
+        if !checks.is_empty() {
+            let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+                Deadline::at_uptime_us(now_us.saturating_add(timeout_us))
+            });
+            let commit_mode = slot.pending.commit_mode();
+            match state.client.add(ticket, checks, deadline, commit_mode) {
+                Ok(replies) => slot.replies_due = replies,
+                Err(error) => slot.pending.results().fail(error),
             }
-            Ok(Begun::Beyond(decision)) => {
-                desk.request = request.emptied();
-                desk.count_at_once(&self.metrics);
-                desk.say_in(respond, &decision, &RateLimitResponse::default());
-                self.service
-                    .end_span(span, Answered::Decided(&decision, None));
-            }
-            Ok(Begun::Ask(generation)) => {
-                let ticket = desk.free_slot();
-                let sheet = desk.sheet_of(ticket);
-                let plan = self.service.plan(&generation.0, &request, sheet);
-                if plan.matching_is_beyond() {
-                    let beyond = self.service.beyond_matching(&plan);
-                    desk.put_back(ticket, plan.into_sheet(), Came::default(), Vec::new());
-                    desk.request = request.emptied();
-                    desk.count_at_once(&self.metrics);
-                    match beyond {
-                        Ok(Some(decision)) => {
-                            desk.say_in(respond, &decision, &RateLimitResponse::default());
-                            self.service
-                                .end_span(span, Answered::Decided(&decision, None));
-                        }
-                        Ok(None) => {}
-                        Err(unanswered) => self.refuse(respond, unanswered, span),
-                    }
-                    return Ok(());
-                }
-                let terms = terms(&plan);
-                let spoken_of =
-                    self.service.speaks_of_requests() || RateLimit::labels_need_request(&plan);
-                let sheet = plan.into_sheet();
-                desk.request = request.emptied();
-                let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
-                    Deadline::at_uptime_us(began_us.saturating_add(timeout_us))
-                });
-                let added = if sheet.checks().is_empty() {
-                    Ok(0)
-                } else {
-                    desk.asking.add(ticket, sheet.checks(), deadline, terms)
-                };
-                let waiting = Waiting {
-                    respond,
-                    generation,
-                    began_us,
-                    span,
-                };
-                desk.wait(ticket, waiting, sheet, added);
-                if spoken_of && let Some(slot) = desk.slots.get_mut(ticket as usize) {
-                    slot.body.extend_from_slice(body);
-                }
-            }
+        }
+        if slot.replies_due == 0 {
+            state.complete.push_back(ticket);
         }
         Ok(())
     }
 
-    /// A connection's turn is over: what it left is asked when the others have had theirs.
-    pub(crate) fn ask(&self) {
+    /// Ends a connection's turn: what it started is sent once the other connections have had
+    /// theirs.
+    pub(crate) fn end_turn(&self) {
         self.turn_us.set(None);
-        if self.to_ask.get()
-            && let Some(answering) = self.answering.borrow().as_ref()
+        if self.is_due.get()
+            && let Some(waker) = self.waker.borrow().as_ref()
         {
-            answering.wake_by_ref();
+            waker.wake_by_ref();
         }
     }
 
-    /// Lets go of rules as soon as they are no longer in use. A core without requests would hold
-    /// them, and the label sets of their metrics, until its next request.
+    /// Drops rules as soon as they are no longer in use. A thread without requests would otherwise
+    /// hold them, and the label sets of their metrics, until its next request.
     pub(crate) async fn release_old_rules(self: Rc<Self>) {
-        let mut changes = self.service.rules_changes();
+        let mut changes = self.pipeline.rules_changes();
         while changes.changed().await.is_ok() {
-            self.desk.borrow_mut().release_old_rules(&self.service);
+            self.state.borrow_mut().release_old_rules(&self.pipeline);
         }
     }
 
-    /// Asks and answers for ever.
-    pub(crate) async fn answer(self: Rc<Self>) -> Infallible {
+    /// Sends batches and finishes requests, without end.
+    pub(crate) async fn run(self: Rc<Self>) -> Infallible {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// One turn: asks what is to be asked, answers what is answered.
+    /// One turn: sends the batch, and finishes requests whose checks have been answered.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Infallible> {
-        let mut answering = self.answering.borrow_mut();
-        if !answering
+        let mut waker = self.waker.borrow_mut();
+        if !waker
             .as_ref()
             .is_some_and(|known| known.will_wake(cx.waker()))
         {
-            *answering = Some(cx.waker().clone());
+            *waker = Some(cx.waker().clone());
         }
-        drop(answering);
-        let mut desk = self.desk.borrow_mut();
-        let desk = &mut *desk;
-        if self.to_ask.replace(false) {
-            desk.asking.send();
+        drop(waker);
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        if self.is_due.replace(false) {
+            state.client.send();
         }
-        let (slots, complete) = (&mut desk.slots, &mut desk.complete);
-        desk.asking.take_answers(cx, &mut |share| {
-            let ticket = share.ticket;
+        let (slots, complete) = (&mut state.slots, &mut state.complete);
+        state.client.take_answers(cx, &mut |reply| {
+            let ticket = reply.ticket;
             if let Some(slot) = slots.get_mut(ticket as usize)
-                && slot.take(share)
+                && slot.record(reply)
             {
                 complete.push_back(ticket);
             }
         });
-        if !desk.complete.is_empty() {
+        if !state.complete.is_empty() {
             let now_us = self.turn_us();
-            // One after the other: should a defect lose one, the others are still there.
-            while let Some(ticket) = desk.complete.pop_front() {
-                self.conclude(desk, ticket, now_us);
+            // One after the other: a defect that loses one leaves the others in the queue.
+            while let Some(ticket) = state.complete.pop_front() {
+                self.finish(state, ticket, now_us);
             }
         }
-        // Before the answers of this turn leave: nobody sees one that is not counted.
-        desk.counts.flush(&self.metrics);
-        desk.took.flush();
+        // Before the answers of this turn leave: no client sees one that is not counted.
+        state.scratch.flush_counts(&self.metrics);
         self.turn_us.set(None);
         Poll::Pending
     }
 
-    /// The message in a frame; none when this is not one whole frame without compression, or a message too long.
+    /// The message in a frame; none unless this is one whole frame, uncompressed and not too long.
     fn message<'b>(&self, body: &'b [u8]) -> Option<&'b [u8]> {
         let (head, message) = body.split_at_checked(FRAME_HEAD_BYTES)?;
         let (compressed, length) = head.split_first()?;
@@ -292,123 +238,61 @@ impl<R: Respond> Core<R> {
         whole.then_some(message)
     }
 
-    fn begin(&self, desk: &mut Desk<R>, request: &Request<'_>) -> Result<Begun, Unanswered> {
-        match self.service.beyond(request)? {
-            Some(answer) => Ok(Begun::Beyond(answer)),
-            None => desk.present(&self.service).map(Begun::Ask),
-        }
-    }
-
-    fn conclude(&self, desk: &mut Desk<R>, ticket: Ticket, now_us: u64) {
-        let Some(slot) = desk.slots.get_mut(ticket as usize) else {
+    fn finish(&self, state: &mut BatchState<R>, ticket: Ticket, now_us: u64) {
+        let Some(slot) = state.slots.get_mut(ticket as usize) else {
             return;
         };
-        let (mut came, sheet) = (
-            std::mem::take(&mut slot.came),
-            std::mem::take(&mut slot.sheet),
-        );
-        let Some(waiting) = slot.waiting.take() else {
+        let Some(responder) = slot.responder.take() else {
             return;
         };
-        let mut body = std::mem::take(&mut slot.body);
-        let Waiting {
-            respond,
-            generation,
-            began_us,
-            span,
-        } = waiting;
-        // What was taken on trial for a caller that has gone goes back.
-        let gone = came.trial.is_some() && respond.is_gone();
-        let plan = Plan::read_from(sheet, &generation.0.rules);
-        if gone {
-            self.service.end_span(span, Answered::Error("CANCELLED"));
+        let pending = &mut slot.pending;
+        if pending.has_tentative_take() && responder.is_cancelled() {
+            self.pipeline.cancel(pending);
         } else {
-            let mut request = Request::default();
-            if RateLimit::labels_need_request(&plan)
-                && let Some(message) = self.message(&body)
-            {
-                request = std::mem::take(&mut desk.request).emptied();
-                // It was understood before.
-                let _ = read(message, self.service.obeyed(), &mut request);
-            }
-            let statuses = std::mem::take(&mut desk.statuses);
-            let decided = self.service.decide(
-                &generation.0,
-                &request,
-                &plan,
-                &mut came,
-                statuses,
-                &mut desk.counts,
-            );
-            if !request.is_empty() {
-                desk.request = request.emptied();
-            }
-            match decided {
-                Ok(decision) => {
-                    let mut rest = RateLimitResponse::default();
-                    let message = self
-                        .service
-                        .speaks_of_requests()
-                        .then(|| self.by_prost(&body));
-                    let message = message.flatten();
-                    self.service
-                        .add_rest(&mut rest, message.as_ref(), &plan, &decision);
-                    desk.say_in(respond, &decision, &rest);
-                    self.service
-                        .end_span(span, Answered::Decided(&decision, Some(&plan)));
-                    desk.statuses = decision.into_emptied_statuses();
-                }
-                Err(unanswered) => self.refuse(respond, unanswered, span),
-            }
-            let took_us = now_us.saturating_sub(began_us);
-            #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
-            desk.took.observe(took_us as f64 / 1e6);
+            let scratch = &mut state.scratch;
+            self.pipeline
+                .finish(pending, scratch, now_us, |response| match response {
+                    Ok(response) => responder.respond(response.frame_bytes(), |into| {
+                        response.write_frame(into);
+                    }),
+                    Err(error) => responder.reject(error),
+                });
         }
-        came.trial = None;
-        body.clear();
-        desk.put_back(ticket, plan.into_sheet(), came, body);
-    }
-
-    fn by_prost(&self, body: &[u8]) -> Option<RateLimitRequest> {
-        RateLimitRequest::decode(self.message(body)?).ok()
-    }
-
-    /// Answers with a gRPC error.
-    fn refuse(&self, respond: R, unanswered: Unanswered, span: Option<Box<Span>>) {
-        self.service.count_unanswered(&unanswered);
-        self.service
-            .end_span(span, Answered::Error(unanswered.grpc_code()));
-        respond.refuse(unanswered);
+        if (ticket as usize) < IDLE_SLOTS_MAX {
+            pending.clear(KEPT_MESSAGE_BYTES_MAX);
+        } else {
+            *pending = PendingRequest::default();
+        }
+        state.free.push(ticket);
     }
 
     /// The uptime, read once a turn.
     fn turn_us(&self) -> u64 {
         self.turn_us.get().unwrap_or_else(|| {
-            let now_us = self.service.uptime_us();
+            let now_us = self.pipeline.uptime_us();
             self.turn_us.set(Some(now_us));
             now_us
         })
     }
 }
 
-// === impl Desk ===
+// === impl BatchState ===
 
-impl<R: Respond> Desk<R> {
-    /// The rules in use, held by this core's own count.
-    fn present(&mut self, service: &RateLimit) -> Result<Rc<Held>, Unanswered> {
-        if let Some(generation) = &self.generation
-            && service.is_present(&generation.0)
+impl<R> BatchState<R> {
+    /// The rules in use, by this thread's own count.
+    fn current_rules(&mut self, pipeline: &Pipeline) -> Option<Rc<SharedRules>> {
+        if let Some(rules) = &self.rules
+            && pipeline.is_current(&rules.0)
         {
-            return Ok(Rc::clone(generation));
+            return Some(Rc::clone(rules));
         }
-        let generation = Rc::new(Held(service.present()?));
-        self.generation = Some(Rc::clone(&generation));
-        Ok(generation)
+        self.rules = pipeline.current_rules().map(SharedRules).map(Rc::new);
+        self.rules.clone()
     }
 
-    fn release_old_rules(&mut self, service: &RateLimit) {
-        let old = self.generation.take_if(|held| !service.is_present(&held.0));
-        if let Some(Held(generation)) = old.and_then(Rc::into_inner)
+    fn release_old_rules(&mut self, pipeline: &Pipeline) {
+        let old = self.rules.take_if(|rules| !pipeline.is_current(&rules.0));
+        if let Some(SharedRules(generation)) = old.and_then(Rc::into_inner)
             && let Some(last) = Arc::into_inner(generation)
         {
             // Thousands of rules take milliseconds to free, and requests would wait for them.
@@ -416,100 +300,44 @@ impl<R: Respond> Desk<R> {
         }
     }
 
-    /// Counts a request whose answer may leave before the core has its turn.
-    fn count_at_once(&mut self, metrics: &Metrics) {
-        self.took.observe(0.0);
-        self.counts.flush(metrics);
-        self.took.flush();
-    }
-
     fn free_slot(&mut self) -> Ticket {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
-            // Streams are bounded, and no machine has room for so many.
+            // Streams are bounded far below 2^32.
             Ticket::try_from(self.slots.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
         })
     }
+}
 
-    fn sheet_of(&mut self, ticket: Ticket) -> Sheet {
-        let slot = self.slots.get_mut(ticket as usize);
-        slot.map(|slot| std::mem::take(&mut slot.sheet))
-            .unwrap_or_default()
-    }
+// === impl SharedRules ===
 
-    /// Lays a request into its slot, until its answers have come.
-    fn wait(
-        &mut self,
-        ticket: Ticket,
-        waiting: Waiting<R>,
-        sheet: Sheet,
-        added: Result<usize, StoreError>,
-    ) {
-        let Some(slot) = self.slots.get_mut(ticket as usize) else {
-            return;
-        };
-        slot.came.await_answers(sheet.checks().len());
-        slot.sheet = sheet;
-        slot.waiting = Some(waiting);
-        slot.shares = added.unwrap_or_else(|error| {
-            slot.came.error = Some(error);
-            0
-        });
-        if slot.shares == 0 {
-            self.complete.push_back(ticket);
-        }
-    }
-
-    /// Frees a slot; what it held is used again.
-    fn put_back(&mut self, ticket: Ticket, sheet: Sheet, came: Came, body: Vec<u8>) {
-        if let Some(slot) = self.slots.get_mut(ticket as usize)
-            && (ticket as usize) < IDLE_SLOTS_MAX
-        {
-            slot.sheet = sheet;
-            slot.came = came;
-            if body.capacity() <= KEPT_BODY_BYTES_MAX {
-                slot.body = body;
-            }
-        }
-        self.free.push(ticket);
-    }
-
-    /// Answers with a decision, and what stands behind it in the message.
-    fn say_in(&mut self, respond: R, decision: &Decision<'_>, rest: &RateLimitResponse) {
-        self.rest.clear();
-        if rest.encoded_len() > 0 {
-            // A vector always has room.
-            let _ = rest.encode(&mut self.rest);
-        }
-        let rest = &self.rest;
-        respond.answer(frame_bytes(decision, rest), |into| {
-            write(decision, rest, into);
-        });
+impl AsRef<Generation> for SharedRules {
+    fn as_ref(&self) -> &Generation {
+        &self.0
     }
 }
 
 // === impl Slot ===
 
 impl<R> Slot<R> {
-    /// Takes a share of the answers. Says whether it was the last.
-    fn take(&mut self, share: Share<'_>) -> bool {
-        for (position, answer) in share.positions.iter().zip(share.answers) {
-            self.came.take(*position, answer.clone());
+    /// Records a part of the answers. True when it was the last one due.
+    fn record(&mut self, reply: Share<'_>) -> bool {
+        let results = self.pending.results();
+        for (position, answer) in reply.positions.iter().zip(reply.answers) {
+            results.record(*position, answer.clone());
         }
-        Trial::join(&mut self.came.trial, share.trial);
-        self.shares = self.shares.saturating_sub(1);
-        self.shares == 0
+        results.join_tentative_take(reply.trial);
+        self.replies_due = self.replies_due.saturating_sub(1);
+        self.replies_due == 0
     }
 }
 
 impl<R> Default for Slot<R> {
     fn default() -> Self {
         Self {
-            waiting: None,
-            body: Vec::new(),
-            sheet: Sheet::default(),
-            came: Came::default(),
-            shares: 0,
+            responder: None,
+            pending: PendingRequest::default(),
+            replies_due: 0,
         }
     }
 }

@@ -12,21 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use tonic::service::Routes;
-
-use crate::grpc::batcher::Core;
-use crate::grpc::connections::Bounds;
-use crate::grpc::http2::BodyBudget;
-use crate::grpc::responder::Respond;
-use crate::grpc::worker_threads::Serving;
+use crate::grpc::batcher::Batcher;
+use crate::grpc::responder::Responder;
 use crate::metrics::Metrics;
-use crate::pipeline::rate_limit::{RateLimit, Unanswered};
+use crate::pipeline::{Pipeline, RequestError};
 use crate::settings::Settings;
 use crate::store::Worker;
 
 /// See the file's own words.
 pub struct ByHand {
-    core: Core<Caller>,
+    batcher: Batcher<Caller>,
     workers: Vec<Worker>,
     answer: Rc<RefCell<Vec<u8>>>,
 }
@@ -39,23 +34,13 @@ struct Caller(Rc<RefCell<Vec<u8>>>);
 impl ByHand {
     /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
     pub fn new(
-        service: Arc<RateLimit>,
+        service: &Arc<Pipeline>,
         workers: Vec<Worker>,
         settings: &Settings,
-        metrics: Arc<Metrics>,
+        metrics: &Arc<Metrics>,
     ) -> Option<Self> {
-        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-        let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
-        let serving = Serving {
-            service,
-            routes: Routes::default().prepare(),
-            bounds: Bounds::new(settings),
-            metrics,
-            message_size_max: settings.message_size_max,
-            bodies,
-        };
         Some(Self {
-            core: Core::new(&serving)?,
+            batcher: Batcher::new(service, metrics, settings.message_size_max)?,
             workers,
             answer: Rc::default(),
         })
@@ -67,13 +52,13 @@ impl ByHand {
         self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());
         let caller = Caller(Rc::clone(&self.answer));
-        self.core.take(frame, None, None, caller).ok()?;
-        self.core.ask();
-        let _ = self.core.poll(&mut cx);
+        self.batcher.start(frame, None, None, caller).ok()?;
+        self.batcher.end_turn();
+        let _ = self.batcher.poll(&mut cx);
         for worker in &mut self.workers {
             let _ = worker.as_mut().poll(&mut cx);
         }
-        let _ = self.core.poll(&mut cx);
+        let _ = self.batcher.poll(&mut cx);
         let answer = self.answer.borrow();
         (!answer.is_empty()).then(|| Ref::map(answer, Vec::as_slice))
     }
@@ -87,14 +72,14 @@ impl fmt::Debug for ByHand {
 
 // === impl Caller ===
 
-impl Respond for Caller {
-    fn answer(self, _: usize, write: impl FnOnce(&mut Vec<u8>)) {
+impl Responder for Caller {
+    fn respond(self, _: usize, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.0.borrow_mut());
     }
 
-    fn refuse(self, _: Unanswered) {}
+    fn reject(self, _: RequestError) {}
 
-    fn is_gone(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         false
     }
 }

@@ -24,7 +24,7 @@ use tokio::task::{self, AbortHandle};
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::Status as GrpcStatus;
 
-use crate::grpc::batcher::{Core, NotTaken};
+use crate::grpc::batcher::{Batcher, Unsupported};
 use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::mind;
 use crate::grpc::connections::after_others;
@@ -69,7 +69,7 @@ struct Session {
     more: bool,
     /// Nothing more is read while so much waits to be sent.
     full: bool,
-    core: Option<Rc<Core<Caller>>>,
+    core: Option<Rc<Batcher<Caller>>>,
     buffers: Rc<Buffers>,
     serving: Serving,
     /// The bound on streaming calls, made for the first one.
@@ -111,7 +111,7 @@ pub(crate) async fn serve(
         message_bytes_max: u32::try_from(serving.message_size_max).unwrap_or(u32::MAX),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
-        traces: serving.service.traces(),
+        traces: serving.service.is_tracing(),
     };
     let bodies = Arc::clone(&serving.bodies);
     let http2 = Http2::new(limits, Rc::clone(&buffers), bodies);
@@ -156,7 +156,7 @@ impl Session {
         let polled = self.go_on(cx);
         self.http2.borrow_mut().end_turn();
         if let Some(core) = &self.core {
-            core.ask();
+            core.end_turn();
         }
         polled
     }
@@ -318,13 +318,13 @@ impl Session {
         body: &[u8],
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), Unsupported> {
         let taken = match &self.core {
             Some(core) => {
                 let caller = Caller::new(Rc::clone(&self.http2), stream);
-                core.take(body, timeout_us, parent, caller)
+                core.start(body, timeout_us, parent, caller)
             }
-            None => Err(NotTaken),
+            None => Err(Unsupported),
         };
         if taken.is_err() {
             let handed = self.http2.borrow_mut().hand_over(stream, &[body]);

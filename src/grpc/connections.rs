@@ -37,7 +37,7 @@ use self::watched::{Turn, Watched};
 use crate::grpc::streaming::ConnectionCalls;
 use crate::metrics::Metrics;
 use crate::net::{Connection, Stopping, serve_each};
-use crate::pipeline::rate_limit::RateLimit;
+use crate::pipeline::Pipeline;
 use crate::settings::Settings;
 
 /// Streams that one connection may have reset before they were taken up.
@@ -71,7 +71,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Serving {
     pub(crate) routes: Routes,
     pub(crate) bounds: Bounds,
-    pub(crate) service: Arc<RateLimit>,
+    pub(crate) service: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
 }
 

@@ -18,14 +18,14 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use tollgate_limiter::Decision;
 use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 
 use crate::metrics::Counter;
-use crate::pipeline::encode::write;
-use crate::pipeline::rate_limit::excess_decision;
+use crate::pipeline::{EncodedResponse, excess_code};
 use crate::settings::Verdict;
 
 /// A service whose too-large messages are answered by a setting.
@@ -95,9 +95,10 @@ where
                 return Ok(response);
             }
             met.inc();
-            Ok(excess_decision(verdict).map_or(response, |decision| {
+            Ok(excess_code(verdict).map_or(response, |code| {
                 let mut frame = BytesMut::new();
-                write(&decision, &[], &mut frame);
+                let decision = Decision::of_code(code);
+                EncodedResponse::new(&decision, &[]).write_frame(&mut frame);
                 framed(frame)
             }))
         })

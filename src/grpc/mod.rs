@@ -4,8 +4,6 @@
 //! worker thread ([`connection`], [`batcher`]). Every other call, and every unusual one, goes to
 //! tonic's routes ([`slow_path`]): health, reflection, compressed or malformed requests.
 
-#[cfg(any(test, fuzzing))]
-pub mod agreement;
 #[cfg(test)]
 mod allocations;
 mod batcher;
@@ -17,7 +15,6 @@ mod connection;
 mod connection_supervisor;
 mod connections;
 mod http2;
-mod json;
 mod message_size;
 mod responder;
 mod server;
@@ -29,7 +26,4 @@ mod worker_threads;
 pub use self::bench_harness::ByHand;
 #[cfg(fuzzing)]
 pub use self::http2::withstand;
-#[cfg(fuzzing)]
-pub use self::json::understand;
-pub use self::json::{JsonAnswer, JsonRateLimit};
 pub use self::server::{FrontDoor, Health, OpenError};

@@ -11,25 +11,25 @@ use std::rc::Rc;
 use tonic::Status as GrpcStatus;
 
 use crate::grpc::http2::{Http2, Reason};
-use crate::pipeline::rate_limit::Unanswered;
+use crate::pipeline::RequestError;
 
 /// One who waits for one answer.
-pub(crate) trait Respond {
+pub(crate) trait Responder {
     /// Sends a gRPC frame of so many bytes, which `write` writes, and that all is well.
-    fn answer(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
+    fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
 
     /// Sends a gRPC error.
-    fn refuse(self, unanswered: Unanswered);
+    fn reject(self, error: RequestError);
 
     /// Somebody else answers.
-    fn leave(self)
+    fn release(self)
     where
         Self: Sized,
     {
     }
 
     /// Whether nobody waits any more.
-    fn is_gone(&self) -> bool;
+    fn is_cancelled(&self) -> bool;
 }
 
 /// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
@@ -62,24 +62,24 @@ impl Drop for Caller {
     }
 }
 
-impl Respond for Caller {
-    fn answer(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+impl Responder for Caller {
+    fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.waits = false;
         self.http2.borrow_mut().answer(self.stream, bytes, write);
     }
 
-    fn refuse(mut self, unanswered: Unanswered) {
+    fn reject(mut self, error: RequestError) {
         self.waits = false;
-        let response = GrpcStatus::from(unanswered).into_http::<()>();
+        let response = GrpcStatus::from(error).into_http::<()>();
         let mut http2 = self.http2.borrow_mut();
         http2.refuse(self.stream, response.status(), response.headers());
     }
 
-    fn leave(mut self) {
+    fn release(mut self) {
         self.waits = false;
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.http2.borrow().is_gone(self.stream)
     }
 }

@@ -28,8 +28,10 @@ use crate::grpc::streaming::StreamingCalls;
 use crate::grpc::worker_threads::{Cores, Serving};
 use crate::metrics::Metrics;
 use crate::net::{Connection, serve_each};
-use crate::pipeline::message;
-use crate::pipeline::rate_limit::{RateLimit, Unanswered, on_excess};
+use prost::Message as _;
+
+use crate::pipeline::grpc_timeout_us;
+use crate::pipeline::{Pipeline, RequestError, on_excess};
 use crate::proto;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -58,7 +60,7 @@ const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
 pub struct Health(HealthReporter);
 
 /// The rate limit service as tonic wants it.
-struct Tonic(Arc<RateLimit>);
+struct Tonic(Arc<Pipeline>);
 
 /// The gRPC port's way in, ready to serve.
 pub struct FrontDoor {
@@ -117,7 +119,7 @@ impl FrontDoor {
     ///
     /// See [`OpenError`].
     pub fn open(
-        service: &Arc<RateLimit>,
+        service: &Arc<Pipeline>,
         settings: &Settings,
         cores: usize,
         metrics: &Arc<Metrics>,
@@ -255,30 +257,33 @@ impl RateLimitService for Tonic {
         let timeout_us = request
             .metadata()
             .get("grpc-timeout")
-            .and_then(|header| message::grpc_timeout_us(header.to_str().ok()?));
+            .and_then(|header| grpc_timeout_us(header.to_str().ok()?));
         let parent = self
             .0
-            .traces()
+            .is_tracing()
             .then(|| TraceParent::of(request.metadata().as_ref()));
         let parent = parent.flatten();
-        let answer = self
-            .0
-            .should_rate_limit(request.get_ref(), timeout_us, parent)
-            .await?;
+        let message = request.get_ref().encode_to_vec();
+        let answer = self.0.call(&message, timeout_us, parent).await?;
+        let answer = RateLimitResponse::decode(&*answer.message)
+            .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(answer))
     }
 }
 
-impl From<Unanswered> for Status {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<RequestError> for Status {
+    fn from(unanswered: RequestError) -> Self {
         let words = unanswered.to_string();
         match unanswered {
-            Unanswered::EmptyDomain | Unanswered::NoDescriptors => Self::invalid_argument(words),
-            Unanswered::TooManyDescriptors { .. }
-            | Unanswered::TooManyEntries { .. }
-            | Unanswered::TooManyMatchingSteps => Self::resource_exhausted(words),
-            Unanswered::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
-            Unanswered::NoRules | Unanswered::Store(_) => Self::unavailable(words),
+            RequestError::Malformed(_) => Self::internal(words),
+            RequestError::EmptyDomain | RequestError::NoDescriptors => {
+                Self::invalid_argument(words)
+            }
+            RequestError::TooManyDescriptors { .. }
+            | RequestError::TooManyEntries { .. }
+            | RequestError::TooManyMatchingSteps => Self::resource_exhausted(words),
+            RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
+            RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
 use tonic::service::Routes;
 
-use crate::grpc::batcher::Core;
+use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::Buffers;
 use crate::grpc::connection;
 use crate::grpc::connections::Bounds;
@@ -26,12 +26,12 @@ use crate::grpc::http2::BodyBudget;
 use crate::grpc::responder::Caller;
 use crate::metrics::Metrics;
 use crate::net::{Connection, Detached, Stopping};
-use crate::pipeline::rate_limit::RateLimit;
+use crate::pipeline::Pipeline;
 
 /// What every core serves with.
 #[derive(Clone)]
 pub(crate) struct Serving {
-    pub(crate) service: Arc<RateLimit>,
+    pub(crate) service: Arc<Pipeline>,
     /// Where everything goes that this door does not take.
     pub(crate) routes: Routes,
     pub(crate) bounds: Bounds,
@@ -46,7 +46,7 @@ pub(crate) struct Serving {
 #[derive(Clone)]
 pub(crate) struct Local {
     /// None where the store has no way to ask for many at once.
-    pub(crate) core: Option<Rc<Core<Caller>>>,
+    pub(crate) core: Option<Rc<Batcher<Caller>>>,
     pub(crate) buffers: Rc<Buffers>,
     /// Whose turn it is to reset calls that are late.
     pub(crate) resetting: Rc<Semaphore>,
@@ -74,7 +74,7 @@ struct Job {
 
 impl Local {
     /// What is shared where this decides.
-    pub(crate) fn new(core: Option<Rc<Core<Caller>>>) -> Self {
+    pub(crate) fn new(core: Option<Rc<Batcher<Caller>>>) -> Self {
         Self {
             core,
             buffers: Rc::default(),
@@ -155,7 +155,9 @@ impl OneCore {
 
 /// Serves connections until nobody can send one any more.
 async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let local = Local::new(Core::new(&serving).map(Rc::new));
+    let local = Local::new(
+        Batcher::new(&serving.service, &serving.metrics, serving.message_size_max).map(Rc::new),
+    );
     if let Some(core) = &local.core {
         task::spawn_local(answer(Rc::clone(core)));
         task::spawn_local(Rc::clone(core).release_old_rules());
@@ -178,9 +180,9 @@ async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
 
 /// Has a core ask and answer for ever. A panic there is a defect, and costs those whose answers were under way; the others
 /// go on.
-async fn answer(core: Rc<Core<Caller>>) {
+async fn answer(core: Rc<Batcher<Caller>>) {
     loop {
-        let Err(error) = task::spawn_local(Rc::clone(&core).answer()).await;
+        let Err(error) = task::spawn_local(Rc::clone(&core).run()).await;
         tracing::error!(%error, "this is a defect in tollgate: a core's answers were lost");
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! What it deliberately does not do: refuse anything, copy a text, know gRPC's frame (`frame`).
 
-use crate::pipeline::message::{self, Obeyed, OverrideFields};
+use crate::pipeline::message::{self, OverrideFields};
+use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
 
 /// How protobuf says what follows a field's number.
@@ -25,7 +26,11 @@ const KEY_MAX: u64 = u32::MAX as u64;
 
 /// Reads a message into `request`, which is emptied first. None when prost should have a look at it; `request` then holds
 /// nothing of use.
-pub(crate) fn read<'b>(message: &'b [u8], obeyed: Obeyed, request: &mut Request<'b>) -> Option<()> {
+pub(crate) fn decode<'b>(
+    message: &'b [u8],
+    policy: RequestPolicy,
+    request: &mut Request<'b>,
+) -> Option<()> {
     let mut domain: &[u8] = &[];
     let mut request_hits = 0;
     let mut fields = Fields(message);
@@ -42,7 +47,7 @@ pub(crate) fn read<'b>(message: &'b [u8], obeyed: Obeyed, request: &mut Request<
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         if let (2, Value::Bytes(descriptor)) = field {
-            read_descriptor(descriptor, request_hits, obeyed, request)?;
+            read_descriptor(descriptor, request_hits, policy, request)?;
         }
     }
     Some(())
@@ -51,7 +56,7 @@ pub(crate) fn read<'b>(message: &'b [u8], obeyed: Obeyed, request: &mut Request<
 fn read_descriptor<'b>(
     message: &'b [u8],
     request_hits: u32,
-    obeyed: Obeyed,
+    policy: RequestPolicy,
     request: &mut Request<'b>,
 ) -> Option<()> {
     let (mut limit, mut own_hits, mut negative) = (None, None, false);
@@ -67,8 +72,8 @@ fn read_descriptor<'b>(
             _ => {}
         }
     }
-    let hits = message::hits(request_hits, own_hits, negative, obeyed);
-    let limit = limit.map(|limit: OverrideFields| limit.obeyed(obeyed));
+    let hits = message::hits(request_hits, own_hits, negative, policy);
+    let limit = limit.map(|limit: OverrideFields| limit.under(policy));
     request.end_descriptor(hits, limit);
     Some(())
 }

@@ -10,7 +10,7 @@
 use bytes::BufMut;
 
 use crate::pipeline::message::{self, StatusFields};
-use tollgate_limiter::Decision;
+use tollgate_limiter::{Code, Decision};
 
 /// gRPC's frame: a flag for compression, and the message's length in four bytes.
 pub(crate) const FRAME_HEAD_BYTES: usize = 5;
@@ -32,8 +32,43 @@ const UNIT_MULTIPLIER: u8 = 4 << 3 | 2;
 const SECONDS: u8 = 1 << 3;
 const WRAPPED: u8 = 1 << 3;
 
+/// A response, ready to be written.
+pub(crate) struct EncodedResponse<'d> {
+    decision: &'d Decision<'d>,
+    extras: &'d [u8],
+}
+
+impl<'d> EncodedResponse<'d> {
+    /// A decision, and behind it `extras`: fields of the same message with higher numbers, encoded.
+    pub(crate) fn new(decision: &'d Decision<'d>, extras: &'d [u8]) -> Self {
+        Self { decision, extras }
+    }
+
+    /// The overall code.
+    pub(crate) fn code(&self) -> Code {
+        self.decision.code
+    }
+
+    /// How many bytes [`EncodedResponse::write_frame`] writes.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        frame_bytes(self.decision, self.extras)
+    }
+
+    /// Writes the message in a frame of gRPC.
+    pub(crate) fn write_frame(&self, into: &mut impl BufMut) {
+        write(self.decision, self.extras, into);
+    }
+
+    /// The message alone.
+    pub(crate) fn message(&self) -> Vec<u8> {
+        let mut message = Vec::with_capacity(message_bytes(self.decision, self.extras));
+        write_message(self.decision, self.extras, &mut message);
+        message
+    }
+}
+
 /// How many bytes [`write`] writes.
-pub(crate) fn frame_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
+fn frame_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
     FRAME_HEAD_BYTES.saturating_add(message_bytes(decision, rest))
 }
 
@@ -47,10 +82,14 @@ fn message_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
 }
 
 /// Writes a frame with the decision, and behind it `rest`: fields of the same message with higher numbers, encoded.
-pub(crate) fn write(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
+fn write(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
     into.put_u8(0);
     // No answer is that long: a request is bounded, and so is what rules may say.
     into.put_u32(u32::try_from(message_bytes(decision, rest)).unwrap_or(u32::MAX));
+    write_message(decision, rest, into);
+}
+
+fn write_message(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
     put_number(
         into,
         OVERALL_CODE,
@@ -259,7 +298,7 @@ mod tests {
             let mut written = Vec::new();
             write(&decision, &encoded_rest, &mut written);
             prop_assert_eq!(written.len(), frame_bytes(&decision, &encoded_rest));
-            let encoded = message::encode(&decision);
+            let encoded = crate::pipeline::prost_oracle::encode(&decision);
             let message = RateLimitResponse {
                 overall_code: encoded.overall_code,
                 statuses: encoded.statuses,

@@ -31,7 +31,7 @@ pub struct Generation {
 /// Where the present generation is found. None before the first.
 #[derive(Debug)]
 pub struct Generations {
-    present: ArcSwapOption<Generation>,
+    current: ArcSwapOption<Generation>,
     /// Why the newest rules were not taken; none when they were.
     refused: ArcSwapOption<String>,
     /// Told of each change.
@@ -41,13 +41,21 @@ pub struct Generations {
     metrics: Arc<Metrics>,
 }
 
+// === impl Generation ===
+
+impl AsRef<Self> for Generation {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 // === impl Generations ===
 
 impl Generations {
     /// No rules yet.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
-            present: ArcSwapOption::empty(),
+            current: ArcSwapOption::empty(),
             refused: ArcSwapOption::empty(),
             changed: Notify::new(),
             published: watch::Sender::default(),
@@ -56,13 +64,13 @@ impl Generations {
     }
 
     /// The present one.
-    pub fn present(&self) -> Option<Arc<Generation>> {
-        self.present.load_full()
+    pub fn current(&self) -> Option<Arc<Generation>> {
+        self.current.load_full()
     }
 
     /// Whether this is the present one.
-    pub fn is_present(&self, generation: &Arc<Generation>) -> bool {
-        let present = self.present.load();
+    pub fn is_current(&self, generation: &Arc<Generation>) -> bool {
+        let present = self.current.load();
         present
             .as_ref()
             .is_some_and(|present| Arc::ptr_eq(present, generation))
@@ -70,7 +78,7 @@ impl Generations {
 
     /// Whether there are rules.
     pub fn any(&self) -> bool {
-        self.present.load().is_some()
+        self.current.load().is_some()
     }
 
     /// Makes `rules` the present ones, for requests that come from now on.
@@ -78,7 +86,7 @@ impl Generations {
         let counters = self.metrics.rule_counters(&rules);
         // Publishing is rare and done by one task; two at once would only count the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
-        self.present.store(Some(Arc::new(Generation {
+        self.current.store(Some(Arc::new(Generation {
             rules,
             counters,
             number,

@@ -9,12 +9,9 @@
 
 use std::num::NonZeroU32;
 
-use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
-use crate::proto::envoy::service::ratelimit::v3 as rls;
+use crate::pipeline::policy::RequestPolicy;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
-use tollgate_limiter::{
-    Code, CurrentLimit, Decision, Entry, Hits, Limit, Override, Request, Status, Unit,
-};
+use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Status, Unit};
 
 /// Each unit and its number on the wire, in both of Envoy's enums.
 const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
@@ -26,15 +23,6 @@ const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
     (Unit::Month, response::rate_limit::Unit::Month),
     (Unit::Year, response::rate_limit::Unit::Year),
 ];
-
-/// What a service obeys.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Obeyed {
-    /// Hits may be given back; if not, such a descriptor only looks.
-    pub(crate) negative_hits: bool,
-    /// Limits may come with the request; if not, they count as not usable.
-    pub(crate) overrides: bool,
-}
 
 /// A limit that came with a request, as the wire has it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,46 +50,18 @@ pub(crate) struct LimitFields<'d> {
     pub(crate) unit_multiplier: Option<u32>,
 }
 
-/// The request in our words, borrowing its texts.
-pub(crate) fn decode(request: &rls::RateLimitRequest, obeyed: Obeyed) -> Request<'_> {
-    let mut decoded = Request::new(&request.domain);
-    for descriptor in &request.descriptors {
-        let entries = descriptor.entries.iter().map(|entry| Entry {
-            key: &entry.key,
-            value: &entry.value,
-        });
-        let (own, negative) = (descriptor.hits_addend, descriptor.is_negative_hits);
-        let hits = hits(request.hits_addend, own, negative, obeyed);
-        let limit = descriptor
-            .limit
-            .as_ref()
-            .map(|limit| OverrideFields::from(limit).obeyed(obeyed));
-        decoded.push(entries, hits, limit);
-    }
-    decoded
-}
-
 /// What a descriptor takes or gives back: its own hits win over the request's, and none at all mean 1.
 pub(crate) fn hits(
     request_addend: u32,
     own_addend: Option<u64>,
     negative: bool,
-    obeyed: Obeyed,
+    policy: RequestPolicy,
 ) -> Hits {
     let hits = own_addend.unwrap_or_else(|| u64::from(request_addend.max(1)));
-    match (negative, obeyed.negative_hits) {
+    match (negative, policy.negative_hits) {
         (false, _) => Hits::Take(hits),
         (true, true) => Hits::Refund(hits),
         (true, false) => Hits::LOOK,
-    }
-}
-
-/// The decision as protobuf, but for what only some answers have.
-pub(crate) fn encode(decision: &Decision<'_>) -> rls::RateLimitResponse {
-    rls::RateLimitResponse {
-        overall_code: code_number(decision.code).into(),
-        statuses: decision.statuses.iter().map(status).collect(),
-        ..Default::default()
     }
 }
 
@@ -113,47 +73,18 @@ pub(crate) fn code_number(code: Code) -> response::Code {
     }
 }
 
-fn status(status: &Status<'_>) -> response::DescriptorStatus {
-    let fields = StatusFields::of(status);
-    response::DescriptorStatus {
-        code: fields.code.into(),
-        current_limit: fields.limit.map(|limit| response::RateLimit {
-            name: limit.name.to_owned(),
-            requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit.into(),
-            unit_multiplier: limit.unit_multiplier,
-        }),
-        limit_remaining: fields.remaining,
-        duration_until_reset: fields.until_seconds.map(|seconds| prost_types::Duration {
-            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
-            nanos: 0,
-        }),
-        quota: None,
-    }
-}
-
 // === impl OverrideFields ===
-
-impl From<&descriptor::RateLimitOverride> for OverrideFields {
-    fn from(limit: &descriptor::RateLimitOverride) -> Self {
-        Self {
-            requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit,
-            unit_multiplier: limit.unit_multiplier,
-        }
-    }
-}
 
 impl OverrideFields {
     /// What becomes of it.
-    pub(crate) fn obeyed(&self, obeyed: Obeyed) -> Override {
+    pub(crate) fn under(&self, policy: RequestPolicy) -> Override {
         let unit = UNITS
             .iter()
             .find(|(_, number)| i32::from(*number) == self.unit);
         // The multiplier's own rule is "more than 0"; 0 is taken as absent.
         let multiplier = self.unit_multiplier.and_then(NonZeroU32::new);
         match unit {
-            Some((unit, _)) if obeyed.overrides => Override::Limit(Limit::per(
+            Some((unit, _)) if policy.overrides => Override::Limit(Limit::per(
                 self.requests_per_unit,
                 *unit,
                 multiplier.unwrap_or(NonZeroU32::MIN),
@@ -221,7 +152,7 @@ pub(crate) fn grpc_timeout_us(header: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const EVERYTHING: Obeyed = Obeyed {
+    const EVERYTHING: RequestPolicy = RequestPolicy {
         negative_hits: true,
         overrides: true,
     };
@@ -250,7 +181,7 @@ mod tests {
                 unit,
                 unit_multiplier,
             };
-            fields.obeyed(EVERYTHING)
+            fields.under(EVERYTHING)
         };
         let per = |unit, multiplier| {
             Override::Limit(Limit::per(3, unit, NonZeroU32::new(multiplier).unwrap()))

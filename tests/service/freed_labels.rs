@@ -106,7 +106,7 @@ impl Reloaded {
     }
 
     fn present(&self) -> Arc<Generation> {
-        self.generations.present().unwrap()
+        self.generations.current().unwrap()
     }
 
     /// Counts a hit of each rule.

@@ -34,7 +34,7 @@ use tollgate::pipeline::Generations;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollgate::pipeline::rate_limit::{Parts, RateLimit};
+use tollgate::pipeline::{Parts, Pipeline};
 use tollgate::store::{BACKENDS, Setup, memory};
 
 const KEYS: usize = 10_000;
@@ -160,7 +160,7 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
         traces: None,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
-    (runtime, RateLimit::new(parts, &settings))
+    (runtime, Pipeline::new(parts, &settings))
 }
 
 fn request(key: &str) -> RateLimitRequest {

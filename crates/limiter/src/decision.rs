@@ -72,6 +72,15 @@ pub struct Decision<'r> {
 }
 
 impl Decision<'_> {
+    /// A decision without statuses, for a request that was not held against any rule.
+    pub fn of_code(code: Code) -> Self {
+        Self {
+            code,
+            shadowed: false,
+            statuses: Vec::new(),
+        }
+    }
+
     /// The vector of its statuses, empty, for decisions by other rules.
     pub fn into_emptied_statuses<'s>(mut self) -> Vec<Status<'s>> {
         self.statuses.clear();

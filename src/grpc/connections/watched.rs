@@ -23,7 +23,7 @@ use crate::grpc::connections::Bounds;
 use crate::grpc::http2::{Broken, Passing};
 use crate::metrics::Metrics;
 use crate::net::Connection;
-use crate::pipeline::rate_limit::RateLimit;
+use crate::pipeline::Pipeline;
 
 /// How many frames a turn brings before other connections have theirs: one call.
 const FRAMES_PER_TURN_MAX: usize = 2;
@@ -42,7 +42,7 @@ pub(crate) struct Watched {
     turn: Arc<Turn>,
     /// What was read and is for another turn.
     left: Bytes,
-    service: Arc<RateLimit>,
+    service: Arc<Pipeline>,
     metrics: Arc<Metrics>,
     /// How long something may wait to be sent without any of it going.
     silent_max: Option<Duration>,
@@ -84,7 +84,7 @@ impl Watched {
         connection: Connection,
         bounds: &Bounds,
         turn: Arc<Turn>,
-        service: Arc<RateLimit>,
+        service: Arc<Pipeline>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let silent_max = bounds

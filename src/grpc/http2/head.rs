@@ -12,7 +12,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::hpack::{BlockDropper, Decoder, Fields, Known};
-use crate::pipeline::message::grpc_timeout_us;
+use crate::pipeline::grpc_timeout_us;
 use crate::tracing::TraceParent;
 
 /// The one call that is taken here.

@@ -1237,7 +1237,7 @@ fn what_waits_for_a_client_that_reads_nothing_is_bounded_in_bytes() {
 
 #[test]
 fn a_call_that_a_defect_lost_is_reset() {
-    use crate::grpc::responder::{Caller, Respond as _};
+    use crate::grpc::responder::{Caller, Responder as _};
 
     let mut client = Client::new();
     for stream in [1, 3, 5] {
@@ -1247,8 +1247,8 @@ fn a_call_that_a_defect_lost_is_reset() {
     let http2 = Rc::new(std::cell::RefCell::new(client.http2));
     let caller = |stream| Caller::new(Rc::clone(&http2), stream);
     drop(caller(1));
-    caller(3).leave();
-    caller(5).answer(3, |into| into.extend([1, 2, 3]));
+    caller(3).release();
+    caller(5).respond(3, |into| into.extend([1, 2, 3]));
     client.http2 = Rc::into_inner(http2).unwrap().into_inner();
     let seen = client.seen();
     assert_eq!(seen[0], Seen::Reset(1, Reason::Internal as u32));

@@ -59,7 +59,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tollgate::clock::ManualClock;
-use tollgate::pipeline::rate_limit::RateLimit;
+use tollgate::pipeline::Pipeline;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
 use tollgate_limiter::{
@@ -83,7 +83,7 @@ pub(crate) enum Plant {
     /// In place of [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
     /// Around the door.
-    Door(fn(Arc<RateLimit>) -> Box<dyn Door>),
+    Door(fn(Arc<Pipeline>) -> Box<dyn Door>),
     /// Into the rules, as text.
     Rules(fn(&str) -> String),
     /// Into the store's bounds.

@@ -11,18 +11,19 @@ use std::fmt::Write as _;
 
 use prost::Message as _;
 
-use crate::pipeline::decode::read;
-use crate::pipeline::message::{Obeyed, decode};
+use crate::pipeline::decode::decode;
+use crate::pipeline::policy::RequestPolicy;
+use crate::pipeline::prost_oracle;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_limiter::Request;
 
 /// Every choice of what a service obeys.
-const OBEYED: [Obeyed; 2] = [
-    Obeyed {
+const POLICIES: [RequestPolicy; 2] = [
+    RequestPolicy {
         negative_hits: true,
         overrides: true,
     },
-    Obeyed {
+    RequestPolicy {
         negative_hits: false,
         overrides: false,
     },
@@ -50,17 +51,20 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
         Ok(_) => Agreement::Left,
         Err(_) => Agreement::Broken,
     };
-    for obeyed in OBEYED {
+    for policy in POLICIES {
         // What was there before must not be seen.
         let mut quick = Request::new(b"before");
         quick.push([], tollgate_limiter::Hits::LOOK, None);
-        if read(message, obeyed, &mut quick).is_none() {
+        if decode(message, policy, &mut quick).is_none() {
             continue;
         }
         let by_prost = by_prost
             .as_ref()
             .map_err(|error| format!("read understands what prost does not: {error}"))?;
-        let (quick, slow) = (words(&quick), words(&decode(by_prost, obeyed)));
+        let (quick, slow) = (
+            words(&quick),
+            words(&prost_oracle::decode(by_prost, policy)),
+        );
         if quick != slow {
             return Err(format!("read:\n{quick}\nprost:\n{slow}"));
         }
