@@ -42,7 +42,7 @@ use crate::config::xds::Xds;
 use crate::limiter::RuleSet;
 use crate::metrics::Metrics;
 use crate::service::ratelimit::{Parts, RateLimit};
-use crate::service::{Generations, JsonRateLimit};
+use crate::service::{Generations, Health, JsonRateLimit, Routes, routes};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::telemetry::Traces;
 
@@ -234,6 +234,18 @@ impl App {
     /// The metrics, to look at from outside.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
+    }
+
+    /// tonic's routes of this service, without a port. Tests compare their answers with those of our
+    /// HTTP/2 server.
+    ///
+    /// # Errors
+    ///
+    /// When something in the build is wrong.
+    #[doc(hidden)]
+    pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
+        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 
     /// Loads the rules, goes on looking for changes to them, and serves until `shutdown`; then drains. Ports answer from

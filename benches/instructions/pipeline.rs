@@ -84,7 +84,7 @@ impl Pipeline {
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         let service = Arc::new(RateLimit::new(parts, &settings));
-        let core = ByHand::new(service, workers, &settings, metrics).expect("a memory store");
+        let core = ByHand::new(&service, workers, &settings, &metrics).expect("a memory store");
         Self { runtime, core }
     }
 

@@ -22,8 +22,9 @@ mod tests {
     use tonic::service::Routes;
 
     use super::super::connection;
+    use super::super::connection_limits::ConnectionLimits;
+    use super::super::context::{ServerContext, ThreadContext};
     use super::super::core::Core;
-    use super::super::cores::{Local, Serving};
     use super::super::http2::BodyBudget;
     use super::super::respond::Respond;
     use crate::accept::{Stopping, accept};
@@ -37,7 +38,6 @@ mod tests {
     use crate::limiter::Timestamp;
     use crate::metrics::Metrics;
     use crate::service::Generations;
-    use crate::service::connections::Bounds;
     use crate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
     use crate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
@@ -76,7 +76,7 @@ descriptors:
 
     /// A core, its partitions' workers, and the callers' answers.
     struct Bench {
-        serving: Serving,
+        server: ServerContext,
         core: Core<Caller>,
         workers: Vec<Worker>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -117,6 +117,10 @@ descriptors:
         Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
     }
 
+    fn core<R: Respond>(server: &ServerContext) -> Core<R> {
+        Core::new(&server.service, &server.metrics, server.message_size_max).unwrap()
+    }
+
     impl Bench {
         fn new(arguments: &[&str]) -> Self {
             let settings = settings(arguments);
@@ -152,17 +156,17 @@ descriptors:
             };
             let gauge = metrics.connections.unfinished_bodies_bytes.clone();
             let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
-            let serving = Serving {
+            let server = ServerContext {
                 service: Arc::new(RateLimit::new(parts, &settings)),
                 routes: Routes::default().prepare(),
-                bounds: Bounds::new(&settings),
+                limits: ConnectionLimits::new(&settings),
                 metrics,
                 message_size_max: settings.message_size_max,
                 bodies,
             };
             Self {
-                core: Core::new(&serving).unwrap(),
-                serving,
+                core: core(&server),
+                server,
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
                 spare: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
@@ -341,7 +345,7 @@ descriptors:
             descriptor(&[("window", "x".to_owned())]),
             descriptor(&[("tight", "x".to_owned())]),
         ])];
-        let given_back = |bench: &Bench| bench.serving.metrics.buckets.given_back.get();
+        let given_back = |bench: &Bench| bench.server.metrics.buckets.given_back.get();
         bench.turn(&asked, true);
         assert_eq!(bench.answered.borrow().len(), 0);
         bench.turn(&[], false);
@@ -367,21 +371,21 @@ descriptors:
             for worker in workers {
                 local.spawn_local(worker);
             }
-            let core = Rc::new(Core::new(&bench.serving).unwrap());
+            let core = Rc::new(core(&bench.server));
             local.spawn_local(Rc::clone(&core).answer());
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
-                let port = bench.serving.metrics.port("grpc");
+                let port = bench.server.metrics.port("grpc");
                 let (mut connections, run) = accept(listener, 4, 0, port);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);
-                let serving = bench.serving.clone();
+                let server = bench.server.clone();
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = Stopping::new(stopping);
-                    let local = Local::new(Some(core));
-                    connection::serve(connection, stopping, local, serving).await;
+                    let thread = ThreadContext::new(Some(core));
+                    connection::serve(connection, stopping, thread, server).await;
                 });
                 (address, stop)
             });

@@ -12,15 +12,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use tonic::service::Routes;
-
 use super::core::Core;
-use super::cores::Serving;
-use super::http2::BodyBudget;
 use super::respond::Respond;
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
-use crate::service::connections::Bounds;
 use crate::service::ratelimit::{RateLimit, Unanswered};
 use crate::store::Worker;
 
@@ -39,23 +34,13 @@ struct Caller(Rc<RefCell<Vec<u8>>>);
 impl ByHand {
     /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
     pub fn new(
-        service: Arc<RateLimit>,
+        service: &Arc<RateLimit>,
         workers: Vec<Worker>,
         settings: &Settings,
-        metrics: Arc<Metrics>,
+        metrics: &Arc<Metrics>,
     ) -> Option<Self> {
-        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-        let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
-        let serving = Serving {
-            service,
-            routes: Routes::default().prepare(),
-            bounds: Bounds::new(settings),
-            metrics,
-            message_size_max: settings.message_size_max,
-            bodies,
-        };
         Some(Self {
-            core: Core::new(&serving)?,
+            core: Core::new(service, metrics, settings.message_size_max)?,
             workers,
             answer: Rc::default(),
         })

@@ -23,7 +23,6 @@ use std::task::{Context, Poll, Waker};
 use prost::Message as _;
 use tokio::task;
 
-use super::cores::Serving;
 use super::read::read;
 use super::respond::Respond;
 use super::write::{FRAME_HEAD_BYTES, frame_bytes, write};
@@ -110,24 +109,28 @@ pub(super) struct NotTaken;
 // === impl Core ===
 
 impl<R: Respond> Core<R> {
-    /// A core that serves so; none when the store has no way to ask for many at once.
-    pub(super) fn new(serving: &Serving) -> Option<Self> {
+    /// A core that decides by `service`; none when the store has no way to ask for many at once.
+    pub(super) fn new(
+        service: &Arc<RateLimit>,
+        metrics: &Arc<Metrics>,
+        message_size_max: usize,
+    ) -> Option<Self> {
         let desk = Desk {
-            asking: serving.service.asking()?,
+            asking: service.asking()?,
             slots: Vec::new(),
             free: Vec::new(),
             complete: VecDeque::new(),
             generation: None,
             counts: Counts::default(),
-            took: serving.metrics.requests.response_time.local(),
+            took: metrics.requests.response_time.local(),
             request: Request::default(),
             statuses: Vec::new(),
             rest: Vec::new(),
         };
         Some(Self {
-            service: Arc::clone(&serving.service),
-            metrics: Arc::clone(&serving.metrics),
-            message_size_max: serving.message_size_max,
+            service: Arc::clone(service),
+            metrics: Arc::clone(metrics),
+            message_size_max,
             desk: RefCell::new(desk),
             to_ask: Cell::new(false),
             answering: RefCell::new(None),

@@ -14,43 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
-use tonic::service::Routes;
 
-use super::buffers::Buffers;
 use super::connection;
+use super::context::{ServerContext, ThreadContext};
 use super::core::Core;
-use super::http2::BodyBudget;
 use super::respond::Caller;
 use crate::accept::{Connection, Detached, Stopping};
-use crate::metrics::Metrics;
-use crate::service::connections::Bounds;
-use crate::service::ratelimit::RateLimit;
-
-/// What every core serves with.
-#[derive(Clone)]
-pub(in crate::service) struct Serving {
-    pub(in crate::service) service: Arc<RateLimit>,
-    /// Where everything goes that this door does not take.
-    pub(in crate::service) routes: Routes,
-    pub(in crate::service) bounds: Bounds,
-    pub(in crate::service) metrics: Arc<Metrics>,
-    /// The longest message that is read, in bytes.
-    pub(in crate::service) message_size_max: usize,
-    /// The memory that unfinished request bodies of all connections share.
-    pub(in crate::service) bodies: Arc<BodyBudget>,
-}
-
-/// What the connections of one core share.
-#[derive(Clone)]
-pub(super) struct Local {
-    /// None where the store has no way to ask for many at once.
-    pub(super) core: Option<Rc<Core<Caller>>>,
-    pub(super) buffers: Rc<Buffers>,
-    /// Whose turn it is to reset calls that are late.
-    pub(super) resetting: Rc<Semaphore>,
-}
 
 /// All cores. Dropped, their threads end with all that runs there.
 pub(in crate::service) struct Cores(Vec<OneCore>);
@@ -70,19 +41,6 @@ struct Job {
     ended: oneshot::Sender<()>,
 }
 
-// === impl Local ===
-
-impl Local {
-    /// What is shared where this decides.
-    pub(super) fn new(core: Option<Rc<Core<Caller>>>) -> Self {
-        Self {
-            core,
-            buffers: Rc::default(),
-            resetting: Rc::new(Semaphore::new(1)),
-        }
-    }
-}
-
 // === impl Cores ===
 
 impl Cores {
@@ -91,8 +49,8 @@ impl Cores {
     /// # Errors
     ///
     /// When the system gives no thread or no way to wait for sockets.
-    pub(in crate::service) fn start(count: usize, serving: &Serving) -> io::Result<Self> {
-        let cores = (0..count.max(1)).map(|number| OneCore::start(number, serving.clone()));
+    pub(in crate::service) fn start(count: usize, server: &ServerContext) -> io::Result<Self> {
+        let cores = (0..count.max(1)).map(|number| OneCore::start(number, server.clone()));
         cores.collect::<io::Result<_>>().map(Self)
     }
 
@@ -136,7 +94,7 @@ impl Cores {
 // === impl OneCore ===
 
 impl OneCore {
-    fn start(number: usize, serving: Serving) -> io::Result<Self> {
+    fn start(number: usize, server: ServerContext) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -144,7 +102,7 @@ impl OneCore {
         let (jobs, waiting) = mpsc::unbounded_channel();
         std::thread::Builder::new()
             .name(format!("core-{number}"))
-            .spawn(move || LocalSet::new().block_on(&runtime, run(serving, waiting)))?;
+            .spawn(move || LocalSet::new().block_on(&runtime, run(server, waiting)))?;
         Ok(Self {
             runtime: handle,
             jobs,
@@ -154,18 +112,19 @@ impl OneCore {
 }
 
 /// Serves connections until nobody can send one any more.
-async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let local = Local::new(Core::new(&serving).map(Rc::new));
-    if let Some(core) = &local.core {
+async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let core = Core::new(&server.service, &server.metrics, server.message_size_max);
+    let thread = ThreadContext::new(core.map(Rc::new));
+    if let Some(core) = &thread.core {
         task::spawn_local(answer(Rc::clone(core)));
         task::spawn_local(Rc::clone(core).release_old_rules());
     }
     while let Some(job) = jobs.recv().await {
-        let (serving, local) = (serving.clone(), local.clone());
+        let (server, thread) = (server.clone(), thread.clone());
         task::spawn_local(async move {
             match job.connection.attach() {
                 Ok(connection) => {
-                    connection::serve(connection, job.stopping, local, serving).await;
+                    connection::serve(connection, job.stopping, thread, server).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection was lost on its way to a core"),
             }

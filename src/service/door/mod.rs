@@ -22,6 +22,8 @@ mod buffers;
 #[doc(hidden)]
 pub mod by_hand;
 mod connection;
+mod connection_limits;
+mod context;
 mod core;
 mod cores;
 mod forward;
@@ -32,7 +34,10 @@ mod minder;
 mod read;
 mod respond;
 mod write;
+mod yielding;
 
-pub(super) use self::cores::{Cores, Serving};
-pub(super) use self::http2::{BodyBudget, Broken, Passing};
+pub(super) use self::connection_limits::ConnectionLimits;
+pub(super) use self::context::ServerContext;
+pub(super) use self::cores::Cores;
+pub(super) use self::http2::BodyBudget;
 pub(super) use self::write::write;
