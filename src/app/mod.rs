@@ -36,9 +36,9 @@ use self::tls::Guarded;
 use crate::admin::JsonService;
 use crate::admin::{LogLevelSwitch, Token};
 use crate::clock::Clock;
+use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
-use crate::pipeline::Generations;
-use crate::pipeline::{Parts, Pipeline};
+use crate::pipeline::{Generations, Parts, Pipeline};
 use crate::rules::xds::Xds;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
@@ -235,6 +235,18 @@ impl App {
     /// The metrics, to look at from outside.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
+    }
+
+    /// tonic's routes of this service, without a port. Tests compare their answers with those of our
+    /// HTTP/2 server.
+    ///
+    /// # Errors
+    ///
+    /// When something in the build is wrong.
+    #[doc(hidden)]
+    pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
+        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 
     /// Loads the rules, goes on looking for changes to them, and serves until `shutdown`; then drains. Ports answer from

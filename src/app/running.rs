@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::tls::Guarded;
 use super::{App, AppError, rules, store, xds};
 use crate::admin::{self, Readiness, Shown};
-use crate::grpc::{FrontDoor, Health, OpenError};
+use crate::grpc::{GrpcServer, Health, OpenError};
 use crate::metrics::Metrics;
 use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
 use crate::pipeline::Generations;
@@ -36,7 +36,7 @@ pub(super) struct Running {
     /// One a partition; none may end while requests come.
     workers: JoinSet<()>,
     /// What the workers may run on; they answer the HTTP port to the end.
-    _front_door: Arc<FrontDoor>,
+    _grpc_server: Arc<GrpcServer>,
     /// Those who look after rules and certificates end with this.
     _looking: JoinSet<()>,
     /// Removed at the end.
@@ -71,21 +71,21 @@ impl Running {
             log_level: app.log_level,
         };
         let health = Health::new().await;
-        let front_door = FrontDoor::open(
+        let grpc_server = GrpcServer::open(
             &app.service,
             &settings,
             app.cores,
             &app.metrics,
             health.clone(),
         );
-        let front_door = front_door.map_err(|error| match error {
+        let grpc_server = grpc_server.map_err(|error| match error {
             OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
             OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
         })?;
-        let front_door = Arc::new(front_door);
+        let grpc_server = Arc::new(grpc_server);
         let mut workers = JoinSet::new();
         for of_one_store in app.workers {
-            front_door.spawn_workers(&mut workers, of_one_store);
+            grpc_server.spawn_workers(&mut workers, of_one_store);
         }
         let mut looking = JoinSet::new();
         let generations = Arc::clone(&app.generations);
@@ -109,7 +109,7 @@ impl Running {
         let http_max = (settings.http_connections_max, 1);
         let (stop_grpc, stop) = watch::channel(false);
         let (listener, socket_file) = app.listeners.grpc.apart_from_file();
-        let grpc = tokio::spawn(Arc::clone(&front_door).serve(
+        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(
             connections(metrics, listener, "grpc", grpc_max, grpc_tls),
             stopped(stop),
         ));
@@ -140,7 +140,7 @@ impl Running {
             readiness,
             health,
             workers,
-            _front_door: front_door,
+            _grpc_server: grpc_server,
             _looking: looking,
             _socket_file: socket_file,
             grpc,

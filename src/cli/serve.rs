@@ -29,6 +29,10 @@ A rules file says which descriptors of which domain may have how many requests:
 Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
   tollgate serve rules.yaml";
 
+/// The warning at start when `--door` is given.
+const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
+tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
+
 /// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then they are looked at at once.
 const TURNS_BETWEEN_EVENTS: u32 = 2;
 
@@ -50,6 +54,9 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         .chain(unknown(&set))
     {
         tracing::warn!("{remark}");
+    }
+    if settings.door.is_some() {
+        tracing::warn!("{DOOR_DEPRECATED}");
     }
     raise_descriptor_limit();
     let mut settings = settings;

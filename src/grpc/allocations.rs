@@ -21,13 +21,13 @@ mod tests {
     use tokio::task::LocalSet;
     use tonic::service::Routes;
 
-    use super::super::connection;
-    use super::super::http2::BodyBudget;
     use crate::clock::ManualClock;
     use crate::grpc::batcher::Batcher;
-    use crate::grpc::connections::Bounds;
+    use crate::grpc::connection;
+    use crate::grpc::connection_limits::ConnectionLimits;
+    use crate::grpc::context::{ServerContext, ThreadContext};
+    use crate::grpc::http2::BodyBudget;
     use crate::grpc::responder::Responder;
-    use crate::grpc::worker_threads::{Local, Serving};
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
     use crate::net::{Stopping, accept};
@@ -74,8 +74,8 @@ descriptors:
 
     /// A core, its partitions' workers, and the callers' answers.
     struct Bench {
-        serving: Serving,
-        batcher: Batcher<Caller>,
+        server: ServerContext,
+        core: Batcher<Caller>,
         workers: Vec<Worker>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         /// Memory of earlier answers.
@@ -109,14 +109,14 @@ descriptors:
         }
     }
 
-    fn batcher<R: Responder>(serving: &Serving) -> Option<Batcher<R>> {
-        Batcher::new(&serving.service, &serving.metrics, serving.message_size_max)
-    }
-
     fn settings(arguments: &[&str]) -> Settings {
         let command = Settings::augment_args(clap::Command::new("tollgate"));
         let arguments = [&["tollgate"], arguments].concat();
         Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
+    }
+
+    fn core<R: Responder>(server: &ServerContext) -> Batcher<R> {
+        Batcher::new(&server.service, &server.metrics, server.message_size_max).unwrap()
     }
 
     impl Bench {
@@ -154,17 +154,17 @@ descriptors:
             };
             let gauge = metrics.connections.unfinished_bodies_bytes.clone();
             let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
-            let serving = Serving {
+            let server = ServerContext {
                 service: Arc::new(Pipeline::new(parts, &settings)),
                 routes: Routes::default().prepare(),
-                bounds: Bounds::new(&settings),
+                limits: ConnectionLimits::new(&settings),
                 metrics,
                 message_size_max: settings.message_size_max,
                 bodies,
             };
             Self {
-                batcher: batcher(&serving).unwrap(),
-                serving,
+                core: core(&server),
+                server,
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
                 spare: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
@@ -185,17 +185,17 @@ descriptors:
                     gone,
                 };
                 assert!(
-                    self.batcher
+                    self.core
                         .start(body, Some(20_000), self.parent, caller)
                         .is_ok()
                 );
             }
-            self.batcher.end_turn();
-            assert!(self.batcher.poll(&mut cx).is_pending());
+            self.core.end_turn();
+            assert!(self.core.poll(&mut cx).is_pending());
             for worker in &mut self.workers {
                 assert!(worker.as_mut().poll(&mut cx).is_pending());
             }
-            assert!(self.batcher.poll(&mut cx).is_pending());
+            assert!(self.core.poll(&mut cx).is_pending());
         }
     }
 
@@ -343,7 +343,7 @@ descriptors:
             descriptor(&[("window", "x".to_owned())]),
             descriptor(&[("tight", "x".to_owned())]),
         ])];
-        let given_back = |bench: &Bench| bench.serving.metrics.buckets.given_back.get();
+        let given_back = |bench: &Bench| bench.server.metrics.buckets.given_back.get();
         bench.turn(&asked, true);
         assert_eq!(bench.answered.borrow().len(), 0);
         bench.turn(&[], false);
@@ -369,21 +369,21 @@ descriptors:
             for worker in workers {
                 local.spawn_local(worker);
             }
-            let core = Rc::new(batcher(&bench.serving).unwrap());
+            let core = Rc::new(core(&bench.server));
             local.spawn_local(Rc::clone(&core).run());
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
-                let port = bench.serving.metrics.port("grpc");
+                let port = bench.server.metrics.port("grpc");
                 let (mut connections, run) = accept(listener, 4, 0, port);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);
-                let serving = bench.serving.clone();
+                let server = bench.server.clone();
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = Stopping::new(stopping);
-                    let local = Local::new(Some(core));
-                    connection::serve(connection, stopping, local, serving).await;
+                    let thread = ThreadContext::new(Some(core));
+                    connection::serve(connection, stopping, thread, server).await;
                 });
                 (address, stop)
             });

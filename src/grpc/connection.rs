@@ -27,14 +27,14 @@ use tonic::Status as GrpcStatus;
 use crate::grpc::batcher::{Batcher, Unsupported};
 use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::mind;
-use crate::grpc::connections::after_others;
+use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::http2::{
     BoundsMet, Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order,
 };
 use crate::grpc::responder::Caller;
 use crate::grpc::slow_path::forward;
 use crate::grpc::streaming::{ConnectionCalls, is_streaming};
-use crate::grpc::worker_threads::{Local, Serving};
+use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, Stopping};
 use crate::tracing::TraceParent;
 
@@ -71,7 +71,7 @@ struct Session {
     full: bool,
     core: Option<Rc<Batcher<Caller>>>,
     buffers: Rc<Buffers>,
-    serving: Serving,
+    server: ServerContext,
     /// The bound on streaming calls, made for the first one.
     streaming: OnceCell<ConnectionCalls>,
     /// What breaks the connection; it ends when that has been said.
@@ -96,32 +96,27 @@ struct Minding(AbortHandle);
 pub(crate) async fn serve(
     connection: Connection,
     stopping: Stopping,
-    local: Local,
-    serving: Serving,
+    thread: ThreadContext,
+    server: ServerContext,
 ) {
-    let Local {
+    let ThreadContext {
         core,
         buffers,
         resetting,
-    } = local;
-    let bounds = serving.bounds;
+    } = thread;
+    let bounds = server.limits;
     let limits = Limits {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
         header_list_bytes_max: usize::try_from(bounds.header_list_bytes_max).unwrap_or(usize::MAX),
-        message_bytes_max: u32::try_from(serving.message_size_max).unwrap_or(u32::MAX),
+        message_bytes_max: u32::try_from(server.message_size_max).unwrap_or(u32::MAX),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
-        traces: serving.service.is_tracing(),
+        traces: server.service.is_tracing(),
     };
-    let bodies = Arc::clone(&serving.bodies);
+    let bodies = Arc::clone(&server.bodies);
     let http2 = Http2::new(limits, Rc::clone(&buffers), bodies);
     let http2 = Rc::new(RefCell::new(http2));
-    let minder = task::spawn_local(mind(
-        Rc::clone(&http2),
-        stopping,
-        serving.clone(),
-        resetting,
-    ));
+    let minder = task::spawn_local(mind(Rc::clone(&http2), stopping, server.clone(), resetting));
     let _minding = Minding(minder.abort_handle());
     let mut session = Session {
         connection,
@@ -131,7 +126,7 @@ pub(crate) async fn serve(
         full: false,
         core,
         buffers,
-        serving,
+        server,
         streaming: OnceCell::new(),
         broken: None,
         half_closed: None,
@@ -217,7 +212,7 @@ impl Session {
                 return Ok(Poll::Pending);
             }
             if calls_left == 0 {
-                after_others(cx);
+                yield_to_others(cx);
                 return Ok(Poll::Pending);
             }
             let mut buffer = self
@@ -231,7 +226,7 @@ impl Session {
                 Poll::Ready(false) => return Ok(Poll::Ready(())),
             }
         }
-        after_others(cx);
+        yield_to_others(cx);
         Ok(Poll::Pending)
     }
 
@@ -271,7 +266,7 @@ impl Session {
 
     /// Hands on what stands in `input`, and gives back what is not dealt with.
     fn deal_with<'b>(&mut self, mut input: &'b [u8], calls_left: &mut usize) -> &'b [u8] {
-        let now_us = self.serving.service.uptime_us();
+        let now_us = self.server.service.uptime_us();
         while *calls_left > 0 {
             // Not held while others answer: they write into the same.
             let next = self.http2.borrow_mut().next(&mut input, now_us);
@@ -300,7 +295,7 @@ impl Session {
                 Err(broken) => {
                     self.http2.borrow_mut().say_broken(broken.reason);
                     let reason = broken.reason.label();
-                    self.serving.metrics.count_broken_connection(reason);
+                    self.server.metrics.count_broken_connection(reason);
                     self.broken = Some(broken);
                     return &[];
                 }
@@ -337,12 +332,12 @@ impl Session {
 
     fn forward(&self, mut handed: Handed) {
         if is_streaming(handed.request.uri().path()) {
-            let calls_max = self.serving.bounds.streaming_calls_max;
+            let calls_max = self.server.limits.streaming_calls_max;
             self.streaming
                 .get_or_init(|| ConnectionCalls::new(calls_max))
                 .put_into(&mut handed.request);
         }
-        let routes = self.serving.routes.clone();
+        let routes = self.server.routes.clone();
         task::spawn_local(forward(routes, handed, Rc::clone(&self.http2)));
     }
 
@@ -352,7 +347,7 @@ impl Session {
         for stream in http2.settle_bodies() {
             let refusal = GrpcStatus::resource_exhausted(BODY_REFUSED).into_http::<()>();
             http2.refuse(stream, refusal.status(), refusal.headers());
-            self.serving.metrics.connections.bodies_refused.inc();
+            self.server.metrics.connections.bodies_refused.inc();
         }
     }
 
@@ -394,7 +389,7 @@ impl Session {
         let mut http2 = self.http2.borrow_mut();
         let met = http2.take_met();
         if met != BoundsMet::default() {
-            let connections = &self.serving.metrics.connections;
+            let connections = &self.server.metrics.connections;
             connections.answers_unread.inc_by(met.answers_unread);
             connections.header_lists_refused.inc_by(met.header_lists);
         }

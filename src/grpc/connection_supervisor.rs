@@ -14,9 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::grpc::connections::{Bounds, over};
+use crate::grpc::connection_limits::ConnectionLimits;
+use crate::grpc::context::ServerContext;
 use crate::grpc::http2::{Http2, Order};
-use crate::grpc::worker_threads::Serving;
 use crate::net::Stopping;
 
 /// How many calls are reset before others have their turn.
@@ -29,18 +29,18 @@ const LATE_PER_TURN_MAX: usize = 16;
 pub(crate) async fn mind(
     http2: Rc<RefCell<Http2>>,
     mut stopping: Stopping,
-    serving: Serving,
+    server: ServerContext,
     resetting: Rc<Semaphore>,
 ) {
-    let (bounds, metrics) = (serving.bounds, &serving.metrics);
+    let (limits, metrics) = (server.limits, &server.metrics);
     let give = |order| http2.borrow_mut().give(order);
     let minding = async {
         tokio::select! {
             () = stopping.wait() => give(Order::GoAway),
-            () = over(bounds.own_age()) => {
+            () = sleep_if_limited(limits.random_age()) => {
                 metrics.connections.aged.inc();
                 give(Order::GoAway);
-                over(bounds.age_grace).await;
+                sleep_if_limited(limits.age_grace).await;
                 give(Order::Close);
             }
         }
@@ -48,11 +48,19 @@ pub(crate) async fn mind(
     };
     tokio::select! {
         () = minding => {}
-        () = reset_late_calls(bounds.body_wait, &http2, &serving, &resetting) => {}
-        () = keep_alive(bounds, &http2) => {
+        () = reset_late_calls(limits.body_wait, &http2, &server, &resetting) => {}
+        () = keep_alive(limits, &http2) => {
             metrics.connections.silent.inc();
             give(Order::Close);
         }
+    }
+}
+
+/// Sleeps for the limit; for ever when there is none.
+async fn sleep_if_limited(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -60,7 +68,7 @@ pub(crate) async fn mind(
 async fn reset_late_calls(
     wait: Option<Duration>,
     http2: &RefCell<Http2>,
-    serving: &Serving,
+    server: &ServerContext,
     resetting: &Semaphore,
 ) {
     let Some(wait) = wait else {
@@ -73,13 +81,13 @@ async fn reset_late_calls(
         loop {
             // None were only if it were closed.
             let _turn = resetting.acquire().await.ok();
-            let now_us = serving.service.uptime_us();
+            let now_us = server.service.uptime_us();
             let late = http2
                 .borrow_mut()
                 .reset_late(now_us, wait_us, LATE_PER_TURN_MAX);
             let (calls, answers) = (late.calls as u64, late.answers as u64);
-            serving.metrics.connections.calls_late.inc_by(calls);
-            serving.metrics.connections.answers_unread.inc_by(answers);
+            server.metrics.connections.calls_late.inc_by(calls);
+            server.metrics.connections.answers_unread.inc_by(answers);
             if calls.saturating_add(answers) > 0 {
                 yield_now().await;
             }
@@ -91,8 +99,8 @@ async fn reset_late_calls(
 }
 
 /// Ends when a ping was not answered in time.
-async fn keep_alive(bounds: Bounds, http2: &RefCell<Http2>) {
-    let Some(interval) = bounds.keepalive_interval else {
+async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<Http2>) {
+    let Some(interval) = limits.keepalive_interval else {
         return std::future::pending().await;
     };
     loop {
@@ -106,7 +114,7 @@ async fn keep_alive(bounds: Bounds, http2: &RefCell<Http2>) {
                 wait = wait.saturating_mul(2).min(Duration::from_secs(1));
             }
         };
-        if timeout(bounds.keepalive_timeout, answered).await.is_err() {
+        if timeout(limits.keepalive_timeout, answered).await.is_err() {
             return;
         }
     }

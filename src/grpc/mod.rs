@@ -12,8 +12,9 @@ pub mod bench_harness;
 mod buffers;
 pub mod client;
 mod connection;
+mod connection_limits;
 mod connection_supervisor;
-mod connections;
+mod context;
 mod http2;
 mod message_size;
 mod responder;
@@ -21,9 +22,12 @@ mod server;
 mod slow_path;
 mod streaming;
 mod worker_threads;
+mod yielding;
 
 #[doc(hidden)]
 pub use self::bench_harness::ByHand;
 #[cfg(fuzzing)]
 pub use self::http2::withstand;
-pub use self::server::{FrontDoor, Health, OpenError};
+pub use self::server::{GrpcServer, Health, OpenError};
+#[doc(hidden)]
+pub use self::server::{Routes, routes};

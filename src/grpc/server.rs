@@ -1,11 +1,11 @@
-//! The front door: gRPC.
+//! The gRPC server.
 //!
-//! Two ways in, chosen by a setting: [`door`] takes the one call that comes a hundred thousand times a second, straight from
-//! its connection's bytes, and leaves all others to tonic; or tonic takes them all. What is decided is the same.
+//! Our own HTTP/2 server ([`door`]) answers ShouldRateLimit, which comes a hundred thousand times a second, straight from
+//! its connection's bytes. All other calls, and unusual calls of ShouldRateLimit, go to tonic's routes behind it. What is
+//! decided is the same.
 //!
 //! Three services share the port: Envoy's rate limit service, `grpc.health.v1` (for "" and "ratelimit") and reflection.
-//! All that is decided is decided in [`ratelimit`]; here requests come in, deadlines are read off, and errors become
-//! gRPC statuses.
+//! [`ratelimit`] decides; this file reads deadlines and turns errors into gRPC statuses.
 //!
 //! What it deliberately does not do: accept connections, or know whether they are TLS (`accept`); keep rules or buckets.
 
@@ -15,30 +15,31 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::codec::CompressionEncoding;
-use tonic::service::Routes;
+#[doc(hidden)]
+pub use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use crate::grpc::connections;
+use prost::Message as _;
+
+use crate::grpc::connection_limits::ConnectionLimits;
+use crate::grpc::context::ServerContext;
 use crate::grpc::http2::BodyBudget;
 use crate::grpc::message_size::{Decoded, Excess};
 use crate::grpc::streaming::StreamingCalls;
-use crate::grpc::worker_threads::{Cores, Serving};
+use crate::grpc::worker_threads::Cores;
 use crate::metrics::Metrics;
 use crate::net::{Connection, serve_each};
-use prost::Message as _;
-
-use crate::pipeline::grpc_timeout_us;
-use crate::pipeline::{Pipeline, RequestError, on_excess};
+use crate::pipeline::{Pipeline, RequestError, grpc_timeout_us, on_excess};
 use crate::proto;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::settings::Settings;
 use crate::settings::memory_limit::MemoryLimit;
-use crate::settings::{Door, Settings};
 use crate::store::{StoreError, Worker};
 use crate::tracing::TraceParent;
 
@@ -62,14 +63,12 @@ pub struct Health(HealthReporter);
 /// The rate limit service as tonic wants it.
 struct Tonic(Arc<Pipeline>);
 
-/// The gRPC port's way in, ready to serve.
-pub struct FrontDoor {
-    serving: connections::Serving,
-    /// None where tonic takes every call.
-    cores: Option<Arc<Cores>>,
+/// The gRPC server: its threads run, and it is ready to serve connections.
+pub struct GrpcServer {
+    cores: Arc<Cores>,
 }
 
-/// Why the front door cannot be opened.
+/// Why the gRPC server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The descriptors for reflection cannot be read: a mistake in the build.
@@ -110,10 +109,10 @@ fn body_memory_max(settings: &Settings) -> Result<u64, OpenError> {
         .ok_or(OpenError::BodyMemory { bytes, bytes_min })
 }
 
-// === impl FrontDoor ===
+// === impl GrpcServer ===
 
-impl FrontDoor {
-    /// Opens it as the settings say. Threads of cores run from now on.
+impl GrpcServer {
+    /// Starts it as the settings say: `cores` threads run from now on.
     ///
     /// # Errors
     ///
@@ -125,99 +124,94 @@ impl FrontDoor {
         metrics: &Arc<Metrics>,
         health: Health,
     ) -> Result<Self, OpenError> {
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        // Responses stay uncompressed: gRPC leaves that to the server, and they are short.
-        let rate_limit = RateLimitServiceServer::new(Tonic(Arc::clone(service)))
-            .accept_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(settings.message_size_max);
-        let excess = metrics.requests.excess_message_size.clone();
-        let streaming = StreamingCalls::new(settings, metrics);
-        let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
-            .add_service(
-                streaming.bound(
-                    HealthServer::new(HealthService::from_health_reporter(health.0))
-                        .accept_compressed(CompressionEncoding::Gzip)
-                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
-                ),
-            )
-            .add_service(
-                streaming.bound(
-                    reflection()
-                        .build_v1()?
-                        .accept_compressed(CompressionEncoding::Gzip)
-                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
-                ),
-            )
-            .add_service(
-                streaming.bound(
-                    reflection()
-                        .build_v1alpha()?
-                        .accept_compressed(CompressionEncoding::Gzip)
-                        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
-                ),
-            )
-            .prepare();
-        let bounds = connections::Bounds::new(settings);
-        let cores = match settings.door {
-            Door::Tonic => None,
-            Door::H2 => {
-                let bytes_max = body_memory_max(settings)?;
-                let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-                let serving = Serving {
-                    service: Arc::clone(service),
-                    routes: routes.clone(),
-                    bounds,
-                    metrics: Arc::clone(metrics),
-                    message_size_max: settings.message_size_max,
-                    bodies: Arc::new(BodyBudget::new(bytes_max, gauge)),
-                };
-                Some(Arc::new(Cores::start(cores, &serving)?))
-            }
-        };
-        let serving = connections::Serving {
-            routes,
-            bounds,
+        let bytes_max = body_memory_max(settings)?;
+        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+        let context = ServerContext {
             service: Arc::clone(service),
+            routes: routes(service, settings, metrics, health)?,
+            limits: ConnectionLimits::new(settings),
             metrics: Arc::clone(metrics),
+            message_size_max: settings.message_size_max,
+            bodies: Arc::new(BodyBudget::new(bytes_max, gauge)),
         };
-        Ok(Self { serving, cores })
+        let cores = Arc::new(Cores::start(cores, &context)?);
+        Ok(Self { cores })
     }
 
     /// Runs what a store needs to answer, each beside the connections that will ask it.
     pub fn spawn_workers(&self, tasks: &mut JoinSet<()>, workers: Vec<Worker>) {
         let count = workers.len();
         for (number, worker) in workers.into_iter().enumerate() {
-            match &self.cores {
-                Some(cores) => cores.spawn(tasks, (number, count), worker),
-                None => drop(tasks.spawn(worker)),
-            }
+            self.cores.spawn(tasks, (number, count), worker);
         }
     }
 
-    /// Serves gRPC on `connections` until `shutdown`, then says GOAWAY and waits for what is under way. What runs beside the
-    /// connections goes on until the last owner drops this.
+    /// Serves gRPC on `connections` until `shutdown`, then sends GOAWAY and waits for calls under way. The threads run until
+    /// the last owner drops this.
     pub async fn serve(
         self: Arc<Self>,
         connections: mpsc::Receiver<Connection>,
         shutdown: impl Future<Output = ()>,
     ) {
-        match &self.cores {
-            None => {
-                connections::serve(self.serving.clone(), connections, shutdown).await;
-            }
-            Some(cores) => {
-                let serve_one = |connection, stopping| {
-                    let cores = Arc::clone(cores);
-                    async move { cores.serve(connection, stopping).await }
-                };
-                serve_each(connections, shutdown, serve_one).await;
-            }
-        }
+        let serve_one = |connection, stopping| {
+            let cores = Arc::clone(&self.cores);
+            async move { cores.serve(connection, stopping).await }
+        };
+        serve_each(connections, shutdown, serve_one).await;
     }
+}
+
+/// tonic's routes: health, reflection, and the rate limit service for calls that the fast path does not support.
+///
+/// Tests drive them without a server, as the oracle for what our own HTTP/2 server answers.
+///
+/// # Errors
+///
+/// [`OpenError::Reflection`] when the build's descriptors cannot be read.
+#[doc(hidden)]
+pub fn routes(
+    service: &Arc<Pipeline>,
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    health: Health,
+) -> Result<Routes, OpenError> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(proto::PUBLISHED_DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Responses stay uncompressed: gRPC leaves that to the server, and they are short.
+    let rate_limit = RateLimitServiceServer::new(Tonic(Arc::clone(service)))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(settings.message_size_max);
+    let excess = metrics.requests.excess_message_size.clone();
+    let streaming = StreamingCalls::new(settings, metrics);
+    let routes = Routes::new(Excess::new(rate_limit, on_excess(settings), excess))
+        .add_service(
+            streaming.bound(
+                HealthServer::new(HealthService::from_health_reporter(health.0))
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            ),
+        )
+        .add_service(
+            streaming.bound(
+                reflection()
+                    .build_v1()?
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            ),
+        )
+        .add_service(
+            streaming.bound(
+                reflection()
+                    .build_v1alpha()?
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX),
+            ),
+        )
+        .prepare();
+    Ok(routes)
 }
 
 // === impl Health ===
@@ -264,17 +258,17 @@ impl RateLimitService for Tonic {
             .then(|| TraceParent::of(request.metadata().as_ref()));
         let parent = parent.flatten();
         let message = request.get_ref().encode_to_vec();
-        let answer = self.0.call(&message, timeout_us, parent).await?;
-        let answer = RateLimitResponse::decode(&*answer.message)
+        let response = self.0.call(&message, timeout_us, parent).await?;
+        let response = RateLimitResponse::decode(&*response.message)
             .map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Response::new(answer))
+        Ok(Response::new(response))
     }
 }
 
 impl From<RequestError> for Status {
-    fn from(unanswered: RequestError) -> Self {
-        let words = unanswered.to_string();
-        match unanswered {
+    fn from(error: RequestError) -> Self {
+        let words = error.to_string();
+        match error {
             RequestError::Malformed(_) => Self::internal(words),
             RequestError::EmptyDomain | RequestError::NoDescriptors => {
                 Self::invalid_argument(words)

@@ -14,43 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
-use tonic::service::Routes;
 
 use crate::grpc::batcher::Batcher;
-use crate::grpc::buffers::Buffers;
 use crate::grpc::connection;
-use crate::grpc::connections::Bounds;
-use crate::grpc::http2::BodyBudget;
+use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::responder::Caller;
-use crate::metrics::Metrics;
 use crate::net::{Connection, Detached, Stopping};
-use crate::pipeline::Pipeline;
-
-/// What every core serves with.
-#[derive(Clone)]
-pub(crate) struct Serving {
-    pub(crate) service: Arc<Pipeline>,
-    /// Where everything goes that this door does not take.
-    pub(crate) routes: Routes,
-    pub(crate) bounds: Bounds,
-    pub(crate) metrics: Arc<Metrics>,
-    /// The longest message that is read, in bytes.
-    pub(crate) message_size_max: usize,
-    /// The memory that unfinished request bodies of all connections share.
-    pub(crate) bodies: Arc<BodyBudget>,
-}
-
-/// What the connections of one core share.
-#[derive(Clone)]
-pub(crate) struct Local {
-    /// None where the store has no way to ask for many at once.
-    pub(crate) core: Option<Rc<Batcher<Caller>>>,
-    pub(crate) buffers: Rc<Buffers>,
-    /// Whose turn it is to reset calls that are late.
-    pub(crate) resetting: Rc<Semaphore>,
-}
 
 /// All cores. Dropped, their threads end with all that runs there.
 pub(crate) struct Cores(Vec<OneCore>);
@@ -70,19 +41,6 @@ struct Job {
     ended: oneshot::Sender<()>,
 }
 
-// === impl Local ===
-
-impl Local {
-    /// What is shared where this decides.
-    pub(crate) fn new(core: Option<Rc<Batcher<Caller>>>) -> Self {
-        Self {
-            core,
-            buffers: Rc::default(),
-            resetting: Rc::new(Semaphore::new(1)),
-        }
-    }
-}
-
 // === impl Cores ===
 
 impl Cores {
@@ -91,8 +49,8 @@ impl Cores {
     /// # Errors
     ///
     /// When the system gives no thread or no way to wait for sockets.
-    pub(crate) fn start(count: usize, serving: &Serving) -> io::Result<Self> {
-        let cores = (0..count.max(1)).map(|number| OneCore::start(number, serving.clone()));
+    pub(crate) fn start(count: usize, server: &ServerContext) -> io::Result<Self> {
+        let cores = (0..count.max(1)).map(|number| OneCore::start(number, server.clone()));
         cores.collect::<io::Result<_>>().map(Self)
     }
 
@@ -136,7 +94,7 @@ impl Cores {
 // === impl OneCore ===
 
 impl OneCore {
-    fn start(number: usize, serving: Serving) -> io::Result<Self> {
+    fn start(number: usize, server: ServerContext) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -144,7 +102,7 @@ impl OneCore {
         let (jobs, waiting) = mpsc::unbounded_channel();
         std::thread::Builder::new()
             .name(format!("core-{number}"))
-            .spawn(move || LocalSet::new().block_on(&runtime, run(serving, waiting)))?;
+            .spawn(move || LocalSet::new().block_on(&runtime, run(server, waiting)))?;
         Ok(Self {
             runtime: handle,
             jobs,
@@ -154,20 +112,19 @@ impl OneCore {
 }
 
 /// Serves connections until nobody can send one any more.
-async fn run(serving: Serving, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let local = Local::new(
-        Batcher::new(&serving.service, &serving.metrics, serving.message_size_max).map(Rc::new),
-    );
-    if let Some(core) = &local.core {
+async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let core = Batcher::new(&server.service, &server.metrics, server.message_size_max);
+    let thread = ThreadContext::new(core.map(Rc::new));
+    if let Some(core) = &thread.core {
         task::spawn_local(answer(Rc::clone(core)));
         task::spawn_local(Rc::clone(core).release_old_rules());
     }
     while let Some(job) = jobs.recv().await {
-        let (serving, local) = (serving.clone(), local.clone());
+        let (server, thread) = (server.clone(), thread.clone());
         task::spawn_local(async move {
             match job.connection.attach() {
                 Ok(connection) => {
-                    connection::serve(connection, job.stopping, local, serving).await;
+                    connection::serve(connection, job.stopping, thread, server).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection was lost on its way to a core"),
             }

@@ -262,10 +262,9 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
     pub on_overload: Verdict,
 
-    /// How gRPC comes in: h2 takes rate limit checks by a short way of its own and leaves the rest to tonic; tonic takes
-    /// everything
-    #[arg(long, env = "TOLLGATE_DOOR", default_value = "h2")]
-    pub door: Door,
+    /// Deprecated: has no effect. There is one gRPC server. The option will be removed in the next release
+    #[arg(long, env = "TOLLGATE_DOOR")]
+    pub door: Option<DeprecatedDoor>,
 
     /// How many threads take checks; as many as the process may use cores unless said
     #[arg(long, env = "TOLLGATE_CORES", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -352,12 +351,12 @@ pub enum Verdict {
     Deny,
 }
 
-/// The way in for gRPC.
+/// The values of `--door`, which has no effect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Door {
-    /// Checks by a short way, everything else by tonic
+pub enum DeprecatedDoor {
+    /// The only gRPC server
     H2,
-    /// Everything by tonic
+    /// Was a second gRPC server, now removed
     Tonic,
 }
 

@@ -49,6 +49,3 @@ descriptors:
     - key: e
       rate_limit: { unit: day, requests_per_unit: 1000000 }
 ";
-
-/// Each way in.
-const DOORS: [&str; 2] = ["h2", "tonic"];

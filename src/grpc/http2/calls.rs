@@ -12,10 +12,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use tokio::sync::mpsc;
 
-use super::frame::{self, Head};
-use super::head::{Asked, Trailers};
-use super::receive::{Came, Event, broken};
-use super::{
+use crate::grpc::http2::frame::{self, Head};
+use crate::grpc::http2::head::{Asked, Trailers};
+use crate::grpc::http2::receive::{Came, Event, broken};
+use crate::grpc::http2::{
     Block, Broken, FRAME_BYTES_MAX, Forwarded, Goodbye, Handed, Http2, Late, Part, Reason, Stage,
     Stream, Unfinished, WINDOW_BYTES,
 };
@@ -37,12 +37,10 @@ const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 const BLOCK_FRAMES: usize = 8;
 const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
 
-/// In how many frames and bytes headers may come whose list may be so long. It may be a little longer in its bytes than it
-/// counts, and be cut as its client likes, within reason.
-pub(crate) fn block_bounds(header_list_bytes_max: usize) -> (usize, usize) {
-    let bytes_max = header_list_bytes_max.saturating_add(FRAME_BYTES_MAX);
-    let frames_max = (bytes_max / FRAME_BYTES_MAX).saturating_mul(2).max(8);
-    (frames_max, bytes_max)
+/// How many bytes a header block may have whose list may be so long: its encoded form may be a little
+/// longer than the list's size as HTTP/2 counts it.
+fn block_bytes_max(header_list_bytes_max: usize) -> usize {
+    header_list_bytes_max.saturating_add(FRAME_BYTES_MAX)
 }
 
 // === impl Http2 ===
@@ -107,8 +105,7 @@ impl Http2 {
             return self.heads.drop_part(payload).is_some();
         }
         block.bytes.extend_from_slice(payload);
-        let (_, bytes_max) = block_bounds(self.limits.header_list_bytes_max);
-        if block.bytes.len() <= bytes_max {
+        if block.bytes.len() <= block_bytes_max(self.limits.header_list_bytes_max) {
             return true;
         }
         block.dropped = true;

@@ -69,13 +69,6 @@ pub(crate) struct Head {
 // === impl Reason ===
 
 impl Reason {
-    /// What the reason of this number is called in a metric; of those that nobody here gives, `other`.
-    pub(crate) fn named(code: u32) -> &'static str {
-        let mut reasons = REASONS.iter();
-        let reason = reasons.find(|reason| **reason as u32 == code);
-        reason.map_or("other", |reason| reason.label())
-    }
-
     /// What it is called in a metric.
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -92,20 +85,6 @@ impl Reason {
         }
     }
 }
-
-/// All of them.
-const REASONS: [Reason; 10] = [
-    Reason::NoError,
-    Reason::Protocol,
-    Reason::Internal,
-    Reason::FlowControl,
-    Reason::StreamClosed,
-    Reason::FrameSize,
-    Reason::RefusedStream,
-    Reason::Cancel,
-    Reason::Compression,
-    Reason::EnhanceYourCalm,
-];
 
 // === impl Head ===
 

@@ -16,7 +16,6 @@
 //! | `calls` | the calls in them |
 //! | `data` | request bodies: frames of data and the windows that they use |
 //! | `bodies` | memory for request bodies that are still arriving |
-//! | `passing` | the same bounds where hyper speaks HTTP/2 |
 //! | `send` | what goes: answers, as much as the client has room for |
 //!
 //! It holds no socket and no clock and knows nobody who answers: a connection's task turns it (`connection`), and who
@@ -31,7 +30,6 @@ mod floods;
 mod frame;
 mod head;
 mod hpack;
-mod passing;
 mod receive;
 mod send;
 mod streams;
@@ -47,13 +45,11 @@ use tokio::sync::mpsc;
 
 use self::bodies::BodyAccount;
 pub(crate) use self::bodies::BodyBudget;
-use self::calls::block_bounds;
 use self::data::GRPC_HEAD_BYTES;
 use self::floods::Floods;
 pub(crate) use self::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, Reason};
 use self::head::{Call, Heads};
 use self::hpack::Encoder;
-pub(crate) use self::passing::Passing;
 pub(crate) use self::receive::Event;
 use self::streams::Streams;
 use crate::grpc::buffers::Buffers;
@@ -294,15 +290,6 @@ struct Block {
     dropped: bool,
     received_bytes: usize,
     frames: usize,
-}
-
-// === impl Broken ===
-
-impl Broken {
-    /// What its reason is called in a metric.
-    pub(crate) fn label(&self) -> &'static str {
-        self.reason.label()
-    }
 }
 
 // === impl Http2 ===
