@@ -19,7 +19,9 @@ use super::{App, AppError, rules, store, xds};
 use crate::admin::{self, Readiness, Shown};
 use crate::grpc::{FrontDoor, Health, OpenError};
 use crate::metrics::Metrics;
-use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
+use crate::net::{
+    self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
+};
 use crate::pipeline::Generations;
 use crate::rules::reload::Reload;
 use crate::statsd::Statsd;
@@ -40,7 +42,7 @@ pub(super) struct Running {
     /// Those who look after rules and certificates end with this.
     _looking: JoinSet<()>,
     /// Removed at the end.
-    _socket_file: Option<SocketFile>,
+    _socket_file: Option<UnixSocketFile>,
     grpc: JoinHandle<()>,
     http: JoinHandle<()>,
     /// The admin port, and that for metrics alone.
@@ -52,7 +54,7 @@ pub(super) struct Running {
 }
 
 /// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
-const HTTP2_GREETING_BYTES: usize = 24 + 9;
+const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
 // === impl Running ===
 
@@ -105,10 +107,10 @@ impl Running {
         };
         let (grpc_tls, admin_tls) = (secured(app.grpc_tls), secured(app.admin_tls));
         let metrics = &app.metrics;
-        let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
+        let grpc_max = (settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
         let http_max = (settings.http_connections_max, 1);
         let (stop_grpc, stop) = watch::channel(false);
-        let (listener, socket_file) = app.listeners.grpc.apart_from_file();
+        let (listener, socket_file) = app.listeners.grpc.split_file();
         let grpc = tokio::spawn(Arc::clone(&front_door).serve(
             connections(metrics, listener, "grpc", grpc_max, grpc_tls),
             stopped(stop),
@@ -225,22 +227,22 @@ fn connections(
     metrics: &Metrics,
     listener: Listener,
     port: &str,
-    (connections_max, greeting_bytes): (usize, usize),
-    secured: Option<Arc<Secured>>,
+    (connections_max, preface_bytes): (usize, usize),
+    secured: Option<Arc<TlsAcceptor>>,
 ) -> mpsc::Receiver<Connection> {
-    let allowed = Port {
+    let allowed = PortConfig {
         connections_max,
-        greeting_bytes,
-        secured,
+        preface_bytes,
+        tls: secured,
         counters: metrics.port(port),
     };
-    let (connections, run) = net::accept_at(listener, allowed);
+    let (connections, run) = net::accept_with(listener, allowed);
     tokio::spawn(run);
     connections
 }
 
 async fn stopped(told: watch::Receiver<bool>) {
-    Stopping::new(told).wait().await;
+    ShutdownSignal::new(told).wait().await;
 }
 
 fn ended_early(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {

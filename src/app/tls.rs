@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{AppError, LOOK_INTERVAL};
 use crate::clock::Clock;
 use crate::metrics::{CertificateCounters, Metrics};
-use crate::net::{HandshakeBounds, Secured};
+use crate::net::{HandshakeLimits, TlsAcceptor};
 use crate::settings::GrpcTlsSettings;
 use crate::tls::{Loaded, ServerFiles, TlsError, Watch};
 use tollgate_limiter::Timestamp;
@@ -20,7 +20,7 @@ use tollgate_limiter::Timestamp;
 /// TLS on one port, and what looks after its certificates.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    pub(super) secured: Arc<Secured>,
+    pub(super) secured: Arc<TlsAcceptor>,
     port: &'static str,
     files: ServerFiles,
     watch: Watch,
@@ -44,13 +44,13 @@ impl Guarded {
         if let Err(error) = files.read_at(now) {
             tracing::error!("the {port} port's certificate is shown all the same: {error}");
         }
-        let bounds = HandshakeBounds {
-            under_way_max: settings.tls_handshakes_max,
-            within: settings.tls_handshake_timeout,
+        let bounds = HandshakeLimits {
+            concurrent_max: settings.tls_handshakes_max,
+            timeout: settings.tls_handshake_timeout,
             cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
         };
         let secured =
-            Secured::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
+            TlsAcceptor::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
                 AppError::Tls(format!(
                     "the {port} port: no thread for handshakes: {error}"
                 ))
@@ -99,7 +99,7 @@ impl Guarded {
         match change {
             None => {}
             Some(Ok(Loaded { config, until })) => {
-                self.secured.exchange(config);
+                self.secured.replace_config(config);
                 self.until = until;
                 self.counters.taken.inc();
                 let days = until.since_us(now) / 86_400_000_000;

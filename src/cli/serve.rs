@@ -129,7 +129,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
             .local_addr()
             .map_or_else(|error| error.to_string(), |address| address.to_string())
     };
-    let grpc = listeners.grpc.place();
+    let grpc = listeners.grpc.display_address();
     // `hit` does not speak to files.
     let reachable = listeners.grpc.address();
     let options = tls_options(tls);

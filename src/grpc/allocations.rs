@@ -30,7 +30,7 @@ mod tests {
     use crate::grpc::worker_threads::{Local, Serving};
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
-    use crate::net::{Stopping, accept};
+    use crate::net::{ShutdownSignal, accept_plain};
     use crate::pipeline::Generations;
     use crate::pipeline::rate_limit::{Parts, RateLimit, Unanswered};
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -371,13 +371,13 @@ descriptors:
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
                 let port = bench.serving.metrics.port("grpc");
-                let (mut connections, run) = accept(listener, 4, 0, port);
+                let (mut connections, run) = accept_plain(listener, 4, 0, port);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);
                 let serving = bench.serving.clone();
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
-                    let stopping = Stopping::new(stopping);
+                    let stopping = ShutdownSignal::new(stopping);
                     let local = Local::new(Some(core));
                     connection::serve(connection, stopping, local, serving).await;
                 });

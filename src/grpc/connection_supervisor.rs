@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::grpc::connections::{Bounds, over};
 use crate::grpc::http2::{Http2, Order};
 use crate::grpc::worker_threads::Serving;
-use crate::net::Stopping;
+use crate::net::ShutdownSignal;
 
 /// How many calls are reset before others have their turn.
 const LATE_PER_TURN_MAX: usize = 16;
@@ -28,7 +28,7 @@ const LATE_PER_TURN_MAX: usize = 16;
 /// once has them all late at once, and those who ask should not have to wait for all of that.
 pub(crate) async fn mind(
     http2: Rc<RefCell<Http2>>,
-    mut stopping: Stopping,
+    mut stopping: ShutdownSignal,
     serving: Serving,
     resetting: Rc<Semaphore>,
 ) {

@@ -36,7 +36,7 @@ use self::taken::{Calls, Streams, Taken, taking};
 use self::watched::{Turn, Watched};
 use crate::grpc::streaming::ConnectionCalls;
 use crate::metrics::Metrics;
-use crate::net::{Connection, Stopping, serve_each};
+use crate::net::{Connection, ShutdownSignal, serve_each};
 use crate::pipeline::rate_limit::RateLimit;
 use crate::settings::Settings;
 
@@ -110,7 +110,7 @@ async fn serve_one(
     serving: &Serving,
     place: Place,
     connection: Connection,
-    mut stopping: Stopping,
+    mut stopping: ShutdownSignal,
 ) -> hyper::Result<()> {
     let (bounds, metrics) = (serving.bounds, &serving.metrics);
     let mut served = Served::new(serving, place, connection);

@@ -25,7 +25,7 @@ use crate::grpc::connections::Bounds;
 use crate::grpc::http2::BodyBudget;
 use crate::grpc::responder::Caller;
 use crate::metrics::Metrics;
-use crate::net::{Connection, Detached, Stopping};
+use crate::net::{Connection, DetachedConnection, ShutdownSignal};
 use crate::pipeline::rate_limit::RateLimit;
 
 /// What every core serves with.
@@ -64,8 +64,8 @@ struct OneCore {
 
 /// A connection to serve. There are never more than the port may hold.
 struct Job {
-    connection: Detached,
-    stopping: Stopping,
+    connection: DetachedConnection,
+    stopping: ShutdownSignal,
     /// Dropped when the connection has ended.
     ended: oneshot::Sender<()>,
 }
@@ -110,7 +110,7 @@ impl Cores {
     }
 
     /// Serves a connection on the core that has the fewest, until it has ended.
-    pub(crate) async fn serve(&self, connection: Connection, stopping: Stopping) {
+    pub(crate) async fn serve(&self, connection: Connection, stopping: ShutdownSignal) {
         let fewest = self
             .0
             .iter()
