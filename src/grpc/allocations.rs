@@ -139,7 +139,7 @@ descriptors:
             };
             let loaded = load(&[source], Options::default()).unwrap();
             generations.take(Some(Ok(Rules { loaded, hash: 1 })));
-            let export = TraceExport::of(&settings.tracing).unwrap();
+            let export = TraceExport::from_settings(&settings.tracing).unwrap();
             let parts = Parts {
                 generations,
                 store,

@@ -32,7 +32,7 @@ use crate::pipeline::encode::{FRAME_HEAD_BYTES, frame_bytes, write};
 use crate::pipeline::rate_limit::{Came, RateLimit, Unanswered, terms};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
-use crate::tracing::{Answered, Span, TraceParent};
+use crate::tracing::{RequestOutcome, Span, TraceParent};
 use tollgate_limiter::{Decision, Plan, Request, Sheet, Status};
 
 /// How many slots are kept for another time.
@@ -169,7 +169,7 @@ impl<R: Respond> Core<R> {
                 desk.count_at_once(&self.metrics);
                 desk.say_in(respond, &decision, &RateLimitResponse::default());
                 self.service
-                    .end_span(span, Answered::Decided(&decision, None));
+                    .end_span(span, RequestOutcome::Decided(&decision, None));
             }
             Ok(Begun::Ask(generation)) => {
                 let ticket = desk.free_slot();
@@ -184,7 +184,7 @@ impl<R: Respond> Core<R> {
                         Ok(Some(decision)) => {
                             desk.say_in(respond, &decision, &RateLimitResponse::default());
                             self.service
-                                .end_span(span, Answered::Decided(&decision, None));
+                                .end_span(span, RequestOutcome::Decided(&decision, None));
                         }
                         Ok(None) => {}
                         Err(unanswered) => self.refuse(respond, unanswered, span),
@@ -321,7 +321,8 @@ impl<R: Respond> Core<R> {
         let gone = came.trial.is_some() && respond.is_gone();
         let plan = Plan::read_from(sheet, &generation.0.rules);
         if gone {
-            self.service.end_span(span, Answered::Error("CANCELLED"));
+            self.service
+                .end_span(span, RequestOutcome::Error("CANCELLED"));
         } else {
             let mut request = Request::default();
             if RateLimit::labels_need_request(&plan)
@@ -355,7 +356,7 @@ impl<R: Respond> Core<R> {
                         .add_rest(&mut rest, message.as_ref(), &plan, &decision);
                     desk.say_in(respond, &decision, &rest);
                     self.service
-                        .end_span(span, Answered::Decided(&decision, Some(&plan)));
+                        .end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                     desk.statuses = decision.into_emptied_statuses();
                 }
                 Err(unanswered) => self.refuse(respond, unanswered, span),
@@ -377,7 +378,7 @@ impl<R: Respond> Core<R> {
     fn refuse(&self, respond: R, unanswered: Unanswered, span: Option<Box<Span>>) {
         self.service.count_unanswered(&unanswered);
         self.service
-            .end_span(span, Answered::Error(unanswered.grpc_code()));
+            .end_span(span, RequestOutcome::Error(unanswered.grpc_code()));
         respond.refuse(unanswered);
     }
 

@@ -20,7 +20,7 @@ use crate::pipeline::over_limit;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::{Settings, Verdict};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
-use crate::tracing::{Answered, Span, TraceParent, Traces};
+use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 use tollgate_limiter::key::label_key;
 use tollgate_limiter::{
     Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
@@ -158,7 +158,7 @@ impl RateLimit {
         let answer = self.answer(message, &request, timeout_us, &mut span).await;
         if let Err(unanswered) = &answer {
             self.count_unanswered(unanswered);
-            self.end_span(span, Answered::Error(unanswered.grpc_code()));
+            self.end_span(span, RequestOutcome::Error(unanswered.grpc_code()));
         }
         let took_us = self.clock.uptime_us().saturating_sub(began_us);
         #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
@@ -193,7 +193,7 @@ impl RateLimit {
     }
 
     /// Says in a request's span what became of it.
-    pub(crate) fn end_span(&self, span: Option<Box<Span>>, answered: Answered<'_>) {
+    pub(crate) fn end_span(&self, span: Option<Box<Span>>, answered: RequestOutcome<'_>) {
         if let (Some(span), Some(traces)) = (span, &self.traces) {
             traces.end(span, answered, self.clock.now());
         }
@@ -207,13 +207,13 @@ impl RateLimit {
         span: &mut Option<Box<Span>>,
     ) -> Result<RateLimitResponse, Unanswered> {
         if let Some(beyond) = self.beyond(request)? {
-            self.end_span(span.take(), Answered::Decided(&beyond, None));
+            self.end_span(span.take(), RequestOutcome::Decided(&beyond, None));
             return Ok(message::encode(&beyond));
         }
         let generation = self.present()?;
         let plan = self.plan(&generation, request, Sheet::default());
         if let Some(beyond) = self.beyond_matching(&plan)? {
-            self.end_span(span.take(), Answered::Decided(&beyond, None));
+            self.end_span(span.take(), RequestOutcome::Decided(&beyond, None));
             return Ok(message::encode(&beyond));
         }
         let mut came = if plan.checks().is_empty() {
@@ -237,7 +237,7 @@ impl RateLimit {
         );
         counts.flush(&self.metrics);
         let decision = decided?;
-        self.end_span(span.take(), Answered::Decided(&decision, Some(&plan)));
+        self.end_span(span.take(), RequestOutcome::Decided(&decision, Some(&plan)));
         let mut answer = message::encode(&decision);
         self.add_rest(&mut answer, Some(message), &plan, &decision);
         Ok(answer)
