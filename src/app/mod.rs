@@ -33,7 +33,7 @@ pub use self::listeners::Listeners;
 use self::running::Running;
 pub use self::store::{BucketName, BucketNames};
 use self::tls::Guarded;
-use crate::admin::{LogLevelSwitch, Token};
+use crate::admin::{AdminToken, LogLevelSwitch};
 use crate::clock::Clock;
 use crate::grpc::JsonRateLimit;
 use crate::metrics::Metrics;
@@ -64,7 +64,7 @@ pub struct App {
     /// TLS on the gRPC port.
     grpc_tls: Option<Guarded>,
     admin_tls: Option<Guarded>,
-    admin_token: Option<Token>,
+    admin_token: Option<AdminToken>,
     /// Where rules come from, if not from files.
     xds: Option<Xds>,
     /// Where decisions are traced, if they are.
@@ -188,7 +188,11 @@ impl App {
             grpc_files.map_err(|error| tls::refusal("grpc", &error))?,
         )?;
         let admin_tls = guarded("admin", ServerFiles::of_admin(&settings.admin))?;
-        let admin_token = settings.admin.admin_token_file.as_deref().map(Token::read);
+        let admin_token = settings
+            .admin
+            .admin_token_file
+            .as_deref()
+            .map(AdminToken::read);
         let admin_token = admin_token
             .transpose()
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;

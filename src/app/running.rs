@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::tls::Guarded;
 use super::{App, AppError, rules, store, xds};
-use crate::admin::{self, Readiness, Shown};
+use crate::admin::{self, AdminState, Readiness};
 use crate::grpc::{FrontDoor, Health, OpenError};
 use crate::metrics::Metrics;
 use crate::net::{
@@ -65,7 +65,7 @@ impl Running {
         let store = Arc::clone(&app.store);
         let store = move || store.state().map(|state| (state.good, state.words));
         let readiness = Readiness::new(Arc::clone(&app.generations), &settings, store);
-        let shown = Shown {
+        let state = AdminState {
             readiness: readiness.clone(),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
@@ -124,15 +124,15 @@ impl Running {
             app.listeners.http,
             "http",
             None,
-            admin::public(shown.clone()),
+            admin::public_router(state.clone()),
         );
         let mut beside = Vec::new();
         if let Some(listener) = app.listeners.prometheus {
-            let router = admin::prometheus(shown.clone(), &settings.prometheus.prometheus_path);
+            let router = admin::metrics_router(state.clone(), &settings.prometheus.prometheus_path);
             beside.push(serve(listener, "prometheus", None, router));
         }
         if let Some(listener) = app.listeners.admin {
-            let router = admin::private(shown, app.admin_token);
+            let router = admin::admin_router(state, app.admin_token);
             beside.push(serve(listener, "admin", admin_tls, router));
         }
         let statsd = Statsd::start(&settings.statsd, metrics);
