@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::tls::Guarded;
+use super::tls::CertificateReloader;
 use super::{App, AppError, rules, store, xds};
 use crate::admin::{self, AdminState, Readiness};
 use crate::grpc::{FrontDoor, Health, OpenError};
@@ -30,7 +30,7 @@ use crate::tracing::Traces;
 use tollgate_limiter::RuleSet;
 
 /// A service that runs.
-pub(super) struct Running {
+pub(super) struct RunningService {
     store: Arc<dyn Store>,
     generations: Arc<Generations>,
     readiness: Readiness,
@@ -40,13 +40,13 @@ pub(super) struct Running {
     /// What the workers may run on; they answer the HTTP port to the end.
     _front_door: Arc<FrontDoor>,
     /// Those who look after rules and certificates end with this.
-    _looking: JoinSet<()>,
+    _watchers: JoinSet<()>,
     /// Removed at the end.
     _socket_file: Option<UnixSocketFile>,
     grpc: JoinHandle<()>,
     http: JoinHandle<()>,
     /// The admin port, and that for metrics alone.
-    beside: Vec<JoinHandle<()>>,
+    other_ports: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
     traces: Option<Arc<Traces>>,
@@ -56,9 +56,9 @@ pub(super) struct Running {
 /// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
-// === impl Running ===
+// === impl RunningService ===
 
-impl Running {
+impl RunningService {
     /// Spawns everything that runs.
     pub(super) async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let settings = app.settings;
@@ -86,26 +86,26 @@ impl Running {
         })?;
         let front_door = Arc::new(front_door);
         let mut workers = JoinSet::new();
-        for of_one_store in app.workers {
-            front_door.spawn_workers(&mut workers, of_one_store);
+        for store_workers in app.workers {
+            front_door.spawn_workers(&mut workers, store_workers);
         }
-        let mut looking = JoinSet::new();
+        let mut watchers = JoinSet::new();
         let generations = Arc::clone(&app.generations);
         let leased = store::is_leased(&settings.store);
         if let Some(xds) = app.xds {
             let metrics = Arc::clone(&app.metrics);
-            looking.spawn(xds::look_after(xds, generations, metrics, leased));
+            watchers.spawn(xds::watch(xds, generations, metrics, leased));
         } else if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());
-            looking.spawn(rules::look_after(reload_rules, generations, reload, leased));
+            watchers.spawn(rules::watch(reload_rules, generations, reload, leased));
         }
-        let mut secured = |guarded: Option<Guarded>| {
-            let guarded = guarded?;
-            let secured = Arc::clone(&guarded.secured);
-            looking.spawn(guarded.look_after(Arc::clone(&app.clock)));
-            Some(secured)
+        let mut acceptor = |reloader: Option<CertificateReloader>| {
+            let reloader = reloader?;
+            let acceptor = Arc::clone(&reloader.acceptor);
+            watchers.spawn(reloader.watch(Arc::clone(&app.clock)));
+            Some(acceptor)
         };
-        let (grpc_tls, admin_tls) = (secured(app.grpc_tls), secured(app.admin_tls));
+        let (grpc_tls, admin_tls) = (acceptor(app.grpc_tls), acceptor(app.admin_tls));
         let metrics = &app.metrics;
         let grpc_max = (settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
         let http_max = (settings.http_connections_max, 1);
@@ -116,8 +116,8 @@ impl Running {
             stopped(stop),
         ));
         let (stop_http, stop) = watch::channel(false);
-        let serve = |listener: TcpListener, port, secured, router| {
-            let connections = connections(metrics, listener.into(), port, http_max, secured);
+        let serve = |listener: TcpListener, port, acceptor, router| {
+            let connections = connections(metrics, listener.into(), port, http_max, acceptor);
             tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
         };
         let http = serve(
@@ -126,14 +126,14 @@ impl Running {
             None,
             admin::public_router(state.clone()),
         );
-        let mut beside = Vec::new();
+        let mut other_ports = Vec::new();
         if let Some(listener) = app.listeners.prometheus {
             let router = admin::metrics_router(state.clone(), &settings.prometheus.prometheus_path);
-            beside.push(serve(listener, "prometheus", None, router));
+            other_ports.push(serve(listener, "prometheus", None, router));
         }
         if let Some(listener) = app.listeners.admin {
             let router = admin::admin_router(state, app.admin_token);
-            beside.push(serve(listener, "admin", admin_tls, router));
+            other_ports.push(serve(listener, "admin", admin_tls, router));
         }
         let statsd = Statsd::start(&settings.statsd, metrics);
         Ok(Self {
@@ -143,11 +143,11 @@ impl Running {
             health,
             workers,
             _front_door: front_door,
-            _looking: looking,
+            _watchers: watchers,
             _socket_file: socket_file,
             grpc,
             http,
-            beside,
+            other_ports,
             stop_grpc,
             stop_http,
             traces: app.traces,
@@ -156,7 +156,7 @@ impl Running {
     }
 
     /// Keeps what health says in step with readiness until `shutdown`.
-    pub(super) async fn until(
+    pub(super) async fn run_until(
         &mut self,
         ready: impl FnOnce(&RuleSet),
         shutdown: impl Future<Output = ()>,
@@ -177,10 +177,10 @@ impl Running {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
                 () = self.generations.changed() => {}
-                ended = &mut self.grpc => return Err(ended_early("the gRPC port", &ended)),
-                ended = &mut self.http => return Err(ended_early("the HTTP port", &ended)),
+                ended = &mut self.grpc => return Err(unexpected_end("the gRPC port", &ended)),
+                ended = &mut self.http => return Err(unexpected_end("the HTTP port", &ended)),
                 Some(ended) = self.workers.join_next() => {
-                    return Err(ended_early("a partition's worker", &ended));
+                    return Err(unexpected_end("a partition's worker", &ended));
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Running {
             self.store.finish().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
-            for port in self.beside {
+            for port in self.other_ports {
                 let _ = port.await;
             }
         });
@@ -228,12 +228,12 @@ fn connections(
     listener: Listener,
     port: &str,
     (connections_max, preface_bytes): (usize, usize),
-    secured: Option<Arc<TlsAcceptor>>,
+    acceptor: Option<Arc<TlsAcceptor>>,
 ) -> mpsc::Receiver<Connection> {
     let allowed = PortConfig {
         connections_max,
         preface_bytes,
-        tls: secured,
+        tls: acceptor,
         counters: metrics.port(port),
     };
     let (connections, run) = net::accept_with(listener, allowed);
@@ -245,7 +245,7 @@ async fn stopped(told: watch::Receiver<bool>) {
     ShutdownSignal::new(told).wait().await;
 }
 
-fn ended_early(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
+fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
     AppError::Ended {
         part,
         how: format!("ended: {ended:?}"),
