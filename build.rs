@@ -57,13 +57,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(true)
         .build_server(true)
         .compile_fds_with_config(compiled, config)?;
-    of_xds(&out_dir)?;
-    algorithm_scripts(&out_dir)
+    compile_xds(&out_dir)?;
+    write_algorithm_scripts(&out_dir)
 }
 
 /// The client of an xDS server, in a folder of its own: it shares a package with the rest and is no part of what is
 /// published. The server's side is made as well, for tests.
-fn of_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
+fn compile_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
     let files = [
         "envoy/service/discovery/v3/discovery.proto",
         "ratelimit/config/ratelimit/v3/rls_conf.proto",
@@ -107,7 +107,7 @@ fn declare_bytes_in(messages: &mut [DescriptorProto], parent: &str) -> usize {
 }
 
 /// Lists the algorithms' scripts as pairs of name and text, so that a new one is only a new file.
-fn algorithm_scripts(out_dir: &Path) -> Result<(), Box<dyn Error>> {
+fn write_algorithm_scripts(out_dir: &Path) -> Result<(), Box<dyn Error>> {
     let folder = std::env::current_dir()?.join(ALGORITHM_SCRIPTS);
     let read = |name: &str| std::fs::read_to_string(folder.join(name).with_extension("lua"));
     let mut scripts = std::collections::BTreeMap::new();

@@ -8,12 +8,12 @@
 
 use tollgate_limiter::ALGORITHMS;
 
-use crate::asking::{Ask, Template};
-use crate::figures::{Spread, grouped};
 use crate::generator::{self, Expected, Shape, Target};
 use crate::h2load;
 use crate::options::Options;
+use crate::requests::{Ask, Template};
 use crate::servers::{Kind, Server, cpu, used_us};
+use crate::statistics::{Spread, grouped};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

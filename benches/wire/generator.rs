@@ -19,7 +19,7 @@ use http::Request;
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
-use crate::asking::Template;
+use crate::requests::Template;
 use crate::servers::{FLOOR_BYTES, Kind, Server};
 
 /// How many answers may lie unread before the client suspects an attack. All of a burst may, where the generator did not get

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::asking::Ask;
-use crate::bare;
+use crate::bare_tonic;
+use crate::requests::Ask;
 use crate::running::{PATIENCE, TOLLGATE, free_port, http, program, wait_for};
 
 /// What nghttpd serves: as much as a short answer.
@@ -112,7 +112,10 @@ impl Server {
             Kind::Floor => Self::start_floor(command, cores, files),
             Kind::Bare => {
                 let this = std::env::current_exe().expect("this program");
-                command.arg(this).arg(bare::ARGUMENT).stdout(Stdio::piped());
+                command
+                    .arg(this)
+                    .arg(bare_tonic::ARGUMENT)
+                    .stdout(Stdio::piped());
                 let mut child = command.spawn().expect("it starts again");
                 let mut line = String::new();
                 BufReader::new(child.stdout.take().expect("stdout"))

@@ -18,11 +18,11 @@ pub struct Readiness {
     without_rules: bool,
     /// Rules without any domain count as none.
     needs_a_domain: bool,
-    store: StoreWords,
+    store: StoreStatus,
 }
 
 /// Whether the store that replicas share decides, and how it is; none where there is no such store.
-type StoreWords = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
+type StoreStatus = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
 
 // === impl Readiness ===
 
@@ -66,13 +66,13 @@ impl Readiness {
         }
     }
 
-    /// The reasons, a line each: `[+]` for what is as it should be, `[-]` for what is not.
-    pub(super) fn reasons(&self) -> String {
+    /// The report, a line each: `[+]` for what is as it should be, `[-]` for what is not.
+    pub(super) fn report(&self) -> String {
         let mark = |good| if good { "[+]" } else { "[-]" };
-        let mut reasons = String::new();
+        let mut report = String::new();
         let mut say = |good, what: std::fmt::Arguments<'_>| {
             // Writing to a string does not fail.
-            let _ = writeln!(reasons, "{} {what}", mark(good));
+            let _ = writeln!(report, "{} {what}", mark(good));
         };
         match self.generations.current() {
             Some(generation) => say(
@@ -101,8 +101,8 @@ impl Readiness {
         };
         say(!stopping, format_args!("stop: {words}"));
         let verdict = if self.ready() { "ready" } else { "not ready" };
-        reasons.push_str(verdict);
-        reasons.push('\n');
-        reasons
+        report.push_str(verdict);
+        report.push('\n');
+        report
     }
 }

@@ -47,8 +47,8 @@ impl Listeners {
             .inspect_err(|error| tracing::error!(%error, "going on without the admin port"))
             .ok();
         let guard = &settings.admin;
-        let guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
-        if let Some(admin) = admin.as_ref().filter(|_| !guarded) {
+        let is_guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
+        if let Some(admin) = admin.as_ref().filter(|_| !is_guarded) {
             let address = admin.local_addr()?;
             if !address.ip().is_loopback() {
                 let message = format!(

@@ -11,13 +11,13 @@
 //! | `rules` | rules' files, looked after |
 //! | `xds` | what an xDS server brings, handed on |
 //! | `traces` | where decisions are traced, if they are |
-//! | `running` | all of it at work, and how it stops |
+//! | `lifecycle` | all of it at work, and how it stops |
 //!
 //! What it deliberately does not do: decide anything, read flags (`cli`), install signal handlers (`cli/serve`).
 
+mod lifecycle;
 mod listeners;
 mod rules;
-mod running;
 mod store;
 mod tls;
 mod traces;
@@ -29,12 +29,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use self::lifecycle::RunningService;
 pub use self::listeners::Listeners;
-use self::running::Running;
 pub use self::store::{BucketName, BucketNames};
-use self::tls::Guarded;
-use crate::admin::JsonService;
-use crate::admin::{LogLevelSwitch, Token};
+use self::tls::CertificateReloader;
+use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::clock::Clock;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
@@ -62,9 +61,9 @@ pub struct App {
     log_level: Option<LogLevelSwitch>,
     clock: Arc<dyn Clock>,
     /// TLS on the gRPC port.
-    grpc_tls: Option<Guarded>,
-    admin_tls: Option<Guarded>,
-    admin_token: Option<Token>,
+    grpc_tls: Option<CertificateReloader>,
+    admin_tls: Option<CertificateReloader>,
+    admin_token: Option<AdminToken>,
     /// Where rules come from, if not from files.
     xds: Option<Xds>,
     /// Where decisions are traced, if they are.
@@ -76,7 +75,7 @@ const MEMORY_MAX_UNKNOWN: u64 = 256 << 20;
 
 /// How often files of rules and certificates are looked at. A change counts once two looks agree, so it is taken within twice this and
 /// the time it takes to read.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Why a service could not be built or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +110,7 @@ pub enum AppError {
 
 /// How many partitions suit so many cores: one each while they are few. A turn of a core wakes every partition it has a
 /// check for, and one partition decides for a dozen cores (`docs/performance.md`), so many cores share.
-fn usual_partitions(cores: usize) -> usize {
+fn default_partitions(cores: usize) -> usize {
     cores.min(8).max(cores / 4)
 }
 
@@ -163,7 +162,7 @@ impl App {
             memory: memory::Bounds {
                 partitions: settings
                     .partitions
-                    .map_or_else(|| usual_partitions(cores), usize::from),
+                    .map_or_else(|| default_partitions(cores), usize::from),
                 mailbox_checks_max: settings.mailbox_checks_max,
                 memory_max: memory_max(&settings),
                 when_full: match settings.on_memory_full {
@@ -177,22 +176,27 @@ impl App {
         };
         let (store, workers) = store::build(&setup, &settings.store)?;
         let now = clock.now();
-        let guarded = |port, files: Option<ServerFiles>| {
-            let guarded =
-                files.map(|files| Guarded::new(port, files, &settings.grpc_tls, &metrics, now));
-            guarded.transpose()
+        let reloader = |port, files: Option<ServerFiles>| {
+            let reloader = files.map(|files| {
+                CertificateReloader::new(port, files, &settings.grpc_tls, &metrics, now)
+            });
+            reloader.transpose()
         };
         let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
-        let grpc_tls = guarded(
+        let grpc_tls = reloader(
             "grpc",
-            grpc_files.map_err(|error| tls::refusal("grpc", &error))?,
+            grpc_files.map_err(|error| tls::tls_error("grpc", &error))?,
         )?;
-        let admin_tls = guarded("admin", ServerFiles::of_admin(&settings.admin))?;
-        let admin_token = settings.admin.admin_token_file.as_deref().map(Token::read);
+        let admin_tls = reloader("admin", ServerFiles::of_admin(&settings.admin))?;
+        let admin_token = settings
+            .admin
+            .admin_token_file
+            .as_deref()
+            .map(AdminToken::read);
         let admin_token = admin_token
             .transpose()
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
-        let xds = rules::from_xds(&settings)?;
+        let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let parts = Parts {
@@ -263,8 +267,8 @@ impl App {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         let (delay, within) = (self.settings.drain_delay, self.settings.drain_timeout);
-        let mut running = Running::start(self, reload).await?;
-        running.until(ready, shutdown).await?;
+        let mut running = RunningService::start(self, reload).await?;
+        running.run_until(ready, shutdown).await?;
         running.drain(delay, within).await;
         Ok(())
     }

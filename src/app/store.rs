@@ -142,7 +142,7 @@ pub(super) fn is_leased(settings: &StoreSettings) -> bool {
 }
 
 /// Says which rules are decided by the shared store check by check, though leases were asked for.
-pub(super) fn say_what_has_no_leases(rules: &[Rule]) {
+pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
         .filter(|rule| match &rule.allowance {

@@ -31,7 +31,7 @@ impl Check {
             .rules
             .or(self.settings.runtime_root)
             .unwrap_or_default();
-        say!(
+        print_line!(
             "{}: good, {}",
             named.display(),
             summary(&rules.loaded.rules)

@@ -7,6 +7,6 @@ use crate::rules::file;
 
 /// Prints it.
 pub(super) fn run() -> anyhow::Result<Exit> {
-    say!("{}", serde_json::to_string_pretty(&file::schema())?);
+    print_line!("{}", serde_json::to_string_pretty(&file::schema())?);
     Ok(Exit::Success)
 }

@@ -30,7 +30,7 @@ mod tests {
     use crate::grpc::responder::Responder;
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
-    use crate::net::{Stopping, accept};
+    use crate::net::{ShutdownSignal, accept_plain};
     use crate::pipeline::Generations;
     use crate::pipeline::{Parts, Pipeline, RequestError};
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -143,7 +143,7 @@ descriptors:
             };
             let loaded = load(&[source], Options::default()).unwrap();
             generations.take(Some(Ok(Rules { loaded, hash: 1 })));
-            let export = TraceExport::of(&settings.tracing).unwrap();
+            let export = TraceExport::from_settings(&settings.tracing).unwrap();
             let parts = Parts {
                 generations,
                 store,
@@ -375,13 +375,13 @@ descriptors:
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
                 let port = bench.server.metrics.port("grpc");
-                let (mut connections, run) = accept(listener, 4, 0, port);
+                let (mut connections, run) = accept_plain(listener, 4, 0, port);
                 tokio::task::spawn_local(run);
                 let (stop, stopping) = watch::channel(false);
                 let server = bench.server.clone();
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
-                    let stopping = Stopping::new(stopping);
+                    let stopping = ShutdownSignal::new(stopping);
                     let thread = ThreadContext::new(Some(core));
                     connection::serve(connection, stopping, thread, server).await;
                 });

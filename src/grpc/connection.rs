@@ -35,7 +35,7 @@ use crate::grpc::responder::Caller;
 use crate::grpc::slow_path::forward;
 use crate::grpc::streaming::{ConnectionCalls, is_streaming};
 use crate::grpc::yielding::yield_to_others;
-use crate::net::{Connection, Stopping};
+use crate::net::{Connection, ShutdownSignal};
 use crate::tracing::TraceParent;
 
 /// How many calls one turn takes up before other connections have theirs.
@@ -95,7 +95,7 @@ struct Minding(AbortHandle);
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
     connection: Connection,
-    stopping: Stopping,
+    stopping: ShutdownSignal,
     thread: ThreadContext,
     server: ServerContext,
 ) {

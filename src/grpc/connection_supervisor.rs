@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
 use crate::grpc::http2::{Http2, Order};
-use crate::net::Stopping;
+use crate::net::ShutdownSignal;
 
 /// How many calls are reset before others have their turn.
 const LATE_PER_TURN_MAX: usize = 16;
@@ -28,7 +28,7 @@ const LATE_PER_TURN_MAX: usize = 16;
 /// once has them all late at once, and those who ask should not have to wait for all of that.
 pub(crate) async fn mind(
     http2: Rc<RefCell<Http2>>,
-    mut stopping: Stopping,
+    mut stopping: ShutdownSignal,
     server: ServerContext,
     resetting: Rc<Semaphore>,
 ) {

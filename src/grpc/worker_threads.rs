@@ -21,7 +21,7 @@ use crate::grpc::batcher::Batcher;
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::responder::Caller;
-use crate::net::{Connection, Detached, Stopping};
+use crate::net::{Connection, DetachedConnection, ShutdownSignal};
 
 /// All cores. Dropped, their threads end with all that runs there.
 pub(crate) struct Cores(Vec<OneCore>);
@@ -35,8 +35,8 @@ struct OneCore {
 
 /// A connection to serve. There are never more than the port may hold.
 struct Job {
-    connection: Detached,
-    stopping: Stopping,
+    connection: DetachedConnection,
+    stopping: ShutdownSignal,
     /// Dropped when the connection has ended.
     ended: oneshot::Sender<()>,
 }
@@ -68,7 +68,7 @@ impl Cores {
     }
 
     /// Serves a connection on the core that has the fewest, until it has ended.
-    pub(crate) async fn serve(&self, connection: Connection, stopping: Stopping) {
+    pub(crate) async fn serve(&self, connection: Connection, stopping: ShutdownSignal) {
         let fewest = self
             .0
             .iter()

@@ -1,11 +1,12 @@
-//! How much of a core's time handshakes may take, and who goes first on it.
+//! CPU budget and scheduling class of the handshake threads.
 //!
-//! Why: their number is whatever strangers like. How: a thread's own clock of processor time says what its work has come to.
-//! When that is a millisecond or more, it rests for as long as it takes until the share is right again: at 25 percent three
-//! milliseconds for each. So what others notice does not depend on keys or machines, and no flood makes it more. What is not
-//! taken is not saved up: a crowd that comes after a quiet hour has the same share.
+//! Why: clients decide how many handshakes there are. How: after each piece of work a thread reads
+//! its own CPU clock. When it has worked for a millisecond or more, it sleeps until its share is
+//! right again: at 25 percent, three milliseconds for each. The share therefore does not depend on
+//! keys or machines, and a flood does not raise it. Unused time is not saved: a burst after a quiet
+//! hour has the same share.
 //!
-//! What it deliberately does not do: say who comes first of those who shake hands.
+//! What it deliberately does not do: order the handshakes (`handshake_pool` does).
 
 use std::time::Duration;
 
@@ -15,45 +16,49 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// How much work goes by before there is a rest; a sleep is hardly finer.
-const WORK_US: u64 = 1_000;
+/// Work before a pause, in microseconds of CPU time; a sleep is hardly finer.
+const WORK_BEFORE_PAUSE_US: u64 = 1_000;
 
-/// How long a rest is at most, where a share is small and one piece of work was long.
-pub(crate) const REST_MAX: Duration = Duration::from_millis(200);
+/// Longest pause; it bounds the pause when the share is small and one piece of work was long.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// By how much others go first. Ten is about a tenth of the time on a core that is all taken, so that whoever comes anew gets
-/// in even then.
+/// Nice value of the backup thread. Ten is about a tenth of a fully busy core, so that new clients
+/// still get in.
 const NICE: i32 = 10;
 
-/// The share of one thread, and what it has done since it rested.
+/// Limits one thread to a share of a core.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CpuThrottle {
     percent: u64,
+    /// CPU time since the last pause.
     worked_us: u64,
 }
 
-/// Gives the thread that calls it a lower priority, where the system lets it.
-pub(crate) fn let_others_go_first() {
-    // Of no process is of this thread: so Linux has it.
+/// Lowers the priority of the calling thread, if the system allows it.
+pub(crate) fn lower_priority() {
+    // Without a process id, Linux applies this to the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "handshakes have the priority of all else");
+        tracing::debug!(%error, "handshake threads keep the normal priority");
     }
 }
 
-/// Gives the thread that calls it only what time nobody else wants, where the system lets it: whoever wakes has the core at
-/// once, however short a while this thread has had it. A lower priority alone is no such thing: it goes on until its slice is
-/// over, some milliseconds.
-pub(crate) fn take_spare_time_only() {
+/// Moves the calling thread to the idle scheduling class, if the system allows it: any thread that
+/// wakes preempts it at once. A lower priority alone is weaker: such a thread runs until its time
+/// slice ends, some milliseconds.
+pub(crate) fn use_idle_scheduling() {
     let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
     if let Err(error) = set {
-        tracing::debug!(?error, "handshakes may take more than spare time");
-        let_others_go_first();
+        tracing::debug!(
+            ?error,
+            "handshake thread is not in the idle scheduling class"
+        );
+        lower_priority();
     }
 }
 
-/// How much of a processor's time this thread has had.
-pub(crate) fn thread_us() -> u64 {
+/// CPU time of the calling thread, in microseconds.
+pub(crate) fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -62,10 +67,10 @@ pub(crate) fn thread_us() -> u64 {
         .saturating_add(nanoseconds / 1_000)
 }
 
-// === impl Pace ===
+// === impl CpuThrottle ===
 
-impl Pace {
-    /// So many percent of a core.
+impl CpuThrottle {
+    /// Limits to `percent` of a core.
     pub(crate) fn new(percent: u8) -> Self {
         Self {
             percent: u64::from(percent),
@@ -73,18 +78,18 @@ impl Pace {
         }
     }
 
-    /// Takes note of work of so long, and says how long a rest is due.
-    pub(crate) fn rest_after(&mut self, work_us: u64) -> Option<Duration> {
+    /// Records `work_us` of CPU time and returns the pause that is due, if any.
+    pub(crate) fn pause_after(&mut self, work_us: u64) -> Option<Duration> {
         self.worked_us = self.worked_us.saturating_add(work_us);
-        if self.worked_us < WORK_US {
+        if self.worked_us < WORK_BEFORE_PAUSE_US {
             return None;
         }
-        let others = 100_u64.saturating_sub(self.percent);
-        let us = self.worked_us.saturating_mul(others);
+        let rest_percent = 100_u64.saturating_sub(self.percent);
+        let us = self.worked_us.saturating_mul(rest_percent);
         let us = us.checked_div(self.percent).unwrap_or(u64::MAX);
         self.worked_us = 0;
-        let rest = Duration::from_micros(us).min(REST_MAX);
-        (!rest.is_zero()).then_some(rest)
+        let pause = Duration::from_micros(us).min(PAUSE_MAX);
+        (!pause.is_zero()).then_some(pause)
     }
 }
 
@@ -93,21 +98,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_kept_by_resting() {
-        let rest = |us, percent| Pace::new(percent).rest_after(us);
-        assert_eq!(rest(1_000, 25), Some(Duration::from_millis(3)));
-        assert_eq!(rest(1_000, 50), Some(Duration::from_millis(1)));
-        assert_eq!(rest(7_000, 100), None);
-        assert_eq!(rest(1_000_000, 1), Some(REST_MAX));
-        assert_eq!(rest(1_000, 0), Some(REST_MAX));
+    fn pauses_keep_the_share() {
+        let pause = |us, percent| CpuThrottle::new(percent).pause_after(us);
+        assert_eq!(pause(1_000, 25), Some(Duration::from_millis(3)));
+        assert_eq!(pause(1_000, 50), Some(Duration::from_millis(1)));
+        assert_eq!(pause(7_000, 100), None);
+        assert_eq!(pause(1_000_000, 1), Some(PAUSE_MAX));
+        assert_eq!(pause(1_000, 0), Some(PAUSE_MAX));
     }
 
     #[test]
-    fn small_work_adds_up() {
-        let mut pace = Pace::new(50);
-        assert_eq!(pace.rest_after(400), None);
-        assert_eq!(pace.rest_after(500), None);
-        assert_eq!(pace.rest_after(300), Some(Duration::from_micros(1_200)));
-        assert_eq!(pace.rest_after(500), None);
+    fn small_pieces_of_work_add_up() {
+        let mut throttle = CpuThrottle::new(50);
+        assert_eq!(throttle.pause_after(400), None);
+        assert_eq!(throttle.pause_after(500), None);
+        assert_eq!(
+            throttle.pause_after(300),
+            Some(Duration::from_micros(1_200))
+        );
+        assert_eq!(throttle.pause_after(500), None);
     }
 }

@@ -1,13 +1,17 @@
-//! Where handshakes are worked on: a thread that has only the time which nobody else wants, and one that stands in for it.
+//! Thread pool for the CPU work of TLS handshakes: one thread of the idle scheduling class and one
+//! backup thread.
 //!
-//! Why: a signature takes as long as hundreds of checks. A thread that merely has the lower priority keeps the core until its
-//! slice is over, and with an RSA key every question behind it is a millisecond late. One of the idle class makes room at
-//! once for whoever wakes. But on a core that is all taken such a thread has next to nothing, and nobody new would get in.
-//! How: all handshakes go to the idle thread, in the order in which they greeted. Where it has finished nothing for
-//! [`STARVED_AFTER`], the stand-in may take them from it, with a priority that is low and yet something. Each has the same
-//! share of a core ([`Pace`]), and where one has none of it, the other has all.
+//! Why: a signature takes as long as hundreds of checks. A thread that only has a lower priority
+//! keeps the core until its time slice ends, and with an RSA key every check behind it is a
+//! millisecond late. A thread of the idle class is preempted at once by any thread that wakes. On a
+//! fully busy core, though, such a thread gets almost no time, and no new client could connect.
 //!
-//! What it deliberately does not do: read greetings, wait for clients (`secure`).
+//! How: every handshake is queued on the idle thread, in the order in which the `ClientHello`
+//! messages arrived. If that thread completes nothing for [`STARVED_AFTER`], the job is queued on
+//! the backup thread as well, which has a low priority of the normal class. Whichever thread is
+//! first runs the job. Each thread is limited to the same share of a core ([`CpuThrottle`]).
+//!
+//! What it deliberately does not do: read the `ClientHello` or wait for clients (`tls_acceptor`).
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,153 +25,161 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::metrics::Counter;
-use crate::net::handshake_cpu::{self, Pace};
+use crate::net::handshake_cpu::{self, CpuThrottle};
 
-/// How long the idle thread may get nothing done before the other stands in. More than its longest rest.
-const STARVED_AFTER: Duration = handshake_cpu::REST_MAX.saturating_add(Duration::from_millis(50));
+/// How long the idle thread may complete nothing before a job is also given to the backup thread.
+/// Longer than the longest pause of [`CpuThrottle`].
+const STARVED_AFTER: Duration = handshake_cpu::PAUSE_MAX.saturating_add(Duration::from_millis(50));
 
-/// How much work may wait, however many handshakes may be under way.
-const WAITING_OFFERS_MAX: usize = 65_536;
+/// Most jobs that one thread queues, whatever the limit of concurrent handshakes is.
+const QUEUED_JOBS_MAX: usize = 65_536;
 
-/// Both threads. They end when this is dropped and what they are at is done.
+/// Both threads. They end when this is dropped and their current job is done.
 #[derive(Debug)]
-pub(crate) struct Benches {
-    idle: Bench,
-    stand_in: Bench,
+pub(crate) struct HandshakePool {
+    idle: HandshakeThread,
+    backup: HandshakeThread,
 }
 
-/// One thread, and the work that waits for it.
+/// One thread and its job queue.
 #[derive(Debug)]
-struct Bench {
-    waiting: SyncSender<Offer>,
-    /// How much work it has done.
-    done: Arc<AtomicU64>,
+struct HandshakeThread {
+    queue: SyncSender<Job>,
+    /// Number of jobs completed or skipped.
+    completed: Arc<AtomicU64>,
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type JobFn = Box<dyn FnOnce() + Send>;
 
-/// Work that whoever comes first takes. Nobody does when who offered it has gone.
+/// A job that may be queued on both threads; the first one takes the function and runs it.
 #[derive(Clone)]
-struct Offer(Arc<Mutex<Option<Work>>>);
+struct Job(Arc<Mutex<Option<JobFn>>>);
 
-/// Takes an offer back when dropped.
-struct Offered(Offer);
+/// Cancels a job that has not started when dropped.
+struct CancelOnDrop(Job);
 
-/// Takes what is offered until nobody can offer more.
-fn work(offers: &Receiver<Offer>, mut pace: Pace, done: &AtomicU64, paced: &Counter) {
-    let mut rested = false;
+/// Runs jobs until the queue is closed.
+fn run_jobs(
+    jobs: &Receiver<Job>,
+    mut throttle: CpuThrottle,
+    completed: &AtomicU64,
+    paced: &Counter,
+) {
+    let mut paused = false;
     loop {
-        let waited = offers.try_recv().ok();
-        if rested && waited.is_some() {
+        let queued = jobs.try_recv().ok();
+        if paused && queued.is_some() {
             paced.inc();
         }
-        let Some(offer) = waited.or_else(|| offers.recv().ok()) else {
+        let Some(job) = queued.or_else(|| jobs.recv().ok()) else {
             return;
         };
-        let began_us = handshake_cpu::thread_us();
-        offer.work();
-        let work_us = handshake_cpu::thread_us().saturating_sub(began_us);
-        done.fetch_add(1, Ordering::Relaxed);
-        let rest = pace.rest_after(work_us);
-        rested = rest.is_some();
-        if let Some(rest) = rest {
-            thread::sleep(rest);
+        let began_us = handshake_cpu::thread_cpu_us();
+        job.run();
+        let work_us = handshake_cpu::thread_cpu_us().saturating_sub(began_us);
+        completed.fetch_add(1, Ordering::Relaxed);
+        let pause = throttle.pause_after(work_us);
+        paused = pause.is_some();
+        if let Some(pause) = pause {
+            thread::sleep(pause);
         }
     }
 }
 
-// === impl Benches ===
+// === impl HandshakePool ===
 
-impl Benches {
-    /// Starts both threads, each for so many percent of a core, with room for so many handshakes: each that is under way is
-    /// here once, and so is one that was given up until it is looked at. Counts those that waited for a rest to be over.
+impl HandshakePool {
+    /// Starts both threads. Each may use `percent` of a core and queues at most `handshakes_max`
+    /// jobs; a cancelled job occupies its slot until the thread reaches it. `paced` counts the jobs
+    /// that waited for a pause to end.
     ///
     /// # Errors
     ///
-    /// When the system gives no thread.
+    /// When a thread cannot be spawned.
     pub(crate) fn start(percent: u8, handshakes_max: usize, paced: &Counter) -> io::Result<Self> {
-        let start = |name: &str, first: fn()| {
-            let (waiting, offers) = sync_channel(handshakes_max.min(WAITING_OFFERS_MAX));
-            let bench = Bench {
-                waiting,
-                done: Arc::default(),
+        let start = |name: &str, set_scheduling: fn()| {
+            let (queue, jobs) = sync_channel(handshakes_max.min(QUEUED_JOBS_MAX));
+            let thread = HandshakeThread {
+                queue,
+                completed: Arc::default(),
             };
-            let (done, paced) = (Arc::clone(&bench.done), paced.clone());
-            let work = move || {
-                first();
-                work(&offers, Pace::new(percent), &done, &paced);
+            let (completed, paced) = (Arc::clone(&thread.completed), paced.clone());
+            let run = move || {
+                set_scheduling();
+                run_jobs(&jobs, CpuThrottle::new(percent), &completed, &paced);
             };
-            thread::Builder::new().name(name.to_owned()).spawn(work)?;
-            Ok::<_, io::Error>(bench)
+            thread::Builder::new().name(name.to_owned()).spawn(run)?;
+            Ok::<_, io::Error>(thread)
         };
         Ok(Self {
-            idle: start("handshakes-idle", handshake_cpu::take_spare_time_only)?,
-            stand_in: start("handshakes-busy", handshake_cpu::let_others_go_first)?,
+            idle: start("handshakes-idle", handshake_cpu::use_idle_scheduling)?,
+            backup: start("handshakes-busy", handshake_cpu::lower_priority)?,
         })
     }
 
-    /// Has it worked on when it is its turn. None when there is no room, or it was lost by a defect.
-    pub(crate) async fn work<T: Send + 'static>(
+    /// Runs a job on one of the threads. None when both queues are full or the job panicked.
+    /// Dropping the future cancels a job that has not started.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let (done, mut waits) = oneshot::channel();
-        let offered = Offered(Offer::new(move || drop(done.send(work()))));
-        let mut stands_in = self.idle.offer(&offered.0).is_none();
-        if stands_in {
-            // It has so little time that it has not even looked at those that were given up.
-            self.stand_in.offer(&offered.0)?;
+        let (reply, mut result) = oneshot::channel();
+        let guard = CancelOnDrop(Job::new(move || drop(reply.send(job()))));
+        let mut on_backup = self.idle.submit(&guard.0).is_none();
+        if on_backup {
+            // The idle thread is so starved that cancelled jobs still fill its queue.
+            self.backup.submit(&guard.0)?;
         }
         loop {
-            let before = self.idle.done();
-            match timeout(STARVED_AFTER, &mut waits).await {
-                Ok(done) => return done.ok(),
-                Err(_) if stands_in || self.idle.done() != before => {}
+            let before = self.idle.completed();
+            match timeout(STARVED_AFTER, &mut result).await {
+                Ok(result) => return result.ok(),
+                Err(_) if on_backup || self.idle.completed() != before => {}
                 Err(_) => {
-                    self.stand_in.offer(&offered.0)?;
-                    stands_in = true;
+                    self.backup.submit(&guard.0)?;
+                    on_backup = true;
                 }
             }
         }
     }
 }
 
-// === impl Bench ===
+// === impl HandshakeThread ===
 
-impl Bench {
-    fn offer(&self, offer: &Offer) -> Option<()> {
-        self.waiting.try_send(offer.clone()).ok()
+impl HandshakeThread {
+    fn submit(&self, job: &Job) -> Option<()> {
+        self.queue.try_send(job.clone()).ok()
     }
 
-    fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+    fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Relaxed)
     }
 }
 
-// === impl Offer ===
+// === impl Job ===
 
-impl Offer {
-    fn new(work: impl FnOnce() + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(work)))))
+impl Job {
+    fn new(job: impl FnOnce() + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(job)))))
     }
 
-    fn take(&self) -> Option<Work> {
+    fn take(&self) -> Option<JobFn> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn work(&self) {
-        let Some(work) = self.take() else {
+    fn run(&self) {
+        let Some(job) = self.take() else {
             return;
         };
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("this is a defect in tollgate: a handshake was lost");
         }
     }
 }
 
-// === impl Offered ===
+// === impl CancelOnDrop ===
 
-impl Drop for Offered {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         drop(self.0.take());
     }
@@ -181,76 +193,76 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn benches() -> Benches {
+    fn pool() -> HandshakePool {
         let paced = Metrics::new().unwrap().handshakes("grpc").paced;
-        Benches::start(100, 8, &paced).unwrap()
+        HandshakePool::start(100, 8, &paced).unwrap()
     }
 
-    /// Keeps a thread busy until what it gives back is dropped.
-    fn keep_busy(bench: &Bench) -> Sender<()> {
+    /// Keeps a thread busy until the returned sender is dropped.
+    fn keep_busy(thread: &HandshakeThread) -> Sender<()> {
         let (release, released) = channel();
-        let offer = Offer::new(move || {
+        let job = Job::new(move || {
             let _ = released.recv();
         });
-        bench.offer(&offer).unwrap();
+        thread.submit(&job).unwrap();
         release
     }
 
     #[tokio::test]
-    async fn what_is_offered_is_done_by_the_idle_thread() {
-        let benches = benches();
+    async fn jobs_run_on_the_idle_thread() {
+        let pool = pool();
         let name = || thread::current().name().unwrap().to_owned();
-        assert_eq!(benches.work(name).await.unwrap(), "handshakes-idle");
-        assert_eq!(benches.stand_in.done(), 0);
+        assert_eq!(pool.run(name).await.unwrap(), "handshakes-idle");
+        assert_eq!(pool.backup.completed(), 0);
     }
 
-    // The time stands, and goes on by itself when the runtime has nothing to do.
+    // Time is paused and advances by itself when the runtime is idle.
     #[tokio::test(start_paused = true)]
-    async fn where_the_idle_thread_gets_nowhere_the_other_stands_in() {
-        let benches = benches();
-        let busy = keep_busy(&benches.idle);
+    async fn the_backup_thread_runs_jobs_when_the_idle_thread_is_starved() {
+        let pool = pool();
+        let busy = keep_busy(&pool.idle);
         let name = || thread::current().name().unwrap().to_owned();
-        assert_eq!(benches.work(name).await.unwrap(), "handshakes-busy");
+        assert_eq!(pool.run(name).await.unwrap(), "handshakes-busy");
         drop(busy);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_done_for_whoever_has_gone() {
-        let benches = benches();
-        let busy = keep_busy(&benches.idle);
-        let too_busy = keep_busy(&benches.stand_in);
-        let done = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&done);
-        let working = benches.work(move || told.store(true, Ordering::Relaxed));
-        // Long enough to be offered to both.
-        assert!(timeout(STARVED_AFTER * 2, working).await.is_err());
+    async fn a_cancelled_job_does_not_run() {
+        let pool = pool();
+        let busy = keep_busy(&pool.idle);
+        let too_busy = keep_busy(&pool.backup);
+        let ran = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&ran);
+        let running = pool.run(move || set.store(true, Ordering::Relaxed));
+        // Long enough to be queued on both threads.
+        assert!(timeout(STARVED_AFTER * 2, running).await.is_err());
         drop((busy, too_busy));
-        // Behind it.
-        benches.work(|| ()).await.unwrap();
-        assert!(!done.load(Ordering::Relaxed));
+        // Queued behind the cancelled job.
+        pool.run(|| ()).await.unwrap();
+        assert!(!ran.load(Ordering::Relaxed));
     }
 
     #[tokio::test]
-    async fn a_defect_costs_one_handshake() {
-        let benches = benches();
+    async fn a_panic_loses_one_job_only() {
+        let pool = pool();
         let panics: fn() = || panic!("a defect");
-        assert_eq!(benches.work(panics).await, None);
-        assert_eq!(benches.work(|| 7).await, Some(7));
+        assert_eq!(pool.run(panics).await, None);
+        assert_eq!(pool.run(|| 7).await, Some(7));
     }
 
     #[tokio::test]
-    async fn there_is_only_so_much_room() {
-        let benches = benches();
-        let busy = keep_busy(&benches.idle);
-        let too_busy = keep_busy(&benches.stand_in);
-        let offer = Offer::new(|| ());
+    async fn queues_are_bounded() {
+        let pool = pool();
+        let busy = keep_busy(&pool.idle);
+        let too_busy = keep_busy(&pool.backup);
+        let job = Job::new(|| ());
         let mut room = 0;
-        while benches.idle.offer(&offer).is_some() {
+        while pool.idle.submit(&job).is_some() {
             room += 1;
         }
         assert!((7..=8).contains(&room), "{room}");
-        while benches.stand_in.offer(&offer).is_some() {}
-        assert_eq!(benches.work(|| ()).await, None);
+        while pool.backup.submit(&job).is_some() {}
+        assert_eq!(pool.run(|| ()).await, None);
         drop((busy, too_busy));
     }
 }

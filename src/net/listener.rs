@@ -1,74 +1,91 @@
-//! The sockets that a port may be: TCP, or a file of the machine's own (a unix socket).
+//! Listeners of a port: TCP or a unix socket.
 //!
-//! A socket's file outlives the process that made it, so the next one finds it and cannot bind. How: it asks whether anybody
-//! answers there. If so, the port is taken and nothing is touched; if not, the file is of somebody who has gone, and is
-//! removed. [`SocketFile`] removes ours at the end, if it is still ours.
+//! The file of a unix socket outlives the process that bound it, so the next process cannot bind
+//! it. How: [`bind_unix`] connects to it first. If the connection is accepted, the path is in use
+//! and nothing is touched. If it is refused, the file is stale and is removed. [`UnixSocketFile`]
+//! removes our file at the end, if it is still ours.
 //!
-//! What it deliberately does not do: abstract sockets, which have no file and so nobody who may or may not use them.
+//! What it deliberately does not do: abstract sockets. They have no file, so file permissions cannot
+//! restrict who connects.
 
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, lookup_host};
 
-/// A port, bound.
+use crate::net::socket::Socket;
+
+/// Length of the accept queue. The system has a bound of its own, often 4,096. When the queue is full
+/// the system drops new connections and the clients retry a second later, so it is long enough for a
+/// fleet that reconnects at once.
+const BACKLOG_CONNECTIONS: u32 = 16_384;
+
+/// A bound listener.
 #[derive(Debug)]
 pub enum Listener {
-    /// An address.
+    /// A TCP address.
     Tcp(TcpListener),
-    /// A file.
-    Unix(UnixListener, Option<SocketFile>),
+    /// A unix socket; the file is removed when this is dropped.
+    Unix(UnixListener, Option<UnixSocketFile>),
 }
 
-/// The file of a unix socket that is ours: removed when this is dropped.
+/// File of a unix socket that this process bound; dropping it removes the file.
 #[derive(Debug)]
-pub struct SocketFile {
+pub struct UnixSocketFile {
     path: PathBuf,
-    /// Device and number: somebody may have put another in its place.
+    /// Device and inode. If another process replaced the file, it is not removed.
     identity: (u64, u64),
 }
 
-/// One end of a connection.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    /// It was taken away to another runtime.
-    Away,
-}
-
-/// The same on no runtime.
-#[derive(Debug)]
-pub(crate) enum Lone {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
-}
-
-/// Listens at a file, which those may use whom `mode` says.
+/// Listens on the first address of `host` that can be bound.
 ///
 /// # Errors
 ///
-/// When somebody answers there, what is there is no socket, or the system says no.
+/// When the host has no address or none can be bound.
+pub async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in lookup_host((host, port)).await? {
+        match listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last_error = error,
+        }
+    }
+    Err(last_error)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A restart must not wait until the old connections of the previous process time out.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_CONNECTIONS)
+}
+
+/// Binds a unix socket and sets the permissions of its file to `mode`.
+///
+/// # Errors
+///
+/// When another process listens there, the path is a file of another type, or a system call fails.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     remove_stale(path)?;
     let listener = UnixListener::bind(path)?;
-    // Until then only its owner may connect: that takes the right to write.
+    // Until then only the owner can connect: connecting takes the write permission.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     let metadata = fs::symlink_metadata(path)?;
-    let file = SocketFile {
+    let file = UnixSocketFile {
         path: path.to_owned(),
         identity: (metadata.dev(), metadata.ino()),
     };
     Ok(Listener::Unix(listener, Some(file)))
 }
 
-/// Removes what somebody left who has gone.
+/// Removes the socket file of a process that has ended.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -76,19 +93,20 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !metadata.file_type().is_socket() {
-        let words = "there is a file that is no socket, which stays; name another path";
+        let words =
+            "the path is a file that is not a socket; it was not removed; choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, words));
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => {
-            let words = "somebody answers there already";
+            let words = "another process listens there";
             Err(io::Error::new(io::ErrorKind::AddrInUse, words))
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::warn!(path = %path.display(), "a socket of somebody who has gone was removed");
+            tracing::warn!(path = %path.display(), "removed the socket file of a process that has ended");
             fs::remove_file(path)
         }
-        // It may be alive and busy, or not ours to ask.
+        // Its process may be alive and busy, or this process may lack the permission.
         Err(error) => Err(error),
     }
 }
@@ -112,8 +130,8 @@ impl Listener {
         }
     }
 
-    /// Where it is, for people: an address, or `unix:` and a path.
-    pub fn place(&self) -> String {
+    /// Address for messages: an IP address and port, or `unix:` and a path.
+    pub fn display_address(&self) -> String {
         match self {
             Self::Tcp(listener) => listener
                 .local_addr()
@@ -129,15 +147,15 @@ impl Listener {
         }
     }
 
-    /// The listener, and the file that it leaves.
-    pub fn apart_from_file(self) -> (Self, Option<SocketFile>) {
+    /// Splits the listener from its socket file, so that the file can outlive it.
+    pub fn split_file(self) -> (Self, Option<UnixSocketFile>) {
         match self {
             Self::Tcp(_) => (self, None),
             Self::Unix(listener, file) => (Self::Unix(listener, None), file),
         }
     }
 
-    /// Its address, where it has one.
+    /// Address of a TCP listener.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
@@ -152,116 +170,15 @@ impl From<TcpListener> for Listener {
     }
 }
 
-// === impl SocketFile ===
+// === impl UnixSocketFile ===
 
-impl Drop for SocketFile {
+impl Drop for UnixSocketFile {
     fn drop(&mut self) {
         let metadata = fs::symlink_metadata(&self.path);
         if metadata.is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "the socket's file stays");
-        }
-    }
-}
-
-fn away() -> io::Error {
-    io::ErrorKind::NotConnected.into()
-}
-
-// === impl Socket ===
-
-impl Socket {
-    /// Whether the other end is known to have nothing more to say.
-    pub(crate) fn is_read_closed(&self) -> bool {
-        // It is asked once, and nobody is woken.
-        let mut cx = Context::from_waker(Waker::noop());
-        let ready = match self {
-            Self::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
-            Self::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
-            Self::Away => return true,
-        };
-        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
-    }
-
-    pub(crate) fn into_lone(self) -> io::Result<Lone> {
-        Ok(match self {
-            Self::Tcp(stream) => Lone::Tcp(stream.into_std()?),
-            Self::Unix(stream) => Lone::Unix(stream.into_std()?),
-            Self::Away => return Err(away()),
-        })
-    }
-}
-
-impl Lone {
-    pub(crate) fn into_socket(self) -> io::Result<Socket> {
-        Ok(match self {
-            Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
-        })
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
-            Self::Away => Poll::Ready(Err(away())),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(stream) => stream.is_write_vectored(),
-            Self::Unix(stream) => stream.is_write_vectored(),
-            Self::Away => false,
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
         }
     }
 }

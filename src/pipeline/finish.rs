@@ -13,7 +13,7 @@ use crate::pipeline::{Generation, Pipeline, RequestError, over_limit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::Verdict;
 use crate::store::StoreError;
-use crate::tracing::{Answered, Span};
+use crate::tracing::{RequestOutcome, Span};
 
 impl Pipeline {
     /// Decides a request that [`Pipeline::begin`] has planned and whose checks have been applied,
@@ -39,7 +39,7 @@ impl Pipeline {
             Stage::Failed(error) => respond(Err(self.failed(error, span))),
             Stage::Decided(code) => {
                 let decision = Decision::of_code(code);
-                self.end_span(span, Answered::Decided(&decision, None));
+                self.end_span(span, RequestOutcome::Decided(&decision, None));
                 respond(Ok(EncodedResponse::new(&decision, &[])))
             }
             Stage::Planned => {
@@ -53,7 +53,7 @@ impl Pipeline {
                     Err(error) => respond(Err(self.failed(error, span))),
                     Ok(decision) => {
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
-                        self.end_span(span, Answered::Decided(&decision, Some(&plan)));
+                        self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                         let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));
                         scratch.statuses = decision.into_emptied_statuses();
                         answer
@@ -67,7 +67,7 @@ impl Pipeline {
 
     /// Ends a request whose caller has gone. Hits that it took tentatively go back.
     pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
-        self.end_span(pending.span.take(), Answered::Error("CANCELLED"));
+        self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
         pending.results.trial = None;
     }
 
@@ -77,7 +77,7 @@ impl Pipeline {
             RequestError::Store(_) => self.metrics.requests.store_errors.inc(),
             _ => self.metrics.requests.service_errors.inc(),
         }
-        self.end_span(span, Answered::Error(error.grpc_code()));
+        self.end_span(span, RequestOutcome::Error(error.grpc_code()));
         error
     }
 

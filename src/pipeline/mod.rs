@@ -37,7 +37,7 @@ use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{Asking, Store};
-use crate::tracing::{Answered, Span, TraceParent, Traces};
+use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
 pub use self::call::CallResponse;
@@ -141,7 +141,7 @@ impl Pipeline {
     }
 
     /// Records in a request's span what became of it.
-    fn end_span(&self, span: Option<Box<Span>>, answered: Answered<'_>) {
+    fn end_span(&self, span: Option<Box<Span>>, answered: RequestOutcome<'_>) {
         if let (Some(span), Some(traces)) = (span, &self.traces) {
             traces.end(span, answered, self.clock.now());
         }

@@ -26,7 +26,7 @@ impl Lines {
         let tags = tags.0.iter();
         Self {
             tags: tags
-                .map(|(name, value)| clean(&format!(".__{name}={value}")))
+                .map(|(name, value)| sanitize(&format!(".__{name}={value}")))
                 .collect(),
             ..Self::default()
         }
@@ -38,7 +38,7 @@ impl Lines {
             Kind::Gauge => 'g',
         };
         // A string has room for everything.
-        let _ = writeln!(self.text, "{}{}:{value}|{kind}", clean(name), self.tags);
+        let _ = writeln!(self.text, "{}{}:{value}|{kind}", sanitize(name), self.tags);
         self.count = self.count.saturating_add(1);
     }
 
@@ -61,7 +61,7 @@ impl Lines {
     }
 
     /// Whole lines, as many together as are no longer than `bytes_max`; one that is longer goes alone.
-    pub(crate) fn parts(&self, bytes_max: usize) -> impl Iterator<Item = &str> {
+    pub(crate) fn datagrams(&self, bytes_max: usize) -> impl Iterator<Item = &str> {
         let mut rest = self.text.as_str();
         std::iter::from_fn(move || {
             let first = rest.find('\n')?.saturating_add(1);
@@ -76,7 +76,7 @@ impl Lines {
 }
 
 /// What would end a name or a line stands for nothing else.
-fn clean(name: &str) -> String {
+fn sanitize(name: &str) -> String {
     name.replace(
         |c: char| c.is_control() || [':', '|', '@'].contains(&c),
         "_",
@@ -110,7 +110,7 @@ mod tests {
         }
         lines.push(&"x".repeat(40), Kind::Counter, 1);
         lines.push("end", Kind::Counter, 1);
-        let parts: Vec<&str> = lines.parts(20).collect();
+        let parts: Vec<&str> = lines.datagrams(20).collect();
         assert_eq!(parts.concat(), lines.text());
         assert!(parts.iter().all(|part| part.ends_with('\n')));
         let long = parts.iter().filter(|part| part.len() > 20).count();

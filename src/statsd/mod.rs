@@ -2,7 +2,7 @@
 //!
 //! How: a task wakes once an interval, connects if need be, and only then asks what is new (`metrics::News`): so what could not
 //! be sent because nobody was there is told the next time, in one number. Text is made and sent in parts of
-//! [`PART_BYTES_MAX`]. The hot path knows nothing of it.
+//! [`CHUNK_BYTES_MAX`]. The hot path knows nothing of it.
 //!
 //! Why no library: the lines are one `write!` (`lines`), and what a statsd client brings besides (queues and threads to count from
 //! anywhere, datagrams without streams, tags in another dialect than the reference's) is what is not wanted here.
@@ -26,13 +26,13 @@ use crate::metrics::{Metrics, News};
 use crate::settings::StatsdSettings;
 
 /// How much text is made before it is sent.
-const PART_BYTES_MAX: usize = 256 * 1024;
+const CHUNK_BYTES_MAX: usize = 256 * 1024;
 
 /// How many parts go out in one turn: what is left is told in the next.
-const PARTS_MAX: usize = 64;
+const CHUNKS_PER_FLUSH_MAX: usize = 64;
 
 /// How long a stop waits for the last news to go out.
-const STOP_WITHIN: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A task that tells a server.
 #[derive(Debug)]
@@ -42,14 +42,14 @@ pub struct Statsd {
 }
 
 /// What it knows.
-struct Teller {
+struct StatsdFlusher {
     server: Server,
     connection: Option<Connection>,
     news: News,
     lines: Lines,
     metrics: Arc<Metrics>,
     /// Nobody was there the last time.
-    away: bool,
+    unreachable: bool,
 }
 
 // === impl Statsd ===
@@ -63,15 +63,15 @@ impl Statsd {
         tracing::info!(
             interval = ?settings.stats_flush_interval,
             "counters go to statsd at {}",
-            server.place()
+            server.display_address()
         );
-        let mut teller = Teller {
+        let mut flusher = StatsdFlusher {
             server,
             connection: None,
             news: News::default(),
             lines: Lines::new(&settings.extra_tags),
             metrics: Arc::clone(metrics),
-            away: false,
+            unreachable: false,
         };
         let interval = settings.stats_flush_interval;
         let (stop, mut stopped) = oneshot::channel();
@@ -81,7 +81,7 @@ impl Statsd {
                     () = sleep(interval) => false,
                     _ = &mut stopped => true,
                 };
-                teller.turn().await;
+                flusher.flush().await;
                 if last {
                     return;
                 }
@@ -95,32 +95,32 @@ impl Statsd {
         // A task that has ended needs no telling.
         let _ = self.stop.send(());
         let abort = self.task.abort_handle();
-        let _ = timeout(STOP_WITHIN, self.task).await;
+        let _ = timeout(STOP_TIMEOUT, self.task).await;
         abort.abort();
     }
 }
 
-// === impl Teller ===
+// === impl StatsdFlusher ===
 
-impl Teller {
+impl StatsdFlusher {
     /// Tells what is new, and says once when nobody is there to hear it.
-    async fn turn(&mut self) {
-        let told = match self.connect().await {
-            Ok(()) => self.tell_all().await,
+    async fn flush(&mut self) {
+        let sent = match self.connect().await {
+            Ok(()) => self.send_changes().await,
             Err(error) => Err(error),
         };
-        let place = self.server.place();
-        match told {
+        let place = self.server.display_address();
+        match sent {
             Ok(()) => {
                 self.metrics.statsd.flushes.inc();
-                if std::mem::take(&mut self.away) {
+                if std::mem::take(&mut self.unreachable) {
                     tracing::info!("statsd at {place} hears again");
                 }
             }
             Err(error) => {
                 self.metrics.statsd.failures.inc();
                 self.connection = None;
-                if !std::mem::replace(&mut self.away, true) {
+                if !std::mem::replace(&mut self.unreachable, true) {
                     tracing::warn!(
                         "statsd at {place} does not hear: {error}; it is told when it does, and nothing else waits for it"
                     );
@@ -138,8 +138,8 @@ impl Teller {
         Ok(())
     }
 
-    async fn tell_all(&mut self) -> io::Result<()> {
-        for _ in 0..PARTS_MAX {
+    async fn send_changes(&mut self) -> io::Result<()> {
+        for _ in 0..CHUNKS_PER_FLUSH_MAX {
             // It may be many thousand numbers; this thread has other tasks to run.
             let mut news = std::mem::take(&mut self.news);
             let mut lines = std::mem::take(&mut self.lines);
@@ -147,7 +147,7 @@ impl Teller {
             let made = task::spawn_blocking(move || {
                 lines.clear();
                 let all = news.of(&metrics, |name, kind, value| {
-                    let room = lines.bytes() < PART_BYTES_MAX;
+                    let room = lines.bytes() < CHUNK_BYTES_MAX;
                     if room {
                         lines.push(name, kind, value);
                     }

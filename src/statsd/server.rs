@@ -13,7 +13,7 @@ use crate::settings::StatsdProtocol;
 use crate::statsd::lines::Lines;
 
 /// How long anything with the server may take.
-const WITHIN: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a datagram is made: what goes through every network whole.
 const DATAGRAM_BYTES_MAX: usize = 1_432;
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Where, for people.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn display_address(&self) -> String {
         let protocol = match self.protocol {
             StatsdProtocol::Tcp => "TCP",
             StatsdProtocol::Udp => "UDP",
@@ -55,7 +55,7 @@ impl Server {
 
     pub(crate) async fn connect(&self) -> io::Result<Connection> {
         let at = (self.host.as_str(), self.port);
-        within(async {
+        with_timeout(async {
             match self.protocol {
                 StatsdProtocol::Tcp => TcpStream::connect(at).await.map(Connection::Tcp),
                 StatsdProtocol::Udp => {
@@ -99,11 +99,11 @@ impl Connection {
     }
 
     pub(crate) async fn send(&mut self, lines: &Lines) -> io::Result<()> {
-        within(async {
+        with_timeout(async {
             match self {
                 Self::Tcp(stream) => stream.write_all(lines.text().as_bytes()).await,
                 Self::Udp(socket) => {
-                    for part in lines.parts(DATAGRAM_BYTES_MAX) {
+                    for part in lines.datagrams(DATAGRAM_BYTES_MAX) {
                         socket.send(part.as_bytes()).await?;
                     }
                     Ok(())
@@ -114,8 +114,8 @@ impl Connection {
     }
 }
 
-async fn within<T>(doing: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(WITHIN, doing)
+async fn with_timeout<T>(doing: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(TIMEOUT, doing)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

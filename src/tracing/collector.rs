@@ -28,7 +28,7 @@ use crate::tracing::export_settings::TraceExport;
 use crate::tracing::spans::TracesError;
 
 /// How long a connection may take to come about.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the service is called unless somebody says something else.
 const SERVICE_NAME: &str = "tollgate";
@@ -41,13 +41,13 @@ pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
         TraceProtocol::Http => Otlp::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
-            .with_shared_http_client(client(export)?)
+            .with_shared_http_client(http_client(export)?)
             .with_endpoint(export.endpoint.clone())
             .with_timeout(export.timeout)
             .build(),
         TraceProtocol::Grpc => Otlp::builder()
             .with_tonic()
-            .with_channel(channel(export, uri)?)
+            .with_channel(grpc_channel(export, uri)?)
             .with_timeout(export.timeout)
             .build(),
     };
@@ -56,11 +56,11 @@ pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
     Ok(exporter)
 }
 
-fn client(export: &TraceExport) -> Result<Arc<dyn HttpClient>, TracesError> {
-    Ok(match secured(export)? {
-        None => Arc::new(HyperClient::new(tcp(), export.timeout, None)),
+fn http_client(export: &TraceExport) -> Result<Arc<dyn HttpClient>, TracesError> {
+    Ok(match tls_connector(export)? {
+        None => Arc::new(HyperClient::new(tcp_connector(), export.timeout, None)),
         Some(secured) => {
-            let connector = secured.enable_http1().wrap_connector(tcp());
+            let connector = secured.enable_http1().wrap_connector(tcp_connector());
             Arc::new(HyperClient::new(connector, export.timeout, None))
         }
     })
@@ -81,28 +81,28 @@ fn uri(export: &TraceExport) -> Result<Uri, TracesError> {
     Ok(uri)
 }
 
-fn channel(export: &TraceExport, uri: Uri) -> Result<Channel, TracesError> {
+fn grpc_channel(export: &TraceExport, uri: Uri) -> Result<Channel, TracesError> {
     let endpoint = Endpoint::from(uri).timeout(export.timeout);
-    Ok(match secured(export)? {
-        None => endpoint.connect_with_connector_lazy(tcp()),
+    Ok(match tls_connector(export)? {
+        None => endpoint.connect_with_connector_lazy(tcp_connector()),
         Some(secured) => {
-            let connector = secured.enable_http2().wrap_connector(tcp());
+            let connector = secured.enable_http2().wrap_connector(tcp_connector());
             endpoint.connect_with_connector_lazy(connector)
         }
     })
 }
 
-fn tcp() -> HttpConnector {
+fn tcp_connector() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // What is TLS is so above it.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp
 }
 
 /// TLS, where the collector is to be spoken to by it.
-fn secured(
+fn tls_connector(
     export: &TraceExport,
 ) -> Result<Option<HttpsConnectorBuilder<WantsProtocols1>>, TracesError> {
     let config = export.tls().map_err(|error| {

@@ -57,7 +57,7 @@ pub struct TraceExport {
     /// The same of this replica.
     pub service_instance_id: Option<String>,
     /// What could not be read, in words.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
     files: ClientFiles,
 }
 
@@ -78,7 +78,7 @@ impl TraceExport {
     /// # Errors
     ///
     /// In words, when they name something that is not here.
-    pub fn of(settings: &TracingSettings) -> Result<Option<Self>, String> {
+    pub fn from_settings(settings: &TracingSettings) -> Result<Option<Self>, String> {
         let otel = &settings.otel;
         let get = |name: &str| otel.get(name);
         // Each variable has one for all signals, and one for traces that comes first.
@@ -113,11 +113,11 @@ impl TraceExport {
                 }
             },
         };
-        let mut remarks = Vec::new();
+        let mut warnings = Vec::new();
         let mut number = |said: Option<(String, &str)>, usual: u64| match said {
             None => usual,
             Some((name, value)) => u64::from_str(value.trim()).unwrap_or_else(|_| {
-                remarks.push(format!("{name} is no whole number; it counts as {usual}"));
+                warnings.push(format!("{name} is no whole number; it counts as {usual}"));
                 usual
             }),
         };
@@ -136,11 +136,11 @@ impl TraceExport {
             BATCH_SPANS,
             BATCH_SPANS_MAX,
         );
-        let sampling = sampling(settings, &mut remarks);
+        let sampling = sampling(settings, &mut warnings);
         if let Some((name, value)) = signal("COMPRESSION")
             && value != "none"
         {
-            remarks.push(format!("{name} has no effect: spans are sent as they are"));
+            warnings.push(format!("{name} has no effect: spans are sent as they are"));
         }
         let file = |name: &str| signal(name).map(|(_, value)| PathBuf::from(value));
         Ok(Some(Self {
@@ -151,10 +151,10 @@ impl TraceExport {
             queue_spans_max,
             batch_spans_max: batch_spans_max.min(queue_spans_max),
             sampling,
-            service_name: said(settings.tracing_service_name.as_ref()),
-            service_namespace: said(settings.tracing_service_namespace.as_ref()),
-            service_instance_id: said(settings.tracing_service_instance_id.as_ref()),
-            remarks,
+            service_name: non_empty(settings.tracing_service_name.as_ref()),
+            service_namespace: non_empty(settings.tracing_service_namespace.as_ref()),
+            service_instance_id: non_empty(settings.tracing_service_instance_id.as_ref()),
+            warnings,
             files: ClientFiles {
                 authorities: file("CERTIFICATE"),
                 ours: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
@@ -178,7 +178,7 @@ impl TraceExport {
     }
 
     /// Where it is, for people: without what may be secret of it.
-    pub fn place(&self) -> &str {
+    pub fn display_endpoint(&self) -> &str {
         let bare = self.endpoint.split(['?', '#']).next().unwrap_or_default();
         match bare.split_once("://") {
             Some((_, rest)) => rest.rsplit_once('@').map_or(rest, |(_, place)| place),
@@ -187,7 +187,7 @@ impl TraceExport {
     }
 }
 
-fn sampling(settings: &TracingSettings, remarks: &mut Vec<String>) -> Sampling {
+fn sampling(settings: &TracingSettings, warnings: &mut Vec<String>) -> Sampling {
     if let Some(share) = settings.tracing_sampling_rate {
         return Sampling {
             parent_based: true,
@@ -202,7 +202,7 @@ fn sampling(settings: &TracingSettings, remarks: &mut Vec<String>) -> Sampling {
             Some(Some(share)) if (0.0..=1.0).contains(&share) => share,
             Some(_) => {
                 let words = "OTEL_TRACES_SAMPLER_ARG is no number from 0 to 1; it counts as 1";
-                remarks.push(words.to_owned());
+                warnings.push(words.to_owned());
                 1.0
             }
         }
@@ -216,7 +216,7 @@ fn sampling(settings: &TracingSettings, remarks: &mut Vec<String>) -> Sampling {
         "parentbased_always_off" => (true, 0.0),
         "parentbased_traceidratio" => (true, share(1.0)),
         other => {
-            remarks.push(format!(
+            warnings.push(format!(
                 "OTEL_TRACES_SAMPLER: {other:?} is not known here; it counts as parentbased_always_on"
             ));
             (true, 1.0)
@@ -256,7 +256,7 @@ fn endpoint<'v>(
 }
 
 /// What is set to nothing is not set, as the standard has it.
-fn said(text: Option<&String>) -> Option<String> {
+fn non_empty(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }
 
@@ -282,14 +282,14 @@ mod tests {
     }
 
     fn export(flags: &[&str], variables: &[(&str, &str)]) -> TraceExport {
-        let export = TraceExport::of(&settings(flags, variables)).unwrap();
+        let export = TraceExport::from_settings(&settings(flags, variables)).unwrap();
         export.expect("traces")
     }
 
     #[test]
     fn there_are_traces_where_somebody_says_so_and_nobody_says_no() {
         let on = |flags: &[&str], variables: &[(&str, &str)]| {
-            let export = TraceExport::of(&settings(flags, variables)).unwrap();
+            let export = TraceExport::from_settings(&settings(flags, variables)).unwrap();
             export.is_some()
         };
         let somewhere = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
@@ -326,7 +326,7 @@ mod tests {
         let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", "true");
         assert_eq!(of(&[grpc, insecure, (all, "c:1")]), "http://c:1");
         let secret = export(&[], &[(traces, "https://user:hunter2@c:1/x?key=hunter2")]);
-        assert_eq!(secret.place(), "c:1/x");
+        assert_eq!(secret.display_endpoint(), "c:1/x");
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         );
         assert_eq!(export.timeout, Duration::from_secs(10));
         assert_eq!((export.queue_spans_max, export.batch_spans_max), (1, 1));
-        assert_eq!(export.remarks.len(), 3, "{:?}", export.remarks);
+        assert_eq!(export.warnings.len(), 3, "{:?}", export.warnings);
         for (name, value, instead) in [
             (
                 "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -376,8 +376,10 @@ mod tests {
             ),
             ("OTEL_TRACES_EXPORTER", "zipkin", "otlp or none"),
         ] {
-            let refused =
-                TraceExport::of(&settings(&["--tracing-enabled", "true"], &[(name, value)]));
+            let refused = TraceExport::from_settings(&settings(
+                &["--tracing-enabled", "true"],
+                &[(name, value)],
+            ));
             let words = refused.unwrap_err();
             assert!(words.contains(name) && words.contains(instead), "{words}");
         }

@@ -20,5 +20,5 @@ mod queue;
 mod spans;
 mod traceparent;
 
-pub use self::spans::{Answered, Asked, Span, Traces, TracesError};
+pub use self::spans::{RequestOutcome, RequestSummary, Span, Traces, TracesError};
 pub use self::traceparent::TraceParent;

@@ -21,20 +21,20 @@ use tokio::time::timeout;
 use crate::metrics::TraceMetrics;
 
 /// What stands for the number that wait when all were given up. No queue is so long.
-const GIVEN_UP: usize = usize::MAX;
+const ABANDONED: usize = usize::MAX;
 
 /// How many spans wait, and how many may.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    /// Those under way to the collector as well; or [`GIVEN_UP`].
+pub(crate) struct SpanQueue {
+    /// Those under way to the collector as well; or [`ABANDONED`].
     waiting: AtomicUsize,
     spans_max: usize,
     metrics: TraceMetrics,
 }
 
 /// Sends spans within a time, counts them, and says once that nobody takes them.
-pub(crate) struct Sending {
-    queue: Arc<Queue>,
+pub(crate) struct CountingExporter {
+    queue: Arc<SpanQueue>,
     to: Arc<Otlp>,
     /// Where, for people.
     place: String,
@@ -44,9 +44,9 @@ pub(crate) struct Sending {
     lost: AtomicU64,
 }
 
-// === impl Queue ===
+// === impl SpanQueue ===
 
-impl Queue {
+impl SpanQueue {
     pub(crate) fn new(spans_max: usize, metrics: TraceMetrics) -> Self {
         Self {
             waiting: AtomicUsize::new(0),
@@ -56,7 +56,7 @@ impl Queue {
     }
 
     /// Whether there is room for one more, which then counts. Where all were given up there is none.
-    pub(crate) fn enter(&self) -> bool {
+    pub(crate) fn admit(&self) -> bool {
         let more = |waiting: usize| (waiting < self.spans_max).then(|| waiting.saturating_add(1));
         let entered = self
             .waiting
@@ -68,8 +68,8 @@ impl Queue {
     }
 
     /// Whether these waited until now, and are the exporter's to count; else they were given up, and are counted.
-    fn leave(&self, spans: usize) -> bool {
-        let less = |waiting: usize| (waiting != GIVEN_UP).then(|| waiting.saturating_sub(spans));
+    fn release(&self, spans: usize) -> bool {
+        let less = |waiting: usize| (waiting != ABANDONED).then(|| waiting.saturating_sub(spans));
         let left = self
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -78,9 +78,9 @@ impl Queue {
 
     /// Gives up all that still wait or are under way, for good, and says how many. They count as lost: whether the collector
     /// takes some of them yet nobody will know.
-    pub(crate) fn give_up(&self) -> usize {
-        let waiting = self.waiting.swap(GIVEN_UP, Ordering::Relaxed);
-        if waiting == GIVEN_UP {
+    pub(crate) fn abandon(&self) -> usize {
+        let waiting = self.waiting.swap(ABANDONED, Ordering::Relaxed);
+        if waiting == ABANDONED {
             return 0;
         }
         self.metrics.lost.inc_by(waiting as u64);
@@ -88,11 +88,11 @@ impl Queue {
     }
 }
 
-// === impl Sending ===
+// === impl CountingExporter ===
 
-impl Sending {
+impl CountingExporter {
     pub(crate) fn new(
-        queue: Arc<Queue>,
+        queue: Arc<SpanQueue>,
         to: Otlp,
         place: &str,
         within: Duration,
@@ -108,7 +108,7 @@ impl Sending {
         }
     }
 
-    fn note(&self, spans: usize, sent: &Result<(), String>) {
+    fn record_result(&self, spans: usize, sent: &Result<(), String>) {
         let (spans, place) = (spans as u64, &self.place);
         match sent {
             Ok(()) => {
@@ -131,7 +131,7 @@ impl Sending {
     }
 }
 
-impl SpanExporter for Sending {
+impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let (to, within) = (Arc::clone(&self.to), self.within);
@@ -146,15 +146,17 @@ impl SpanExporter for Sending {
             Ok(Err(_)) => Err(format!("no answer within {within:?}")),
             Err(_) => Err("the service ended first".to_owned()),
         };
-        if self.queue.leave(spans) {
-            self.note(spans, &sent);
+        if self.queue.release(spans) {
+            self.record_result(spans, &sent);
         }
         sent.map_err(OTelSdkError::InternalFailure)
     }
 }
 
-impl fmt::Debug for Sending {
+impl fmt::Debug for CountingExporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sending").field(&self.place).finish()
+        f.debug_tuple("CountingExporter")
+            .field(&self.place)
+            .finish()
     }
 }

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use crate::metrics::Metrics;
 use crate::tracing::collector;
 use crate::tracing::export_settings::{Sampling, TraceExport};
-use crate::tracing::queue::{Queue, Sending};
+use crate::tracing::queue::{CountingExporter, SpanQueue};
 use crate::tracing::traceparent::TraceParent;
 use tollgate_limiter::{Code, Decision, Plan, Request, Subject, Timestamp};
 
@@ -44,13 +44,13 @@ const NAME_BYTES_MAX: usize = 128;
 const OVERRIDE: &str = "(sent along)";
 
 /// How long a stop waits for spans to go out.
-const STOP_WITHIN: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Traces of one service.
 pub struct Traces {
     sampling: Sampling,
     ids: RandomIdGenerator,
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
     place: String,
@@ -68,14 +68,14 @@ pub struct Span {
 
 /// What is known of a request when its span begins.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestSummary<'a> {
     domain: &'a [u8],
     descriptors: usize,
 }
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Answered<'a> {
+pub enum RequestOutcome<'a> {
     /// Decided; by these rules, if any were looked for.
     Decided(&'a Decision<'a>, Option<&'a Plan<'a>>),
     /// Answered with a gRPC error, by its name.
@@ -103,11 +103,14 @@ impl Traces {
     /// See [`TracesError`].
     pub fn new(export: &TraceExport, metrics: &Metrics) -> Result<Self, TracesError> {
         let runtime = Handle::try_current()?;
-        let queue = Arc::new(Queue::new(export.queue_spans_max, metrics.traces.clone()));
-        let sending = Sending::new(
+        let queue = Arc::new(SpanQueue::new(
+            export.queue_spans_max,
+            metrics.traces.clone(),
+        ));
+        let sending = CountingExporter::new(
             Arc::clone(&queue),
             collector::exporter(export)?,
-            export.place(),
+            export.display_endpoint(),
             export.timeout,
             runtime,
         );
@@ -124,12 +127,12 @@ impl Traces {
                 .with_batch_config(batches.build())
                 .build(),
             scope: scope.with_version(env!("CARGO_PKG_VERSION")).build(),
-            place: export.place().to_owned(),
+            place: export.display_endpoint().to_owned(),
         })
     }
 
     /// Where they go, for people.
-    pub fn place(&self) -> &str {
+    pub fn display_endpoint(&self) -> &str {
         &self.place
     }
 
@@ -137,7 +140,7 @@ impl Traces {
     pub fn begin(
         &self,
         parent: Option<TraceParent>,
-        asked: Asked<'_>,
+        asked: RequestSummary<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Box<Span>> {
         let trace = self.sampled(parent.as_ref())?;
@@ -146,7 +149,7 @@ impl Traces {
             trace,
             parent,
             began: now(),
-            domain: cut(&domain).to_owned(),
+            domain: truncate(&domain).to_owned(),
             descriptors: asked.descriptors,
         }))
     }
@@ -171,8 +174,8 @@ impl Traces {
 
     /// Hands a span on, to go out in time. It is dropped, and counted, where too many wait.
     #[allow(clippy::boxed_local)] // it comes as it waited
-    pub fn end(&self, span: Box<Span>, answered: Answered<'_>, now: Timestamp) {
-        if !self.queue.enter() {
+    pub fn end(&self, span: Box<Span>, answered: RequestOutcome<'_>, now: Timestamp) {
+        if !self.queue.admit() {
             return;
         }
         let Span {
@@ -183,8 +186,8 @@ impl Traces {
             descriptors,
         } = *span;
         let code = match answered {
-            Answered::Decided(..) => "OK",
-            Answered::Error(code) => code,
+            RequestOutcome::Decided(..) => "OK",
+            RequestOutcome::Error(code) => code,
         };
         let mut attributes = vec![
             KeyValue::new("rpc.system.name", "grpc"),
@@ -197,11 +200,11 @@ impl Traces {
             ),
         ];
         let status = match answered {
-            Answered::Decided(decision, plan) => {
-                attributes.extend(decided(decision, plan));
+            RequestOutcome::Decided(decision, plan) => {
+                attributes.extend(decision_attributes(decision, plan));
                 Status::Unset
             }
-            Answered::Error(code) => {
+            RequestOutcome::Error(code) => {
                 attributes.push(KeyValue::new("error.type", code));
                 // What a server may be blamed for, as the conventions for gRPC have it.
                 let blamed = [
@@ -219,7 +222,7 @@ impl Traces {
                 }
             }
         };
-        let (began, now) = (time(began), time(now.max(began)));
+        let (began, now) = (system_time(began), system_time(now.max(began)));
         self.processor.on_end(SpanData {
             span_context: SpanContext::new(
                 trace,
@@ -249,11 +252,11 @@ impl Traces {
         let traces = Arc::clone(&self);
         let stopping = tokio::task::spawn_blocking(move || {
             // What became of them is counted where they are sent.
-            let _ = traces.processor.shutdown_with_timeout(STOP_WITHIN);
+            let _ = traces.processor.shutdown_with_timeout(STOP_TIMEOUT);
         });
         // The library's own word on how long is not relied upon.
-        let _ = timeout(STOP_WITHIN, stopping).await;
-        let left = self.queue.give_up();
+        let _ = timeout(STOP_TIMEOUT, stopping).await;
+        let left = self.queue.abandon();
         if left > 0 {
             let place = &self.place;
             tracing::warn!("{left} spans were still to go to {place} when the service stopped");
@@ -267,9 +270,9 @@ impl fmt::Debug for Traces {
     }
 }
 
-// === impl Asked ===
+// === impl RequestSummary ===
 
-impl<'a> From<&Request<'a>> for Asked<'a> {
+impl<'a> From<&Request<'a>> for RequestSummary<'a> {
     fn from(request: &Request<'a>) -> Self {
         Self {
             domain: request.domain,
@@ -279,7 +282,7 @@ impl<'a> From<&Request<'a>> for Asked<'a> {
 }
 
 /// What a decision says.
-fn decided(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<KeyValue> {
+fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<KeyValue> {
     let code = match decision.code {
         Code::Ok => "OK",
         Code::OverLimit => "OVER_LIMIT",
@@ -299,8 +302,8 @@ fn decided(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<KeyValue> {
         .filter_map(|status| plan.asked(status.asked?));
     let refused = refused.map(|asked| asked.subject);
     for (name, rules) in [
-        ("ratelimit.rules", names(asked)),
-        ("ratelimit.rules_over_limit", names(refused)),
+        ("ratelimit.rules", rule_names(asked)),
+        ("ratelimit.rules_over_limit", rule_names(refused)),
     ] {
         if !rules.is_empty() {
             attributes.push(KeyValue::new(name, Value::Array(Array::String(rules))));
@@ -310,14 +313,14 @@ fn decided(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<KeyValue> {
 }
 
 /// The names of the first few, each once, as configured.
-fn names<'p>(subjects: impl Iterator<Item = Subject<'p>>) -> Vec<StringValue> {
+fn rule_names<'p>(subjects: impl Iterator<Item = Subject<'p>>) -> Vec<StringValue> {
     let mut names: Vec<StringValue> = Vec::new();
     for subject in subjects {
         if names.len() == RULES_NAMED_MAX {
             break;
         }
         let name = match subject {
-            Subject::Rule(rule) => StringValue::from(cut(&rule.full_name()).to_owned()),
+            Subject::Rule(rule) => StringValue::from(truncate(&rule.full_name()).to_owned()),
             Subject::Override => StringValue::from(OVERRIDE),
         };
         if !names.contains(&name) {
@@ -328,7 +331,7 @@ fn names<'p>(subjects: impl Iterator<Item = Subject<'p>>) -> Vec<StringValue> {
 }
 
 /// As much of a text as may stand in a span.
-fn cut(text: &str) -> &str {
+fn truncate(text: &str) -> &str {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
@@ -336,7 +339,7 @@ fn cut(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-fn time(at: Timestamp) -> SystemTime {
+fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH
         .checked_add(Duration::from_micros(at.as_us()))
         .unwrap_or(UNIX_EPOCH)

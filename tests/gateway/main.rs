@@ -22,7 +22,7 @@ mod running;
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // they were made for another binary
 mod caller;
-#[path = "../envoy/crowd.rs"]
+#[path = "../envoy/background_load.rs"]
 #[allow(dead_code)]
 mod crowd;
 #[path = "../envoy/proxy.rs"]

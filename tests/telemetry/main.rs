@@ -27,12 +27,12 @@ mod certified;
 mod proxy;
 
 mod collector;
-mod dead;
 mod envoy;
-mod secured;
+mod shutdown;
 mod statsd;
-mod stop;
+mod tls;
 mod traces;
+mod unreachable_collector;
 
 /// Two limits, one of them three levels down.
 const RULES: &str = "

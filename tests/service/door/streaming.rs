@@ -1,6 +1,6 @@
 //! Bounds on streaming calls (reflection, health Watch), through both listeners.
 //!
-//! What it deliberately does not do: weigh them (`tests/memory/given_back.rs`).
+//! What it deliberately does not do: weigh them (`tests/memory/released_memory.rs`).
 
 use std::time::Duration;
 

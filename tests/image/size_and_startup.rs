@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::contents::Unpacked;
-use crate::machine::{IMAGE, Machine, alone};
+use crate::isolation::{IMAGE, Machine, alone};
 use crate::pod::{Pod, Rendered};
 use crate::running::{PATIENCE, http, wait_for};
 

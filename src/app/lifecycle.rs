@@ -14,12 +14,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::tls::Guarded;
+use super::tls::CertificateReloader;
 use super::{App, AppError, rules, store, xds};
-use crate::admin::{self, Readiness, Shown};
+use crate::admin::{self, AdminState, Readiness};
 use crate::grpc::{GrpcServer, Health, OpenError};
 use crate::metrics::Metrics;
-use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
+use crate::net::{
+    self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
+};
 use crate::pipeline::Generations;
 use crate::rules::reload::Reload;
 use crate::statsd::Statsd;
@@ -28,7 +30,7 @@ use crate::tracing::Traces;
 use tollgate_limiter::RuleSet;
 
 /// A service that runs.
-pub(super) struct Running {
+pub(super) struct RunningService {
     store: Arc<dyn Store>,
     generations: Arc<Generations>,
     readiness: Readiness,
@@ -38,13 +40,13 @@ pub(super) struct Running {
     /// What the workers may run on; they answer the HTTP port to the end.
     _grpc_server: Arc<GrpcServer>,
     /// Those who look after rules and certificates end with this.
-    _looking: JoinSet<()>,
+    _watchers: JoinSet<()>,
     /// Removed at the end.
-    _socket_file: Option<SocketFile>,
+    _socket_file: Option<UnixSocketFile>,
     grpc: JoinHandle<()>,
     http: JoinHandle<()>,
     /// The admin port, and that for metrics alone.
-    beside: Vec<JoinHandle<()>>,
+    other_ports: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
     traces: Option<Arc<Traces>>,
@@ -52,18 +54,18 @@ pub(super) struct Running {
 }
 
 /// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
-const HTTP2_GREETING_BYTES: usize = 24 + 9;
+const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
-// === impl Running ===
+// === impl RunningService ===
 
-impl Running {
+impl RunningService {
     /// Spawns everything that runs.
     pub(super) async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let settings = app.settings;
         let store = Arc::clone(&app.store);
         let store = move || store.state().map(|state| (state.good, state.words));
         let readiness = Readiness::new(Arc::clone(&app.generations), &settings, store);
-        let shown = Shown {
+        let state = AdminState {
             readiness: readiness.clone(),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
@@ -84,54 +86,54 @@ impl Running {
         })?;
         let grpc_server = Arc::new(grpc_server);
         let mut workers = JoinSet::new();
-        for of_one_store in app.workers {
-            grpc_server.spawn_workers(&mut workers, of_one_store);
+        for store_workers in app.workers {
+            grpc_server.spawn_workers(&mut workers, store_workers);
         }
-        let mut looking = JoinSet::new();
+        let mut watchers = JoinSet::new();
         let generations = Arc::clone(&app.generations);
         let leased = store::is_leased(&settings.store);
         if let Some(xds) = app.xds {
             let metrics = Arc::clone(&app.metrics);
-            looking.spawn(xds::look_after(xds, generations, metrics, leased));
+            watchers.spawn(xds::watch(xds, generations, metrics, leased));
         } else if let Some(path) = settings.rules_path() {
             let reload_rules = Reload::new(path, settings.rules_settings.options());
-            looking.spawn(rules::look_after(reload_rules, generations, reload, leased));
+            watchers.spawn(rules::watch(reload_rules, generations, reload, leased));
         }
-        let mut secured = |guarded: Option<Guarded>| {
-            let guarded = guarded?;
-            let secured = Arc::clone(&guarded.secured);
-            looking.spawn(guarded.look_after(Arc::clone(&app.clock)));
-            Some(secured)
+        let mut acceptor = |reloader: Option<CertificateReloader>| {
+            let reloader = reloader?;
+            let acceptor = Arc::clone(&reloader.acceptor);
+            watchers.spawn(reloader.watch(Arc::clone(&app.clock)));
+            Some(acceptor)
         };
-        let (grpc_tls, admin_tls) = (secured(app.grpc_tls), secured(app.admin_tls));
+        let (grpc_tls, admin_tls) = (acceptor(app.grpc_tls), acceptor(app.admin_tls));
         let metrics = &app.metrics;
-        let grpc_max = (settings.grpc_connections_max, HTTP2_GREETING_BYTES);
+        let grpc_max = (settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
         let http_max = (settings.http_connections_max, 1);
         let (stop_grpc, stop) = watch::channel(false);
-        let (listener, socket_file) = app.listeners.grpc.apart_from_file();
+        let (listener, socket_file) = app.listeners.grpc.split_file();
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(
             connections(metrics, listener, "grpc", grpc_max, grpc_tls),
             stopped(stop),
         ));
         let (stop_http, stop) = watch::channel(false);
-        let serve = |listener: TcpListener, port, secured, router| {
-            let connections = connections(metrics, listener.into(), port, http_max, secured);
+        let serve = |listener: TcpListener, port, acceptor, router| {
+            let connections = connections(metrics, listener.into(), port, http_max, acceptor);
             tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
         };
         let http = serve(
             app.listeners.http,
             "http",
             None,
-            admin::public(shown.clone()),
+            admin::public_router(state.clone()),
         );
-        let mut beside = Vec::new();
+        let mut other_ports = Vec::new();
         if let Some(listener) = app.listeners.prometheus {
-            let router = admin::prometheus(shown.clone(), &settings.prometheus.prometheus_path);
-            beside.push(serve(listener, "prometheus", None, router));
+            let router = admin::metrics_router(state.clone(), &settings.prometheus.prometheus_path);
+            other_ports.push(serve(listener, "prometheus", None, router));
         }
         if let Some(listener) = app.listeners.admin {
-            let router = admin::private(shown, app.admin_token);
-            beside.push(serve(listener, "admin", admin_tls, router));
+            let router = admin::admin_router(state, app.admin_token);
+            other_ports.push(serve(listener, "admin", admin_tls, router));
         }
         let statsd = Statsd::start(&settings.statsd, metrics);
         Ok(Self {
@@ -141,11 +143,11 @@ impl Running {
             health,
             workers,
             _grpc_server: grpc_server,
-            _looking: looking,
+            _watchers: watchers,
             _socket_file: socket_file,
             grpc,
             http,
-            beside,
+            other_ports,
             stop_grpc,
             stop_http,
             traces: app.traces,
@@ -154,7 +156,7 @@ impl Running {
     }
 
     /// Keeps what health says in step with readiness until `shutdown`.
-    pub(super) async fn until(
+    pub(super) async fn run_until(
         &mut self,
         ready: impl FnOnce(&RuleSet),
         shutdown: impl Future<Output = ()>,
@@ -175,10 +177,10 @@ impl Running {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
                 () = self.generations.changed() => {}
-                ended = &mut self.grpc => return Err(ended_early("the gRPC port", &ended)),
-                ended = &mut self.http => return Err(ended_early("the HTTP port", &ended)),
+                ended = &mut self.grpc => return Err(unexpected_end("the gRPC port", &ended)),
+                ended = &mut self.http => return Err(unexpected_end("the HTTP port", &ended)),
                 Some(ended) = self.workers.join_next() => {
-                    return Err(ended_early("a partition's worker", &ended));
+                    return Err(unexpected_end("a partition's worker", &ended));
                 }
             }
         }
@@ -197,7 +199,7 @@ impl Running {
             self.store.finish().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
-            for port in self.beside {
+            for port in self.other_ports {
                 let _ = port.await;
             }
         });
@@ -225,25 +227,25 @@ fn connections(
     metrics: &Metrics,
     listener: Listener,
     port: &str,
-    (connections_max, greeting_bytes): (usize, usize),
-    secured: Option<Arc<Secured>>,
+    (connections_max, preface_bytes): (usize, usize),
+    acceptor: Option<Arc<TlsAcceptor>>,
 ) -> mpsc::Receiver<Connection> {
-    let allowed = Port {
+    let allowed = PortConfig {
         connections_max,
-        greeting_bytes,
-        secured,
+        preface_bytes,
+        tls: acceptor,
         counters: metrics.port(port),
     };
-    let (connections, run) = net::accept_at(listener, allowed);
+    let (connections, run) = net::accept_with(listener, allowed);
     tokio::spawn(run);
     connections
 }
 
 async fn stopped(told: watch::Receiver<bool>) {
-    Stopping::new(told).wait().await;
+    ShutdownSignal::new(told).wait().await;
 }
 
-fn ended_early(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
+fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
     AppError::Ended {
         part,
         how: format!("ended: {ended:?}"),

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::machine::{Machine, alone, run};
+use crate::isolation::{Machine, alone, run};
 
 #[test]
 fn every_command_of_podman_on_the_page_is_run() {

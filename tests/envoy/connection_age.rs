@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::crowd::{assert_asked, statuses, wait_for_decisions, while_asked};
+use crate::background_load::{assert_asked, statuses, wait_for_decisions, while_asked};
 use crate::proxy::{Envoy, OnError};
 use crate::running::{PATIENCE, Tollgate, wait_for};
 

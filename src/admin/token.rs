@@ -23,16 +23,16 @@ const TOKEN_BYTES_MAX: u64 = 4 << 10;
 
 /// The token that requests must carry.
 #[derive(Clone, Debug)]
-pub struct Token(Arc<TokenFile>);
+pub struct AdminToken(Arc<TokenFile>);
 
 struct TokenFile {
     path: PathBuf,
     last: Mutex<Vec<u8>>,
 }
 
-// === impl Token ===
+// === impl AdminToken ===
 
-impl Token {
+impl AdminToken {
     /// The token in a file.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Token {
     }
 
     /// The token as it is now.
-    async fn now(&self) -> Vec<u8> {
+    async fn current(&self) -> Vec<u8> {
         let file = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || {
             let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl Token {
     }
 
     /// Whether these headers carry it.
-    async fn is_in(&self, headers: &HeaderMap) -> bool {
+    async fn matches(&self, headers: &HeaderMap) -> bool {
         let given = headers
             .get(header::AUTHORIZATION)
             .map(HeaderValue::as_bytes);
@@ -74,7 +74,7 @@ impl Token {
         let Some((scheme, given)) = split else {
             return false;
         };
-        let token = self.now().await;
+        let token = self.current().await;
         scheme.eq_ignore_ascii_case(b"Bearer ")
             && token.len() >= TOKEN_BYTES_MIN
             && bool::from(given.ct_eq(&token))
@@ -105,8 +105,12 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Lets requests through that carry the token.
-pub(super) async fn check(State(token): State<Token>, request: Request, next: Next) -> Response {
-    if token.is_in(request.headers()).await {
+pub(super) async fn require_token(
+    State(token): State<AdminToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if token.matches(request.headers()).await {
         return next.run(request).await;
     }
     let how = [(header::WWW_AUTHENTICATE, "Bearer")];

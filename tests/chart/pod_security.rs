@@ -1,4 +1,4 @@
-//! The pod security standard `restricted`, point by point, on every pod there is: the Deployment's, the hook's, the test's.
+//! The pod security standard `pod_security`, point by point, on every pod there is: the Deployment's, the hook's, the test's.
 //!
 //! Why here: an API server refuses such pods after helm has said that all is well.
 //!

@@ -10,8 +10,8 @@
 use std::thread;
 
 use crate::crowd::{statuses, wait_for_decisions, while_asked};
-use crate::machine::alone;
-use crate::names::Names;
+use crate::isolation::alone;
+use crate::name_server::Names;
 use crate::pod::{Pod, Rendered};
 use crate::proxy::Envoy;
 

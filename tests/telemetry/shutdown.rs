@@ -11,7 +11,7 @@ use std::time::Duration;
 use tollgate::metrics::Metrics;
 use tollgate::settings::{NamedVariables, OTEL_VARIABLES};
 use tollgate::tracing::export_settings::TraceExport;
-use tollgate::tracing::{Answered, Asked, Traces};
+use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
 use tollgate_limiter::Request;
 
 use crate::asking::{START, request, settings};
@@ -42,13 +42,15 @@ async fn stopped_in_mid_export(protocol: Protocol) {
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some(BATCH.to_string()),
         _ => None,
     });
-    let export = TraceExport::of(&settings).unwrap().expect("traces");
+    let export = TraceExport::from_settings(&settings)
+        .unwrap()
+        .expect("traces");
     let metrics = Metrics::new().unwrap();
     let traces = Arc::new(Traces::new(&export, &metrics).unwrap());
     let end_one = || {
-        let asked = Asked::from(&Request::new(b"d"));
+        let asked = RequestSummary::from(&Request::new(b"d"));
         let span = traces.begin(None, asked, || START).expect("all are traced");
-        traces.end(span, Answered::Error("INTERNAL"), START);
+        traces.end(span, RequestOutcome::Error("INTERNAL"), START);
     };
     let counted = || {
         let traces = &metrics.traces;

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::machine::{IMAGE, alone, podman};
+use crate::isolation::{IMAGE, alone, podman};
 use crate::running::PATIENCE;
 
 /// Starts a container with these further options that asks an xDS server, and says how the handshake went.
