@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use prost::Message as _;
-use tollgate::limiter::{Algorithm, Choice};
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use tollgate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate_limiter::{Algorithm, Choice};
 
 /// What an answer begins with: the first field of the message is the overall code.
 pub(crate) const OK: u8 = 1;

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: print (`table`).
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use crate::asking::{Ask, Template};
 use crate::figures::{Spread, grouped};

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: anything that a service needs besides.
 
-use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::proto::envoy::service::ratelimit::v3 as rls;
 use tonic::{Request, Response, Status};
 
 use rls::rate_limit_response::{Code, DescriptorStatus, RateLimit};

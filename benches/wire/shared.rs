@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
-use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
 use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;

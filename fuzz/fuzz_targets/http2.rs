@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::service::withstand::withstand;
+use tollgate::grpc::withstand::withstand;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Err(words) = withstand(bytes) {

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::service::understand;
+use tollgate::grpc::understand;
 
 fuzz_target!(|body: &[u8]| {
     if let Err(words) = understand(body) {

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 
-use crate::accept::{Connection, Stopping, serve_each};
+use crate::net::{Connection, Stopping, serve_each};
 
 /// How long a client may take to send a request's headers.
 const HEADERS_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
-use crate::service::ratelimit::Unanswered;
-use crate::service::{JsonAnswer, JsonRateLimit};
+use crate::grpc::{JsonAnswer, JsonRateLimit};
+use crate::pipeline::rate_limit::Unanswered;
 
 /// The largest question, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;

@@ -27,9 +27,10 @@ use axum::routing::{any, get, put};
 pub use self::guard::Token;
 pub use self::http::serve;
 pub use self::readiness::Readiness;
-use crate::limiter::{Allowance, Rule};
+use crate::grpc::JsonRateLimit;
 use crate::metrics::Metrics;
-use crate::service::{Generations, JsonRateLimit};
+use crate::pipeline::Generations;
+use tollgate_limiter::{Allowance, Rule};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
@@ -182,7 +183,7 @@ fn rlconfig_line(rule: &Rule) -> String {
             limit
                 .unit()
                 // No window, as on the wire.
-                .map_or("unknown", crate::limiter::Unit::name)
+                .map_or("unknown", tollgate_limiter::Unit::name)
                 .to_ascii_uppercase(),
             limit.requests_per_unit(),
         ),

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::config::settings::Settings;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::settings::Settings;
 
 /// Readiness, shared by everyone who shows it.
 #[derive(Clone)]

@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::{AppError, LOOK_INTERVAL, store};
-use crate::config::reload::{Change, LoadError, Reload};
-use crate::config::settings::{ConfigType, Settings};
-use crate::config::xds::Xds;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::rules::reload::{Change, LoadError, Reload};
+use crate::rules::xds::Xds;
+use crate::settings::{ConfigType, Settings};
 
 /// Looks for changes of the rules' files for ever, and at once when asked. A file may take long to read, a pipe or a
 /// network file system for ever; nothing else waits for that.

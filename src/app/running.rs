@@ -16,14 +16,16 @@ use tokio::time::{sleep, timeout};
 
 use super::tls::Guarded;
 use super::{App, AppError, rules, store, xds};
-use crate::accept::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
 use crate::admin::{self, Readiness, Shown};
-use crate::config::reload::Reload;
-use crate::limiter::RuleSet;
+use crate::grpc::{FrontDoor, Health, OpenError};
 use crate::metrics::Metrics;
-use crate::service::{FrontDoor, Generations, Health, OpenError};
+use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
+use crate::pipeline::Generations;
+use crate::rules::reload::Reload;
+use crate::statsd::Statsd;
 use crate::store::Store;
-use crate::telemetry::{Statsd, Traces};
+use crate::tracing::Traces;
+use tollgate_limiter::RuleSet;
 
 /// A service that runs.
 pub(super) struct Running {
@@ -232,7 +234,7 @@ fn connections(
         secured,
         counters: metrics.port(port),
     };
-    let (connections, run) = accept::accept_at(listener, allowed);
+    let (connections, run) = net::accept_at(listener, allowed);
     tokio::spawn(run);
     connections
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::{AppError, LOOK_INTERVAL};
-use crate::accept::{HandshakeBounds, Secured};
 use crate::clock::Clock;
-use crate::config::settings::GrpcTlsSettings;
-use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
-use crate::limiter::Timestamp;
 use crate::metrics::{CertificateCounters, Metrics};
+use crate::net::{HandshakeBounds, Secured};
+use crate::settings::GrpcTlsSettings;
+use crate::tls::{Loaded, ServerFiles, TlsError, Watch};
+use tollgate_limiter::Timestamp;
 
 /// TLS on one port, and what looks after its certificates.
 #[derive(Debug)]

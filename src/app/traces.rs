@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::config::settings::TracingSettings;
-use crate::config::traces::TraceExport;
 use crate::metrics::Metrics;
-use crate::telemetry::Traces;
+use crate::settings::TracingSettings;
+use crate::tracing::Traces;
+use crate::tracing::export_settings::TraceExport;
 
 /// Where decisions are traced; none where they are not to be, or cannot.
 pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store;
-use crate::config::xds::{News, Xds};
 use crate::metrics::Metrics;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::rules::xds::{News, Xds};
 
 /// How often at most it is said that there is no connection, in losses: the first, and then each so many.
 const LOSSES_A_WORD: u64 = 10;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Exit, rules_argument};
-use crate::config::settings::RulesSettings;
-use crate::limiter::RuleSet;
+use crate::settings::RulesSettings;
+use tollgate_limiter::RuleSet;
 
 /// What `check` was told.
 #[derive(Args, Debug)]

@@ -13,13 +13,13 @@ use super::entries::{Entries, descriptor};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
-use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
-use crate::limiter::algorithm::count_refused;
-use crate::limiter::{
+use crate::grpc::client::{Client, Question};
+use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{
     Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
     RuleSet, Template,
 };
-use crate::service::client::{Client, Question};
 
 /// How long a running service has to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::Exit;
 use super::entries::{Entries, descriptor};
 use super::tls_options::TlsOptions;
-use crate::service::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
+use crate::grpc::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
 
 /// What `hit` was told.
 #[derive(Args, Debug)]

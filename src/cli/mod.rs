@@ -29,7 +29,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::config::settings::Settings;
+use crate::settings::Settings;
 
 /// A rate-limit decision service that speaks Envoy's protocol
 #[derive(Debug, Parser)]

@@ -15,11 +15,11 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
-use crate::config::reference_variables::remarks;
-use crate::config::settings::{
+use crate::settings::reference_variables::remarks;
+use crate::settings::{
     ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
 };
-use crate::limiter::{Rule, RuleSet, Values};
+use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
 const EXPLANATION: &str = "\

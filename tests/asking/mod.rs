@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
-use tollgate::config::settings::Settings;
-use tollgate::limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tollgate::metrics::Metrics;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
-use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tollgate::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::settings::Settings;
+use tollgate_limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tonic::transport::{Channel, Endpoint};
 
 pub use common::RateLimitDescriptor as Descriptor;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
 

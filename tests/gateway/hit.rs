@@ -9,9 +9,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use tollgate::config::channel::Tls;
-use tollgate::config::tls::ClientFiles;
-use tollgate::service::client::{Client, Question};
+use tollgate::grpc::client::{Client, Question};
+use tollgate::grpc_channel::Tls;
+use tollgate::tls::ClientFiles;
 
 use crate::certified::{Authority, Good, Secret, Signed};
 use crate::running::{PATIENCE, TOLLGATE, Tollgate, wait_for};

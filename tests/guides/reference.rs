@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+use tollgate::settings::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
 
 use crate::guide::Guide;
 use crate::redis_server::RedisServer;

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
-use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Unit};
+use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Unit};
 
 use crate::leases::{Bounds, Leases};
 

@@ -13,16 +13,12 @@
 )]
 
 mod drawing;
-#[path = "../../src/store/leased/leases.rs"]
+#[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
 mod leases_price;
 #[path = "../../benches/wire/picture.rs"]
 mod measured;
-/// Where `leases` finds its words.
-mod limiter {
-    pub(crate) use tollgate::limiter::*;
-}
 mod page;
 #[path = "../running/mod.rs"]
 mod running;
@@ -32,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use measured::Bar;
 use running::component;

@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::config::reload::{Change, Rules};
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::{ALGORITHMS, Algorithm, CountRefused};
 use tollgate::metrics::Metrics;
-use tollgate::service::Generations;
-use tollgate::service::ratelimit::{Parts, RateLimit};
+use tollgate::pipeline::Generations;
+use tollgate::pipeline::rate_limit::{Parts, RateLimit};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::{Change, Rules};
 use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
+use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, START, Service, descriptor, hits, limit_of, request,
@@ -58,7 +58,7 @@ impl Door {
             name: "rules.yaml".to_owned(),
             text: rules.to_owned(),
         };
-        let loaded = rules_file::load(&[source], Options::default()).unwrap();
+        let loaded = file::load(&[source], Options::default()).unwrap();
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let change: Change = Ok(Rules { loaded, hash: 1 });
         generations.take(Some(change));

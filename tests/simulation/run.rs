@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::config::reload::Rules as Loaded;
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
-use tollgate::config::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::Timestamp;
 use tollgate::metrics::Metrics;
-use tollgate::service::Generations;
-use tollgate::service::ratelimit::{Parts, RateLimit, Unanswered};
+use tollgate::pipeline::Generations;
+use tollgate::pipeline::rate_limit::{Parts, RateLimit, Unanswered};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules as Loaded;
+use tollgate::settings::Settings;
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::Timestamp;
 
 use crate::asking::{self, RateLimitRequest, RateLimitResponse};
 use crate::chance::Chance;
@@ -206,7 +206,7 @@ impl<'s> World<'s> {
             name: "rules.yaml".to_owned(),
             text,
         };
-        let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+        let loaded = file::load(&[source], Options::default()).expect("good rules");
         self.generations.take(Some(Ok(Loaded { loaded, hash: 0 })));
     }
 

@@ -8,11 +8,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::config::settings::{NamedVariables, OTEL_VARIABLES};
-use tollgate::config::traces::TraceExport;
-use tollgate::limiter::Request;
 use tollgate::metrics::Metrics;
-use tollgate::telemetry::{Answered, Asked, Traces};
+use tollgate::settings::{NamedVariables, OTEL_VARIABLES};
+use tollgate::tracing::export_settings::TraceExport;
+use tollgate::tracing::{Answered, Asked, Traces};
+use tollgate_limiter::Request;
 
 use crate::asking::{START, request, settings};
 use crate::collector::{Collector, PROTOCOLS, Protocol};

@@ -8,10 +8,10 @@
 //! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer speaks of it, and which of
 //! two refusals is the longer.
 
-use tollgate::config::settings::Verdict;
-use tollgate::limiter::{Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::rate_limit::Unanswered;
+use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
+use tollgate_limiter::{Hits, Outcome};
 
 use super::{Caller, CheckSeen};
 use crate::asking::{Code, RateLimitResponse};

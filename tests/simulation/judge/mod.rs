@@ -29,10 +29,10 @@ mod promise;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tollgate::limiter::{Ask, Check, Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::rate_limit::Unanswered;
 use tollgate::store::memory::WhenFull;
 use tollgate::store::{Answer, StoreError, Terms as Taken};
+use tollgate_limiter::{Ask, Check, Hits, Outcome};
 
 use self::answer::expected;
 use crate::asking::RateLimitResponse;

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::limiter::{Outcome, Timestamp};
-use tollgate::service::ratelimit::RateLimit;
+use tollgate::pipeline::rate_limit::RateLimit;
 use tollgate::store::Applied;
+use tollgate_limiter::{Outcome, Timestamp};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending};
 use crate::asking::{Code, RateLimitRequest};

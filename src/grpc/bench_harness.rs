@@ -1,0 +1,100 @@
+//! A core without connections, turned by hand: for who counts what a check costs (`benches/instructions`).
+//!
+//! How: one caller at a time puts in a gRPC frame; the core has its turn, then the workers at the other end of the
+//! mailboxes, then the core again, and the answer lies there. Everything between is what serves connections.
+//!
+//! What it deliberately does not do: HTTP/2, time, more than one request in a turn.
+#![allow(unreachable_pub)] // a bench reaches it
+
+use std::cell::{Ref, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use tonic::service::Routes;
+
+use crate::grpc::batcher::Core;
+use crate::grpc::connections::Bounds;
+use crate::grpc::http2::BodyBudget;
+use crate::grpc::responder::Respond;
+use crate::grpc::worker_threads::Serving;
+use crate::metrics::Metrics;
+use crate::pipeline::rate_limit::{RateLimit, Unanswered};
+use crate::settings::Settings;
+use crate::store::Worker;
+
+/// See the file's own words.
+pub struct ByHand {
+    core: Core<Caller>,
+    workers: Vec<Worker>,
+    answer: Rc<RefCell<Vec<u8>>>,
+}
+
+/// Leaves its answer for all to see; an error is nothing.
+struct Caller(Rc<RefCell<Vec<u8>>>);
+
+// === impl ByHand ===
+
+impl ByHand {
+    /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
+    pub fn new(
+        service: Arc<RateLimit>,
+        workers: Vec<Worker>,
+        settings: &Settings,
+        metrics: Arc<Metrics>,
+    ) -> Option<Self> {
+        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+        let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
+        let serving = Serving {
+            service,
+            routes: Routes::default().prepare(),
+            bounds: Bounds::new(settings),
+            metrics,
+            message_size_max: settings.message_size_max,
+            bodies,
+        };
+        Some(Self {
+            core: Core::new(&serving)?,
+            workers,
+            answer: Rc::default(),
+        })
+    }
+
+    /// The frame that answers this one; none when it is not for this door or the answer is an error. Must be called
+    /// within a runtime: workers have timers.
+    pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
+        self.answer.borrow_mut().clear();
+        let mut cx = Context::from_waker(Waker::noop());
+        let caller = Caller(Rc::clone(&self.answer));
+        self.core.take(frame, None, None, caller).ok()?;
+        self.core.ask();
+        let _ = self.core.poll(&mut cx);
+        for worker in &mut self.workers {
+            let _ = worker.as_mut().poll(&mut cx);
+        }
+        let _ = self.core.poll(&mut cx);
+        let answer = self.answer.borrow();
+        (!answer.is_empty()).then(|| Ref::map(answer, Vec::as_slice))
+    }
+}
+
+impl fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ByHand")
+    }
+}
+
+// === impl Caller ===
+
+impl Respond for Caller {
+    fn answer(self, _: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.0.borrow_mut());
+    }
+
+    fn refuse(self, _: Unanswered) {}
+
+    fn is_gone(&self) -> bool {
+        false
+    }
+}

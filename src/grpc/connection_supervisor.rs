@@ -1,0 +1,113 @@
+//! What a connection is told from outside: to say goodbye, or to close.
+//!
+//! Why apart: a connection is polled for every batch of checks, and looking at three timers each time would cost more than
+//! they are worth. How: a task of its own waits for the end of the service, the connection's age, the keepalive and
+//! calls that do not go on, gives an order, and that wakes the connection.
+//!
+//! What it deliberately does not do: read, write.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+
+use crate::grpc::connections::{Bounds, over};
+use crate::grpc::http2::{Http2, Order};
+use crate::grpc::worker_threads::Serving;
+use crate::net::Stopping;
+
+/// How many calls are reset before others have their turn.
+const LATE_PER_TURN_MAX: usize = 16;
+
+/// Gives orders until the connection need be told nothing more. The caller drops it with the connection.
+///
+/// Late calls are reset by one connection of a core at a time, whose turn it is by `resetting`: whoever opened thousands at
+/// once has them all late at once, and those who ask should not have to wait for all of that.
+pub(crate) async fn mind(
+    http2: Rc<RefCell<Http2>>,
+    mut stopping: Stopping,
+    serving: Serving,
+    resetting: Rc<Semaphore>,
+) {
+    let (bounds, metrics) = (serving.bounds, &serving.metrics);
+    let give = |order| http2.borrow_mut().give(order);
+    let minding = async {
+        tokio::select! {
+            () = stopping.wait() => give(Order::GoAway),
+            () = over(bounds.own_age()) => {
+                metrics.connections.aged.inc();
+                give(Order::GoAway);
+                over(bounds.age_grace).await;
+                give(Order::Close);
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = minding => {}
+        () = reset_late_calls(bounds.body_wait, &http2, &serving, &resetting) => {}
+        () = keep_alive(bounds, &http2) => {
+            metrics.connections.silent.inc();
+            give(Order::Close);
+        }
+    }
+}
+
+/// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
+async fn reset_late_calls(
+    wait: Option<Duration>,
+    http2: &RefCell<Http2>,
+    serving: &Serving,
+    resetting: &Semaphore,
+) {
+    let Some(wait) = wait else {
+        return std::future::pending().await;
+    };
+    let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+    loop {
+        // Late by half as much at most.
+        sleep(wait / 2).await;
+        loop {
+            // None were only if it were closed.
+            let _turn = resetting.acquire().await.ok();
+            let now_us = serving.service.uptime_us();
+            let late = http2
+                .borrow_mut()
+                .reset_late(now_us, wait_us, LATE_PER_TURN_MAX);
+            let (calls, answers) = (late.calls as u64, late.answers as u64);
+            serving.metrics.connections.calls_late.inc_by(calls);
+            serving.metrics.connections.answers_unread.inc_by(answers);
+            if calls.saturating_add(answers) > 0 {
+                yield_now().await;
+            }
+            if !late.more {
+                break;
+            }
+        }
+    }
+}
+
+/// Ends when a ping was not answered in time.
+async fn keep_alive(bounds: Bounds, http2: &RefCell<Http2>) {
+    let Some(interval) = bounds.keepalive_interval else {
+        return std::future::pending().await;
+    };
+    loop {
+        sleep(interval).await;
+        http2.borrow_mut().ask_whether_there();
+        let answered = async {
+            // Most answer at once; who does not has all the time there is.
+            let mut wait = Duration::from_millis(10);
+            while !http2.borrow().is_there() {
+                sleep(wait).await;
+                wait = wait.saturating_mul(2).min(Duration::from_secs(1));
+            }
+        };
+        if timeout(bounds.keepalive_timeout, answered).await.is_err() {
+            return;
+        }
+    }
+}
