@@ -33,7 +33,7 @@ use crate::pipeline::rate_limit::{Came, RateLimit, Unanswered, terms};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
 use crate::tracing::{Answered, Span, TraceParent};
-use tollgate_limiter::{Decision, Plan, Request, Sheet, Status};
+use tollgate_limiter::{Decision, Plan, PlanBuffer, Request, Status};
 
 /// How many slots are kept for another time.
 const IDLE_SLOTS_MAX: usize = 4_096;
@@ -89,7 +89,7 @@ struct Slot<R> {
     waiting: Option<Waiting<R>>,
     /// The request's frame, where the answer will speak of it.
     body: Vec<u8>,
-    sheet: Sheet,
+    sheet: PlanBuffer,
     came: Came,
     /// In how many shares answers are still to come.
     shares: usize,
@@ -146,12 +146,12 @@ impl<R: Respond> Core<R> {
         let began_us = self.turn_us();
         let mut desk = self.desk.borrow_mut();
         let desk = &mut *desk;
-        let mut request = std::mem::take(&mut desk.request).emptied();
+        let mut request = std::mem::take(&mut desk.request).recycle();
         let understood = self
             .message(body)
             .and_then(|message| read(message, self.service.obeyed(), &mut request));
         if understood.is_none() {
-            desk.request = request.emptied();
+            desk.request = request.recycle();
             respond.leave();
             return Err(NotTaken);
         }
@@ -160,12 +160,12 @@ impl<R: Respond> Core<R> {
         let span = self.service.begin_span(parent, &request);
         match self.begin(desk, &request) {
             Err(unanswered) => {
-                desk.request = request.emptied();
+                desk.request = request.recycle();
                 desk.count_at_once(&self.metrics);
                 self.refuse(respond, unanswered, span);
             }
             Ok(Begun::Beyond(decision)) => {
-                desk.request = request.emptied();
+                desk.request = request.recycle();
                 desk.count_at_once(&self.metrics);
                 desk.say_in(respond, &decision, &RateLimitResponse::default());
                 self.service
@@ -175,10 +175,10 @@ impl<R: Respond> Core<R> {
                 let ticket = desk.free_slot();
                 let sheet = desk.sheet_of(ticket);
                 let plan = self.service.plan(&generation.0, &request, sheet);
-                if plan.matching_is_beyond() {
+                if plan.matching_budget_exceeded() {
                     let beyond = self.service.beyond_matching(&plan);
-                    desk.put_back(ticket, plan.into_sheet(), Came::default(), Vec::new());
-                    desk.request = request.emptied();
+                    desk.put_back(ticket, plan.into_buffer(), Came::default(), Vec::new());
+                    desk.request = request.recycle();
                     desk.count_at_once(&self.metrics);
                     match beyond {
                         Ok(Some(decision)) => {
@@ -194,8 +194,8 @@ impl<R: Respond> Core<R> {
                 let terms = terms(&plan);
                 let spoken_of =
                     self.service.speaks_of_requests() || RateLimit::labels_need_request(&plan);
-                let sheet = plan.into_sheet();
-                desk.request = request.emptied();
+                let sheet = plan.into_buffer();
+                desk.request = request.recycle();
                 let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
                     Deadline::at_uptime_us(began_us.saturating_add(timeout_us))
                 });
@@ -319,7 +319,7 @@ impl<R: Respond> Core<R> {
         } = waiting;
         // What was taken on trial for a caller that has gone goes back.
         let gone = came.trial.is_some() && respond.is_gone();
-        let plan = Plan::read_from(sheet, &generation.0.rules);
+        let plan = Plan::from_buffer(sheet, &generation.0.rules);
         if gone {
             self.service.end_span(span, Answered::Error("CANCELLED"));
         } else {
@@ -327,7 +327,7 @@ impl<R: Respond> Core<R> {
             if RateLimit::labels_need_request(&plan)
                 && let Some(message) = self.message(&body)
             {
-                request = std::mem::take(&mut desk.request).emptied();
+                request = std::mem::take(&mut desk.request).recycle();
                 // It was understood before.
                 let _ = read(message, self.service.obeyed(), &mut request);
             }
@@ -341,7 +341,7 @@ impl<R: Respond> Core<R> {
                 &mut desk.counts,
             );
             if !request.is_empty() {
-                desk.request = request.emptied();
+                desk.request = request.recycle();
             }
             match decided {
                 Ok(decision) => {
@@ -356,7 +356,7 @@ impl<R: Respond> Core<R> {
                     desk.say_in(respond, &decision, &rest);
                     self.service
                         .end_span(span, Answered::Decided(&decision, Some(&plan)));
-                    desk.statuses = decision.into_emptied_statuses();
+                    desk.statuses = decision.recycle_statuses();
                 }
                 Err(unanswered) => self.refuse(respond, unanswered, span),
             }
@@ -366,7 +366,7 @@ impl<R: Respond> Core<R> {
         }
         came.trial = None;
         body.clear();
-        desk.put_back(ticket, plan.into_sheet(), came, body);
+        desk.put_back(ticket, plan.into_buffer(), came, body);
     }
 
     fn by_prost(&self, body: &[u8]) -> Option<RateLimitRequest> {
@@ -431,7 +431,7 @@ impl<R: Respond> Desk<R> {
         })
     }
 
-    fn sheet_of(&mut self, ticket: Ticket) -> Sheet {
+    fn sheet_of(&mut self, ticket: Ticket) -> PlanBuffer {
         let slot = self.slots.get_mut(ticket as usize);
         slot.map(|slot| std::mem::take(&mut slot.sheet))
             .unwrap_or_default()
@@ -442,7 +442,7 @@ impl<R: Respond> Desk<R> {
         &mut self,
         ticket: Ticket,
         waiting: Waiting<R>,
-        sheet: Sheet,
+        sheet: PlanBuffer,
         added: Result<usize, StoreError>,
     ) {
         let Some(slot) = self.slots.get_mut(ticket as usize) else {
@@ -461,7 +461,7 @@ impl<R: Respond> Desk<R> {
     }
 
     /// Frees a slot; what it held is used again.
-    fn put_back(&mut self, ticket: Ticket, sheet: Sheet, came: Came, body: Vec<u8>) {
+    fn put_back(&mut self, ticket: Ticket, sheet: PlanBuffer, came: Came, body: Vec<u8>) {
         if let Some(slot) = self.slots.get_mut(ticket as usize)
             && (ticket as usize) < IDLE_SLOTS_MAX
         {
@@ -507,7 +507,7 @@ impl<R> Default for Slot<R> {
         Self {
             waiting: None,
             body: Vec::new(),
-            sheet: Sheet::default(),
+            sheet: PlanBuffer::default(),
             came: Came::default(),
             shares: 0,
         }

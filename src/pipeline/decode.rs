@@ -38,7 +38,7 @@ pub(crate) fn read<'b>(message: &'b [u8], obeyed: Obeyed, request: &mut Request<
             _ => {}
         }
     }
-    request.begin(domain);
+    request.reset(domain);
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         if let (2, Value::Bytes(descriptor)) = field {
@@ -69,7 +69,7 @@ fn read_descriptor<'b>(
     }
     let hits = message::hits(request_hits, own_hits, negative, obeyed);
     let limit = limit.map(|limit: OverrideFields| limit.obeyed(obeyed));
-    request.end_descriptor(hits, limit);
+    request.finish_descriptor(hits, limit);
     Some(())
 }
 

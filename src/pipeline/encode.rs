@@ -203,10 +203,10 @@ mod tests {
                 code,
                 current_limit: limit.map(|limit| CurrentLimit { name: "", limit }),
                 remaining,
-                until_us,
-                retries: false,
+                until_reset_us: until_us,
+                can_retry: false,
                 quota: false,
-                asked: None,
+                check_index: None,
             };
             (status, name)
         })

@@ -23,8 +23,8 @@ use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, 
 use crate::tracing::{Answered, Span, TraceParent, Traces};
 use tollgate_limiter::key::label_key;
 use tollgate_limiter::{
-    Asked, Code, Decision, Entry, Key, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome, Plan,
-    Request, Rule, Sheet, Status, Subject, Tally,
+    Code, Decision, Entry, Key, LimitOrigin, MATCHING_STEPS_MAX, Modes, OnStoreFailure, Outcome,
+    Plan, PlanBuffer, PlannedCheck, Request, Rule, Status, Tally,
 };
 
 /// Decides requests. One for the whole process, shared by every door.
@@ -211,7 +211,7 @@ impl RateLimit {
             return Ok(message::encode(&beyond));
         }
         let generation = self.present()?;
-        let plan = self.plan(&generation, request, Sheet::default());
+        let plan = self.plan(&generation, request, PlanBuffer::default());
         if let Some(beyond) = self.beyond_matching(&plan)? {
             self.end_span(span.take(), Answered::Decided(&beyond, None));
             return Ok(message::encode(&beyond));
@@ -297,7 +297,7 @@ impl RateLimit {
         &self,
         plan: &Plan<'_>,
     ) -> Result<Option<Decision<'static>>, Unanswered> {
-        if !plan.matching_is_beyond() {
+        if !plan.matching_budget_exceeded() {
             return Ok(None);
         }
         self.metrics.requests.excess_matching_steps.inc();
@@ -310,13 +310,13 @@ impl RateLimit {
         &self,
         generation: &'r Generation,
         request: &Request<'_>,
-        sheet: Sheet,
+        sheet: PlanBuffer,
     ) -> Plan<'r> {
-        let mut plan = Plan::written_on(sheet, &generation.rules, request, &self.hash);
-        plan.all_or_nothing_unless_said(self.answering.all_or_nothing);
-        plan.on_store_failure_unless_said(self.answering.on_store_failure);
+        let mut plan = Plan::with_buffer(sheet, &generation.rules, request, &self.hash);
+        plan.set_default_all_or_nothing(self.answering.all_or_nothing);
+        plan.set_default_on_store_failure(self.answering.on_store_failure);
         if self.answering.reference_keys {
-            plan.name_as_the_reference(request);
+            plan.set_reference_keys(request);
         }
         self.count_plan(request, &plan);
         plan
@@ -331,9 +331,9 @@ impl RateLimit {
 
     /// Whether [`RateLimit::decide`] counts something by what stands in the request.
     pub(crate) fn labels_need_request(plan: &Plan<'_>) -> bool {
-        plan.all_asked().any(|asked| match asked.subject {
-            Subject::Rule(rule) => rule.has_request_labels(),
-            Subject::Override => true,
+        plan.planned_checks().any(|asked| match asked.origin {
+            LimitOrigin::Rule(rule) => rule.has_request_labels(),
+            LimitOrigin::Override => true,
         })
     }
 
@@ -354,7 +354,7 @@ impl RateLimit {
             Ok(decision) => decision,
             Err(error) => {
                 // What was decided is counted; what was taken on trial goes back with the trial.
-                let decided = plan.conclude(outcomes, Code::Ok, self.answering.modes);
+                let decided = plan.decide(outcomes, Code::Ok, self.answering.modes);
                 self.count_outcomes(generation, request, plan, outcomes, &decided, counts);
                 return Err(error.into());
             }
@@ -430,7 +430,7 @@ impl RateLimit {
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.answering.modes;
         let Some(error) = error else {
-            return Ok(plan.conclude_into(statuses, outcomes, Code::Ok, modes));
+            return Ok(plan.decide_into(statuses, outcomes, Code::Ok, modes));
         };
         let verdict = match &error {
             StoreError::DeadlineExceeded => Verdict::Error,
@@ -445,7 +445,7 @@ impl RateLimit {
         let failed = matches!(error, StoreError::Unavailable(_));
         let undecided = match verdict {
             Verdict::Error => {
-                let decision = plan.conclude(outcomes, Code::Ok, modes);
+                let decision = plan.decide(outcomes, Code::Ok, modes);
                 return match decision.code {
                     Code::OverLimit => Ok(decision),
                     Code::Ok => {
@@ -464,7 +464,7 @@ impl RateLimit {
             (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
-        Ok(plan.conclude(outcomes, undecided, modes))
+        Ok(plan.decide(outcomes, undecided, modes))
     }
 
     fn label_key(&self, rule: Option<&Rule>, request: &Request<'_>, entries: &[Entry<'_>]) -> Key {
@@ -476,11 +476,11 @@ impl RateLimit {
         if !plan.domain_known() {
             self.metrics.domain_not_found(request.domain);
         }
-        if plan.overrides_not_obeyed() > 0 {
+        if plan.invalid_overrides() > 0 {
             self.metrics
                 .requests
                 .overrides_not_obeyed
-                .inc_by(plan.overrides_not_obeyed());
+                .inc_by(plan.invalid_overrides());
         }
     }
 
@@ -495,16 +495,20 @@ impl RateLimit {
     ) {
         // Of several limits on one descriptor the one that answered is counted: their labels are the same.
         for (descriptor, status) in decision.statuses.iter().enumerate() {
-            let position = status.asked.unwrap_or(usize::MAX);
-            let (Some(asked), Some(Some(outcome))) = (plan.asked(position), outcomes.get(position))
+            let position = status.check_index.unwrap_or(usize::MAX);
+            let (Some(asked), Some(Some(outcome))) =
+                (plan.planned_check(position), outcomes.get(position))
             else {
                 continue;
             };
-            let Asked { check, subject } = asked;
+            let PlannedCheck {
+                check,
+                origin: subject,
+            } = asked;
             let near_ratio = self.answering.near_limit_ratio;
             let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
             match subject {
-                Subject::Rule(rule) if rule.has_request_labels() => {
+                LimitOrigin::Rule(rule) if rule.has_request_labels() => {
                     // Without the one that says who holds a slot: each is another.
                     let entries = entries_of(request, descriptor);
                     let entries = entries.get(..rule.path.len()).unwrap_or(entries);
@@ -514,12 +518,12 @@ impl RateLimit {
                     let counters = self.metrics.request_counters(key, of_rule, labels);
                     counts.add(&counters, &tally);
                 }
-                Subject::Rule(rule) => {
+                LimitOrigin::Rule(rule) => {
                     if let Some(counters) = generation.counters.of(rule) {
                         counts.add(counters, &tally);
                     }
                 }
-                Subject::Override => {
+                LimitOrigin::Override => {
                     let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);
