@@ -13,7 +13,7 @@ use super::entries::{Entries, descriptor};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
-use crate::grpc::client::{Client, Question};
+use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
@@ -180,14 +180,14 @@ impl Explain {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let question = Question {
+        let question = CheckRequest {
             domain: self.domain.clone(),
             descriptors: vec![self.descriptor.pairs.clone()],
             hits: 0,
             refund: false,
         };
         let asked = runtime.block_on(async {
-            let mut client = Client::connect(address, self.tls.tls(), PATIENCE).await?;
+            let mut client = RateLimitClient::connect(address, self.tls.tls(), PATIENCE).await?;
             client.ask(&question).await
         });
         Ok(match asked {

@@ -12,7 +12,6 @@ mod batcher;
 #[doc(hidden)]
 pub mod bench_harness;
 mod buffers;
-pub mod client;
 mod connection;
 mod connection_supervisor;
 mod connections;

@@ -37,7 +37,7 @@ use self::resources::TYPE_URL;
 #[doc(hidden)] // for fuzzing
 pub use self::resources::load_bytes;
 use self::target::Target;
-use crate::grpc_channel::said;
+use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
 use crate::rules::reload::{Change, LoadError};
 use crate::settings::XdsSettings;
@@ -229,7 +229,7 @@ fn ended(status: &tonic::Status) -> XdsError {
         "" => status.code().to_string(),
         message => format!("{}: {message}", status.code()),
     };
-    let behind = std::error::Error::source(status).map(said);
+    let behind = std::error::Error::source(status).map(error_chain);
     XdsError::Ended(match behind {
         Some(behind) if !words.contains(&behind) => format!("{words}: {behind}"),
         _ => words,
