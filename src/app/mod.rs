@@ -117,10 +117,10 @@ fn usual_partitions(cores: usize) -> usize {
 
 /// How many bytes buckets may take, and in the log why so many.
 fn memory_max(settings: &Settings) -> usize {
-    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_this_process()) {
+    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_current_process()) {
         (Some(bytes), _) => (bytes, "--memory-max says so".to_owned()),
         (None, Some(limit)) => (
-            limit.share().max(MEMORY_MIN),
+            limit.bucket_bytes().max(MEMORY_MIN),
             format!(
                 "half of the {} bytes in {}",
                 limit.bytes,

@@ -67,7 +67,7 @@ impl Running {
             readiness: readiness.clone(),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
-            json: settings.json_answers().then_some(app.json),
+            json: settings.json_enabled().then_some(app.json),
             log_level: app.log_level,
         };
         let health = Health::new().await;

@@ -14,7 +14,7 @@ use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
-use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
+use crate::settings::{DecisionSettings, NamingSettings, RulesSettings};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
@@ -38,7 +38,7 @@ pub(super) struct Explain {
     settings: RulesSettings,
 
     #[command(flatten)]
-    taking: TakingSettings,
+    decision: DecisionSettings,
 
     /// Whether to say what the bucket is called where replicas share it
     #[arg(long)]
@@ -170,7 +170,7 @@ impl Explain {
     fn say_all_or_nothing(&self, rules: &RuleSet) {
         let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
             Some(whole) => (whole, "domain"),
-            None => (self.taking.all_or_nothing, "setting"),
+            None => (self.decision.all_or_nothing, "setting"),
         };
         say!("  all_or_nothing: {whole}, by the {word_of}");
     }

@@ -55,9 +55,9 @@ impl TlsOptions {
     pub(super) fn tls(&self) -> Option<ClientTls> {
         (self.tls || self.cacert.is_some()).then(|| ClientTls {
             files: ClientFiles {
-                authorities: self.cacert.clone(),
-                ours: self.client_cert.clone().zip(self.client_key.clone()),
-                authorities_by: "--cacert FILE",
+                ca_bundle: self.cacert.clone(),
+                identity: self.client_cert.clone().zip(self.client_key.clone()),
+                ca_setting: "--cacert FILE",
             },
             name: self.server_name.clone(),
         })

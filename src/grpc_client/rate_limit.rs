@@ -206,11 +206,11 @@ impl Target {
     /// What is wrong between us and the service, and what to change.
     fn handshake_error(&self, failure: ConnectionFailure) -> ClientError {
         let address = &self.address;
-        let authorities = self
+        let authorities = self.files.as_ref().map(|files| files.ca_bundle.as_deref());
+        let ours = self
             .files
             .as_ref()
-            .map(|files| files.authorities.as_deref());
-        let ours = self.files.as_ref().and_then(|files| files.ours.as_ref());
+            .and_then(|files| files.identity.as_ref());
         let (what, advice) = match failure {
             ConnectionFailure::PeerSpeaksTls => (
                 format!("{address} seems to speak TLS"),

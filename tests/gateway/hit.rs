@@ -409,9 +409,9 @@ async fn a_service_that_comes_back_is_asked_again() {
     let secret = secret(&Authority::new("tollgate"), &[NAME]);
     let tls = ClientTls {
         files: ClientFiles {
-            authorities: Some(secret.path("ca.crt")),
-            ours: None,
-            authorities_by: "the test",
+            ca_bundle: Some(secret.path("ca.crt")),
+            identity: None,
+            ca_setting: "the test",
         },
         name: Some(NAME.to_owned()),
     };

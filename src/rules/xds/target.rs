@@ -42,12 +42,12 @@ impl Target {
             return Ok(Self(ServerEndpoint::new(host, port, None)));
         }
         let files = ClientFiles {
-            authorities: settings.config_grpc_xds_server_tls_cacert.clone(),
-            ours: settings
+            ca_bundle: settings.config_grpc_xds_server_tls_cacert.clone(),
+            identity: settings
                 .config_grpc_xds_client_tls_cert
                 .clone()
                 .zip(settings.config_grpc_xds_client_tls_key.clone()),
-            authorities_by: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+            ca_setting: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
         };
         let san = &settings.config_grpc_xds_server_tls_san;
         let name = (!san.is_empty()).then(|| san.clone());
