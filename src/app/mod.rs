@@ -39,7 +39,7 @@ use crate::grpc::JsonRateLimit;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 use crate::pipeline::rate_limit::{Parts, RateLimit};
-use crate::rules::xds::Xds;
+use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
 use crate::store::{Setup, Store, Worker, memory};
@@ -66,7 +66,7 @@ pub struct App {
     admin_tls: Option<Guarded>,
     admin_token: Option<Token>,
     /// Where rules come from, if not from files.
-    xds: Option<Xds>,
+    xds: Option<XdsClient>,
     /// Where decisions are traced, if they are.
     traces: Option<Arc<Traces>>,
 }

@@ -21,7 +21,7 @@ use crate::grpc::{FrontDoor, Health, OpenError};
 use crate::metrics::Metrics;
 use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
 use crate::pipeline::Generations;
-use crate::rules::reload::Reload;
+use crate::rules::reload::RulesWatcher;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
@@ -94,7 +94,7 @@ impl Running {
             let metrics = Arc::clone(&app.metrics);
             looking.spawn(xds::look_after(xds, generations, metrics, leased));
         } else if let Some(path) = settings.rules_path() {
-            let reload_rules = Reload::new(path, settings.rules_settings.options());
+            let reload_rules = RulesWatcher::new(path, settings.rules_settings.options());
             looking.spawn(rules::look_after(reload_rules, generations, reload, leased));
         }
         let mut secured = |guarded: Option<Guarded>| {

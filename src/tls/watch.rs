@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use crate::rules::path::Found;
+use crate::rules::path::FileStamp;
 use crate::tls::TlsError;
 
 /// Looks after some files.
@@ -20,7 +20,7 @@ pub struct FileWatch {
     reported: Option<(Snapshot, String)>,
 }
 
-type Snapshot = Result<Vec<Found>, String>;
+type Snapshot = Result<Vec<FileStamp>, String>;
 
 // === impl FileWatch ===
 
@@ -68,7 +68,7 @@ impl FileWatch {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let found = self.files.iter().map(|file| Found::at(file.clone()));
+        let found = self.files.iter().map(|file| FileStamp::at(file.clone()));
         found
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())

@@ -24,11 +24,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the server is, and how it is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Target(ServerEndpoint);
+pub(crate) struct XdsEndpoint(ServerEndpoint);
 
-// === impl Target ===
+// === impl XdsEndpoint ===
 
-impl Target {
+impl XdsEndpoint {
     pub(crate) fn new(settings: &XdsSettings) -> Result<Self, XdsError> {
         let url = &settings.config_grpc_xds_server_url;
         let bare = url.strip_prefix("dns:///").unwrap_or(url);
