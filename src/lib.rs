@@ -23,16 +23,16 @@
 //! | `tls` | | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
-//! | `grpc_channel` | `tls`, `settings` | gRPC client connections, for xDS and `tollgate hit` |
-//! | `rules` | `keyed_hash`, `tls`, `settings`, `grpc_channel` | rules files and xDS resources, diagnostics, watching |
+//! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
+//! | `rules` | `keyed_hash`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `store` | `clock`, `metrics` | where buckets live |
 //! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `tracing` | the one decision path |
-//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `grpc_channel`, `store`, `tracing`, `pipeline` | the gRPC server |
+//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
 //! | `admin` | `metrics`, `settings`, `net`, `pipeline`, `grpc` | health, `/json`, `/metrics`, `/rlconfig` |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
-//! | `cli` | `clock`, `tls`, `settings`, `grpc_channel`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
+//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
 //! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
@@ -42,7 +42,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod grpc;
-pub mod grpc_channel;
+pub mod grpc_client;
 pub mod keyed_hash;
 pub mod metrics;
 pub mod net;

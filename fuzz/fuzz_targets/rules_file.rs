@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::rules::file::{Options, PROBLEMS_MAX, load};
+use tollgate::rules::file::{Options, DIAGNOSTICS_MAX, load};
 use tollgate::rules::path::Source;
 
 fuzz_target!(|text: &str| {
@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
             problems
         }
     };
-    assert!(told.len() <= PROBLEMS_MAX);
+    assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         assert!(problem.at.line >= 1 && problem.at.column >= 1);
         assert!(problem.to_string().len() < 2_000);

@@ -23,7 +23,7 @@ use crate::net::{
     self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
 };
 use crate::pipeline::Generations;
-use crate::rules::reload::Reload;
+use crate::rules::reload::RulesWatcher;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
@@ -69,7 +69,7 @@ impl RunningService {
             readiness: readiness.clone(),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
-            json: settings.json_answers().then_some(app.json),
+            json: settings.json_enabled().then_some(app.json),
             log_level: app.log_level,
         };
         let health = Health::new().await;
@@ -96,7 +96,7 @@ impl RunningService {
             let metrics = Arc::clone(&app.metrics);
             watchers.spawn(xds::watch(xds, generations, metrics, leased));
         } else if let Some(path) = settings.rules_path() {
-            let reload_rules = Reload::new(path, settings.rules_settings.options());
+            let reload_rules = RulesWatcher::new(path, settings.rules_settings.options());
             watchers.spawn(rules::watch(reload_rules, generations, reload, leased));
         }
         let mut acceptor = |reloader: Option<CertificateReloader>| {

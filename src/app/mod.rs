@@ -38,7 +38,7 @@ use crate::clock::Clock;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{Generations, Parts, Pipeline};
-use crate::rules::xds::Xds;
+use crate::rules::xds::XdsClient;
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
 use crate::store::{Setup, Store, Worker, memory};
@@ -65,7 +65,7 @@ pub struct App {
     admin_tls: Option<CertificateReloader>,
     admin_token: Option<AdminToken>,
     /// Where rules come from, if not from files.
-    xds: Option<Xds>,
+    xds: Option<XdsClient>,
     /// Where decisions are traced, if they are.
     traces: Option<Arc<Traces>>,
 }
@@ -116,10 +116,10 @@ fn default_partitions(cores: usize) -> usize {
 
 /// How many bytes buckets may take, and in the log why so many.
 fn memory_max(settings: &Settings) -> usize {
-    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_this_process()) {
+    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_current_process()) {
         (Some(bytes), _) => (bytes, "--memory-max says so".to_owned()),
         (None, Some(limit)) => (
-            limit.share().max(MEMORY_MIN),
+            limit.bucket_bytes().max(MEMORY_MIN),
             format!(
                 "half of the {} bytes in {}",
                 limit.bytes,

@@ -9,21 +9,21 @@ use tokio::time::sleep;
 
 use super::{AppError, POLL_INTERVAL, store};
 use crate::pipeline::Generations;
-use crate::rules::reload::{Change, LoadError, Reload};
-use crate::rules::xds::Xds;
+use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
+use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
 
 /// Looks for changes of the rules' files for ever, and at once when asked. A file may take long to read, a pipe or a
 /// network file system for ever; nothing else waits for that.
 pub(super) async fn watch(
-    mut rules: Reload,
+    mut rules: RulesWatcher,
     generations: Arc<Generations>,
     mut reload: mpsc::Receiver<()>,
     leased: bool,
 ) {
     let mut now = true;
     loop {
-        let afresh = rules.afresh();
+        let afresh = rules.restarted();
         let looked = tokio::task::spawn_blocking(move || reload_if_changed(rules, now)).await;
         rules = match looked {
             Ok((rules, change)) => {
@@ -47,13 +47,13 @@ pub(super) async fn watch(
 }
 
 /// Looks for a change of the rules, or reads them whatever has changed.
-fn reload_if_changed(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
-    let change = if now { reload.read() } else { reload.look() };
+fn reload_if_changed(mut reload: RulesWatcher, now: bool) -> (RulesWatcher, Option<RulesUpdate>) {
+    let change = if now { reload.read() } else { reload.poll() };
     (reload, change)
 }
 
 /// The xDS server that rules come from, where the settings say so.
-pub(super) fn xds_client(settings: &Settings) -> Result<Option<Xds>, AppError> {
+pub(super) fn xds_client(settings: &Settings) -> Result<Option<XdsClient>, AppError> {
     if settings.xds.config_type == ConfigType::File {
         return Ok(None);
     }
@@ -63,7 +63,7 @@ pub(super) fn xds_client(settings: &Settings) -> Result<Option<Xds>, AppError> {
             rules.display()
         )));
     }
-    Xds::new(&settings.xds, settings.rules_settings.options())
+    XdsClient::new(&settings.xds, settings.rules_settings.options())
         .map(Some)
         .map_err(|error| AppError::Rules(error.to_string()))
 }

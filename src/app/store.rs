@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::AppError;
 use crate::keyed_hash::KeyedHash;
 use crate::settings::{
-    NamedVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
+    EnvironmentVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
 use crate::store::failover::Fallback;
 use crate::store::lease::{self, LeasedStore};
@@ -277,7 +277,7 @@ fn target(settings: &StoreSettings) -> Result<Option<Target>, AppError> {
 }
 
 /// The store that the reference's variables of this beginning name.
-fn of_reference(reference: &NamedVariables, beginning: &str) -> Result<Target, AppError> {
+fn of_reference(reference: &EnvironmentVariables, beginning: &str) -> Result<Target, AppError> {
     let get = |name: &str| reference.get(&format!("{beginning}{name}"));
     let names = ReferenceNames {
         url: Secret::new(get("URL").unwrap_or_default()),

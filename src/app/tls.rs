@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::metrics::{CertificateCounters, Metrics};
 use crate::net::{HandshakeLimits, TlsAcceptor};
 use crate::settings::GrpcTlsSettings;
-use crate::tls::{Loaded, ServerFiles, TlsError, Watch};
+use crate::tls::{FileWatch, LoadedCertificate, ServerFiles, TlsError};
 use tollgate_limiter::Timestamp;
 
 /// TLS on one port, and what looks after its certificates.
@@ -23,8 +23,8 @@ pub(super) struct CertificateReloader {
     pub(super) acceptor: Arc<TlsAcceptor>,
     port: &'static str,
     files: ServerFiles,
-    watch: Watch,
-    until: Timestamp,
+    watch: FileWatch,
+    expires_at: Timestamp,
     counters: CertificateCounters,
 }
 
@@ -60,7 +60,7 @@ impl CertificateReloader {
             port,
             files,
             watch,
-            until: loaded.until,
+            expires_at: loaded.expires_at,
             counters: metrics.certificate(port),
         };
         reloader.measure(now);
@@ -75,7 +75,7 @@ impl CertificateReloader {
             // A file system may hang.
             let looked = tokio::task::spawn_blocking(move || {
                 let files = self.files.clone();
-                let change = self.watch.look(|| files.read_at(now));
+                let change = self.watch.poll(|| files.read_at(now));
                 (self, change)
             });
             let change = match looked.await {
@@ -94,20 +94,20 @@ impl CertificateReloader {
         }
     }
 
-    fn take(&mut self, change: Option<Result<Loaded, TlsError>>, now: Timestamp) {
+    fn take(&mut self, change: Option<Result<LoadedCertificate, TlsError>>, now: Timestamp) {
         let port = self.port;
         match change {
             None => {}
-            Some(Ok(Loaded { config, until })) => {
+            Some(Ok(LoadedCertificate { config, expires_at })) => {
                 self.acceptor.replace_config(config);
-                self.until = until;
+                self.expires_at = expires_at;
                 self.counters.taken.inc();
-                let days = until.since_us(now) / 86_400_000_000;
+                let days = expires_at.since_us(now) / 86_400_000_000;
                 tracing::info!("the {port} port shows a new certificate, good for {days} days");
             }
             Some(Err(error)) => {
                 self.counters.refused.inc();
-                let good = self.until.since_us(now) / 86_400_000_000;
+                let good = self.expires_at.since_us(now) / 86_400_000_000;
                 tracing::error!(
                     "the {port} port's new certificates are not taken, the old ones stay (good for {good} days): {error}"
                 );
@@ -117,8 +117,8 @@ impl CertificateReloader {
     }
 
     fn measure(&self, now: Timestamp) {
-        let left = self.until.since_us(now) / 1_000_000;
-        let over = now.since_us(self.until) / 1_000_000;
+        let left = self.expires_at.since_us(now) / 1_000_000;
+        let over = now.since_us(self.expires_at) / 1_000_000;
         let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         let left = seconds(left).saturating_sub(seconds(over));
         self.counters.expiry_seconds.set(left);

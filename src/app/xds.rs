@@ -8,26 +8,26 @@ use std::time::Duration;
 use super::store;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
-use crate::rules::xds::{News, Xds};
+use crate::rules::xds::{XdsClient, XdsEvent};
 
 /// How often at most it is said that there is no connection, in losses: the first, and then each so many.
 const LOSSES_PER_WARNING: u64 = 10;
 
 /// Takes what comes for ever.
 pub(super) async fn watch(
-    xds: Xds,
+    xds: XdsClient,
     generations: Arc<Generations>,
     metrics: Arc<Metrics>,
     leased: bool,
 ) {
     let mut lost = 0_u64;
-    let xds = xds.run(move |news| match news {
-        News::Connected(server) => {
+    let xds = xds.run(move |event| match event {
+        XdsEvent::Connected(server) => {
             metrics.xds.up.set(1);
             metrics.xds.streams.inc();
             tracing::info!(%server, "connected to the xDS server");
         }
-        News::Rules(change) => {
+        XdsEvent::Update(change) => {
             lost = 0;
             match &change {
                 Ok(change) => {
@@ -40,7 +40,7 @@ pub(super) async fn watch(
             }
             generations.take(Some(change));
         }
-        News::Lost { why, wait } => {
+        XdsEvent::Disconnected { error, retry_in } => {
             metrics.xds.up.set(0);
             metrics.xds.lost.inc();
             let kept = if generations.any() {
@@ -48,11 +48,12 @@ pub(super) async fn watch(
             } else {
                 "there are none in use"
             };
-            let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let wait =
+                Duration::from_millis(u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX));
             if lost.is_multiple_of(LOSSES_PER_WARNING) {
-                tracing::warn!("{why}; {kept}; it is tried again in {wait:?}");
+                tracing::warn!("{error}; {kept}; it is tried again in {wait:?}");
             } else {
-                tracing::debug!("{why}; {kept}; it is tried again in {wait:?}");
+                tracing::debug!("{error}; {kept}; it is tried again in {wait:?}");
             }
             lost = lost.saturating_add(1);
         }

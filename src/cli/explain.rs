@@ -13,18 +13,18 @@ use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
-use crate::grpc::client::{Client, Question};
-use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
+use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use crate::settings::{DecisionSettings, NamingSettings, RulesSettings};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, Match, MatchKind,
     OverLimitResponse, Placeholder, Rule, RuleSet, Template,
 };
 
-/// MatchKind long a running service has to answer.
+/// How long a running service has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// MatchKind much of a body or of a header's value is shown, in characters.
+/// How much of a body or of a header's value is shown, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
 
 /// What `explain` was told.
@@ -38,7 +38,7 @@ pub(super) struct Explain {
     settings: RulesSettings,
 
     #[command(flatten)]
-    taking: TakingSettings,
+    decision: DecisionSettings,
 
     /// Whether to say what the bucket is called where replicas share it
     #[arg(long)]
@@ -174,7 +174,7 @@ impl Explain {
     fn print_all_or_nothing(&self, rules: &RuleSet) {
         let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
             Some(whole) => (whole, "domain"),
-            None => (self.taking.all_or_nothing, "setting"),
+            None => (self.decision.all_or_nothing, "setting"),
         };
         print_line!("  all_or_nothing: {whole}, by the {word_of}");
     }
@@ -184,14 +184,15 @@ impl Explain {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let question = Question {
+        let question = CheckRequest {
             domain: self.domain.clone(),
             descriptors: vec![self.descriptor.pairs.clone()],
             hits: 0,
             refund: false,
         };
         let asked = runtime.block_on(async {
-            let mut client = Client::connect(address, self.tls.tls(), ANSWER_TIMEOUT).await?;
+            let mut client =
+                RateLimitClient::connect(address, self.tls.tls(), ANSWER_TIMEOUT).await?;
             client.ask(&question).await
         });
         Ok(match asked {
@@ -359,7 +360,7 @@ fn preview(template: &Template) -> String {
     format!("{shown}… ({} bytes)", text.len())
 }
 
-/// What tells this bucket from those of the other limits of its descriptor. MatchKind long a slot is held does not.
+/// What tells this bucket from those of the other limits of its descriptor. How long a slot is held does not.
 fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
     let mut parts = vec![algorithm.name().to_owned()];
     if limit.unit().is_some() {

@@ -1,6 +1,6 @@
 //! `tollgate hit ADDR DOMAIN k=v,k=v`: ask a running service, and print the answer as a person would say it.
 //!
-//! What it deliberately does not do: measure. It asks one question after the other; load is `h2load`'s business.
+//! What it deliberately does not do: measure. It asks one request after the other; load is `h2load`'s business.
 
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use serde_json::json;
 use super::Exit;
 use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::tls_options::TlsOptions;
-use crate::grpc::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
+use crate::grpc_client::rate_limit::{
+    CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
+};
 
 /// What `hit` was told.
 #[derive(Args, Debug)]
@@ -68,7 +70,7 @@ impl Hit {
     }
 
     async fn send_requests(self) -> Result<Exit, ClientError> {
-        let question = Question {
+        let request = CheckRequest {
             domain: self.domain.clone(),
             descriptors: self
                 .descriptors
@@ -78,10 +80,11 @@ impl Hit {
             hits: self.hits,
             refund: self.refund,
         };
-        let mut client = Client::connect(&self.address, self.tls.tls(), self.timeout).await?;
+        let mut client =
+            RateLimitClient::connect(&self.address, self.tls.tls(), self.timeout).await?;
         let mut exit = Exit::Success;
         for _ in 0..self.repeat {
-            let answer = client.ask(&question).await?;
+            let answer = client.ask(&request).await?;
             if self.json {
                 print_line!("{}", self.json_line(&answer));
             } else {
@@ -96,7 +99,7 @@ impl Hit {
         Ok(exit)
     }
 
-    fn print(&self, answer: &Answer) {
+    fn print(&self, answer: &CheckResponse) {
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
             print_line!(
                 "{:<10}  {}  {}",
@@ -110,7 +113,7 @@ impl Hit {
         }
     }
 
-    fn json_line(&self, answer: &Answer) -> serde_json::Value {
+    fn json_line(&self, answer: &CheckResponse) -> serde_json::Value {
         let statuses = self.descriptors.iter().zip(&answer.statuses);
         json!({
             "allowed": answer.allowed,
@@ -144,7 +147,7 @@ fn status_word(allowed: bool) -> &'static str {
 }
 
 /// What is left, of what, until when.
-pub(super) fn describe_status(status: &AnswerStatus) -> String {
+pub(super) fn describe_status(status: &DescriptorStatus) -> String {
     let Some(limit) = &status.limit else {
         return if status.remaining == u32::MAX {
             "unlimited".to_owned()
@@ -165,8 +168,8 @@ pub(super) fn describe_status(status: &AnswerStatus) -> String {
 }
 
 /// `10 a minute`, `10 in 15 minutes`, `10 in flight`
-fn describe_limit(limit: &AnswerLimit) -> String {
-    let AnswerLimit {
+fn describe_limit(limit: &LimitStatus) -> String {
+    let LimitStatus {
         requests_per_unit,
         unit,
         unit_multiplier,

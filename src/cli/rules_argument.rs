@@ -26,7 +26,7 @@ pub(super) fn load(
             }
             Ok(Ok(rules))
         }
-        Err(LoadError::Problems(problems)) => {
+        Err(LoadError::Diagnostics(problems)) => {
             for problem in &problems {
                 eprintln!("{problem}");
             }

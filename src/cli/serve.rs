@@ -15,9 +15,9 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
-use crate::settings::reference_variables::remarks;
+use crate::settings::reference_variables::warnings;
 use crate::settings::{
-    ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
+    ConfigType, EnvironmentVariables, GrpcTlsSettings, OTEL_VARIABLES, REDIS_VARIABLES, Settings,
 };
 use tollgate_limiter::{Rule, RuleSet, Values};
 
@@ -49,7 +49,7 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
-    for remark in remarks(set.iter().copied())
+    for remark in warnings(set.iter().copied())
         .into_iter()
         .chain(unknown_variables(&set))
     {
@@ -61,8 +61,9 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     raise_descriptor_limit();
     let mut settings = settings;
     settings.store.reference =
-        NamedVariables::read(REFERENCE_REDIS, |name| std::env::var(name).ok());
-    settings.tracing.otel = NamedVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
+        EnvironmentVariables::read(REDIS_VARIABLES, |name| std::env::var(name).ok());
+    settings.tracing.otel =
+        EnvironmentVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Where connections keep every thread busy, others' bytes are noticed after so many of their turns.

@@ -10,7 +10,6 @@ mod batcher;
 #[doc(hidden)]
 pub mod bench_harness;
 mod buffers;
-pub mod client;
 mod connection;
 mod connection_limits;
 mod connection_supervisor;

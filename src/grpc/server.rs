@@ -98,7 +98,7 @@ pub enum OpenError {
 fn body_memory_max(settings: &Settings) -> Result<u64, OpenError> {
     let bytes_min = (settings.message_size_max as u64).saturating_mul(2);
     let Some(bytes) = settings.body_memory_max else {
-        let limit = MemoryLimit::of_this_process();
+        let limit = MemoryLimit::of_current_process();
         let share = limit.map_or(BODY_MEMORY_UNKNOWN, |limit| {
             limit.bytes / BODY_MEMORY_DIVISOR
         });

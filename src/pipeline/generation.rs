@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Metrics, RuleCounters};
-use crate::rules::reload::Change;
+use crate::rules::reload::RulesUpdate;
 use tollgate_limiter::RuleSet;
 
 /// A rule set and its counters.
@@ -115,7 +115,7 @@ impl Generations {
     }
 
     /// Takes what came of a change, or refuses it; either way says so once.
-    pub fn take(&self, change: Option<Change>) {
+    pub fn take(&self, change: Option<RulesUpdate>) {
         match change {
             None => {}
             Some(Ok(rules)) => {

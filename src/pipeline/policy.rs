@@ -66,7 +66,7 @@ impl ResponsePolicy {
             entries_max: settings.entries_max,
             headers: Headers::new(settings),
             dynamic_metadata: settings.response_dynamic_metadata,
-            all_or_nothing: settings.taking.all_or_nothing,
+            all_or_nothing: settings.decision.all_or_nothing,
             reference_keys: store.wants_reference_keys(),
         }
     }

@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
-use crate::rules::file::shown;
+use crate::rules::excerpt::excerpt;
 use tollgate_limiter::{Calendar, Span, Timestamp, Unit, Weekday};
 
 /// How many different calendars a process may ever use.
@@ -48,7 +48,7 @@ const DAY_SECONDS: i64 = 86_400;
 const OFFSETS_APART_SECONDS: u64 = 52 * 3_600;
 
 /// Every calendar in use, and those that were.
-static CALENDARS: Mutex<Table> = Mutex::new(Table::new(CALENDARS_MAX));
+static CALENDARS: Mutex<CalendarTable> = Mutex::new(CalendarTable::new(CALENDARS_MAX));
 
 /// Why there is no such calendar. The sentence is the error itself, what to do is its [`advice`](Self::advice).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -83,7 +83,7 @@ pub enum CalendarError {
         /// The name asked for, as much of it as is shown.
         zone: String,
         /// A zone of nearly that name.
-        meant: Option<String>,
+        suggestion: Option<String>,
     },
     /// [`CALENDARS_MAX`] is met.
     #[error("more than {CALENDARS_MAX} different calendars since the start")]
@@ -91,22 +91,22 @@ pub enum CalendarError {
 }
 
 /// Calendars by name.
-struct Table {
+struct CalendarTable {
     known: BTreeMap<&'static str, &'static dyn Calendar>,
     max: usize,
 }
 
 /// A calendar in a zone.
-struct Zoned {
+struct ZonedCalendar {
     name: String,
-    turn: Turn,
+    edges: WindowEdges,
     zone: TimeZone,
     longest_us: u64,
 }
 
 /// On which dates windows begin. Windows are numbered: number 0 begins on 1970-01-01 or thereabouts, or in year 0.
 #[derive(Clone, Copy)]
-enum Turn {
+enum WindowEdges {
     /// Every so many days, one of them the day `from` days after 1970-01-01.
     Days { every: i64, from: i64 },
     /// On the first of every so many months, January of year 0 being one of them.
@@ -125,11 +125,11 @@ pub fn calendar(
     zone: &str,
     week_start: Option<Weekday>,
 ) -> Result<&'static dyn Calendar, CalendarError> {
-    let new = Zoned::new(unit, multiplier, zone, week_start)?;
+    let new = ZonedCalendar::new(unit, multiplier, zone, week_start)?;
     CALENDARS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .kept(new)
+        .intern(new)
 }
 
 /// The zone of that name, spelled as the database spells it.
@@ -139,13 +139,13 @@ fn zone_named(name: &str) -> Result<TimeZone, CalendarError> {
     // The database also answers to other cases, and to `Etc/Unknown`, which has no name.
     let exact = found.filter(|zone| zone.iana_name() == Some(name));
     exact.ok_or_else(|| CalendarError::UnknownZone {
-        zone: shown(name).into_owned(),
-        meant: meant(&zones, name),
+        zone: excerpt(name).into_owned(),
+        suggestion: similar_zone(&zones, name),
     })
 }
 
 /// A zone of that name in another case or with spaces in it, or else one whose city it is.
-fn meant(zones: &TimeZoneDatabase, name: &str) -> Option<String> {
+fn similar_zone(zones: &TimeZoneDatabase, name: &str) -> Option<String> {
     if name.len() > GUESSED_BYTES_MAX {
         return None;
     }
@@ -174,11 +174,14 @@ impl CalendarError {
             }
             Self::MultiplierTooLarge { .. } => "use a larger unit".to_owned(),
             Self::UnknownZone {
-                meant: Some(zone), ..
+                suggestion: Some(zone),
+                ..
             } => {
                 format!("did you mean {zone}? Names are those of the IANA time zone database")
             }
-            Self::UnknownZone { meant: None, .. } => {
+            Self::UnknownZone {
+                suggestion: None, ..
+            } => {
                 "use a name of the IANA time zone database, such as Europe/Paris or UTC".to_owned()
             }
             Self::TooMany => "use fewer different units, multipliers, zones and week starts; \
@@ -188,9 +191,9 @@ impl CalendarError {
     }
 }
 
-// === impl Table ===
+// === impl CalendarTable ===
 
-impl Table {
+impl CalendarTable {
     const fn new(max: usize) -> Self {
         Self {
             known: BTreeMap::new(),
@@ -199,7 +202,7 @@ impl Table {
     }
 
     /// The calendar of the same name that is there already, or this one from now on.
-    fn kept(&mut self, new: Zoned) -> Result<&'static dyn Calendar, CalendarError> {
+    fn intern(&mut self, new: ZonedCalendar) -> Result<&'static dyn Calendar, CalendarError> {
         if let Some(known) = self.known.get(new.name.as_str()) {
             return Ok(*known);
         }
@@ -212,9 +215,9 @@ impl Table {
     }
 }
 
-// === impl Zoned ===
+// === impl ZonedCalendar ===
 
-impl Zoned {
+impl ZonedCalendar {
     fn new(
         unit: Unit,
         multiplier: NonZeroU32,
@@ -229,20 +232,20 @@ impl Zoned {
         }
         let many = i64::from(multiplier.get());
         let week_start = week_start.unwrap_or_default();
-        let turn = match unit {
+        let edges = match unit {
             Unit::Second | Unit::Minute | Unit::Hour => {
                 return Err(CalendarError::UnitTooShort { unit });
             }
-            Unit::Day => Turn::Days {
+            Unit::Day => WindowEdges::Days {
                 every: many,
                 from: 0,
             },
-            Unit::Week => Turn::Days {
+            Unit::Week => WindowEdges::Days {
                 every: 7 * many,
                 from: week_of_1970(week_start),
             },
-            Unit::Month => Turn::Months { every: many },
-            Unit::Year => Turn::Months { every: 12 * many },
+            Unit::Month => WindowEdges::Months { every: many },
+            Unit::Year => WindowEdges::Months { every: 12 * many },
         };
         let (s, from) = match (many, unit) {
             (1, Unit::Week) => ("", format!(" from {}", week_start.name())),
@@ -252,17 +255,19 @@ impl Zoned {
         };
         Ok(Self {
             name: format!("{many} {}{s}{from} in {zone}", unit.name()),
-            turn,
+            edges,
             zone: zone_named(zone)?,
-            longest_us: turn.longest_us(),
+            longest_us: edges.longest_us(),
         })
     }
 
     /// The window that holds `now`; none only for years that no timestamp has.
-    fn find(&self, now: Timestamp) -> Option<Span> {
+    fn window_containing(&self, now: Timestamp) -> Option<Span> {
         let now_us = i64::try_from(now.as_us()).ok()?;
         let instant = jiff::Timestamp::from_microsecond(now_us).ok()?;
-        let mut number = self.turn.number_of(self.zone.to_datetime(instant).date())?;
+        let mut number = self
+            .edges
+            .number_of(self.zone.to_datetime(instant).date())?;
         let mut start_us = self.begin_us(number)?;
         loop {
             number += 1;
@@ -280,7 +285,7 @@ impl Zoned {
 
     /// When the window of that number begins: the first instant at which clocks have reached its first date.
     fn begin_us(&self, number: i64) -> Option<i64> {
-        let midnight = self.turn.first_date(number)?.to_datetime(Time::midnight());
+        let midnight = self.edges.first_date(number)?.to_datetime(Time::midnight());
         let instant = match self.zone.to_ambiguous_timestamp(midnight).offset() {
             // Of two midnights the first.
             AmbiguousOffset::Unambiguous { offset }
@@ -296,13 +301,13 @@ impl Zoned {
     }
 }
 
-impl Calendar for Zoned {
+impl Calendar for ZonedCalendar {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn window_at(&self, now: Timestamp) -> Span {
-        self.find(now).unwrap_or(Span {
+        self.window_containing(now).unwrap_or(Span {
             start: Timestamp::from_us(0),
             end: Timestamp::from_us(Timestamp::MAX_US),
         })
@@ -313,9 +318,9 @@ impl Calendar for Zoned {
     }
 }
 
-// === impl Turn ===
+// === impl WindowEdges ===
 
-impl Turn {
+impl WindowEdges {
     /// The number of the window that holds that date.
     fn number_of(self, date: Date) -> Option<i64> {
         match self {
@@ -379,16 +384,16 @@ fn timestamp(us: i64) -> Timestamp {
 mod tests {
     use super::*;
 
-    fn days(count: u32) -> Zoned {
+    fn days(count: u32) -> ZonedCalendar {
         let count = NonZeroU32::new(count).unwrap();
-        Zoned::new(Unit::Day, count, "UTC", None).unwrap()
+        ZonedCalendar::new(Unit::Day, count, "UTC", None).unwrap()
     }
 
     #[test]
     fn a_midnight_in_the_midst_of_what_clocks_skip_or_repeat_is_no_trouble() {
         // Every gap of the database that holds a midnight begins with it, so this zone is made up: on March 1st 23:30
         // (+0) becomes 00:30 (+1), at 23:30 UTC; on October 27th 00:30 (+1) becomes 23:30 (+0).
-        let calendar = Zoned {
+        let calendar = ZonedCalendar {
             zone: TimeZone::posix("AAA0BBB,J60/23:30,J300/0:30").unwrap(),
             ..days(1)
         };
@@ -425,10 +430,10 @@ mod tests {
 
     #[test]
     fn a_full_table_takes_no_new_calendar_and_still_gives_the_old_ones() {
-        let mut table = Table::new(2);
-        let first = table.kept(days(1)).unwrap();
-        table.kept(days(2)).unwrap();
-        assert_eq!(table.kept(days(3)), Err(CalendarError::TooMany));
-        assert!(std::ptr::addr_eq(table.kept(days(1)).unwrap(), first));
+        let mut table = CalendarTable::new(2);
+        let first = table.intern(days(1)).unwrap();
+        table.intern(days(2)).unwrap();
+        assert_eq!(table.intern(days(3)), Err(CalendarError::TooMany));
+        assert!(std::ptr::addr_eq(table.intern(days(1)).unwrap(), first));
     }
 }

@@ -11,6 +11,7 @@
 //! | `yaml` | YAML read into nodes that know their line and column |
 
 pub mod calendar;
+mod excerpt;
 pub mod file;
 pub mod path;
 pub mod patterns;

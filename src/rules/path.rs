@@ -4,7 +4,7 @@
 //! variables, with the meaning they have there: below `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`, what belongs to
 //! `RUNTIME_APPDIRECTORY`.
 //!
-//! Files are read in the byte order of their paths, so that the order of rules never depends on the machine. Names that
+//! Files are read in the byte order of their paths, so that the order of rules never depends on the machine. NameFilter that
 //! begin with a dot or `#` or end in `~` are what editors and Kubernetes leave beside the real thing and are passed over;
 //! `RUNTIME_IGNOREDOTFILES=false` takes dot files in, but never the `..data` of a ConfigMap, which would double every
 //! domain.
@@ -56,7 +56,7 @@ pub struct Source {
 
 /// A rules file as found: changes whenever the file does. A pipe never does: to read it is what changes it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Found {
+pub struct FileStamp {
     path: PathBuf,
     bytes: u64,
     /// Device and number: a rename puts another file in its place.
@@ -92,7 +92,7 @@ pub enum ReadError {
     },
     /// A bound was met.
     #[error("{path}: {what}")]
-    TooMuch {
+    LimitExceeded {
         /// Which path.
         path: String,
         /// Which bound.
@@ -102,7 +102,7 @@ pub enum ReadError {
 
 /// Which names count.
 #[derive(Clone, Copy)]
-struct Names {
+struct NameFilter {
     dot_files: bool,
 }
 
@@ -114,23 +114,23 @@ impl RulesPath {
     /// # Errors
     ///
     /// When a directory cannot be read, or a bound is met.
-    pub fn list(&self) -> Result<Vec<Found>, ReadError> {
+    pub fn list(&self) -> Result<Vec<FileStamp>, ReadError> {
         let (directory, names) = match self {
-            Self::Path(path) => (path, Names { dot_files: false }),
+            Self::Path(path) => (path, NameFilter { dot_files: false }),
             Self::Runtime {
                 directory,
                 ignore_dot_files,
                 ..
             } => (
                 directory,
-                Names {
+                NameFilter {
                     dot_files: !ignore_dot_files,
                 },
             ),
         };
         let metadata = fs::metadata(directory).map_err(|error| ReadError::io(directory, error))?;
         if !metadata.is_dir() {
-            return Ok(vec![Found::new(directory.clone(), &metadata)]);
+            return Ok(vec![FileStamp::new(directory.clone(), &metadata)]);
         }
         let mut files = Vec::new();
         list(directory, names, 0, &mut files)?;
@@ -146,7 +146,7 @@ impl RulesPath {
                 path: directory.display().to_string(),
             });
         }
-        let bytes = |file: &Found| file.path.as_os_str().as_encoded_bytes().to_vec();
+        let bytes = |file: &FileStamp| file.path.as_os_str().as_encoded_bytes().to_vec();
         files.sort_by_cached_key(bytes);
         Ok(files)
     }
@@ -157,7 +157,7 @@ impl RulesPath {
     ///
     /// When any of them cannot be read, or a bound is met.
     pub fn read(&self) -> Result<Vec<Source>, ReadError> {
-        self.list()?.iter().map(Found::read).collect()
+        self.list()?.iter().map(FileStamp::read).collect()
     }
 }
 
@@ -172,13 +172,13 @@ fn belongs(file: &Path, directory: &Path, app_directory: &str) -> bool {
 
 fn list(
     directory: &Path,
-    names: Names,
+    names: NameFilter,
     depth: usize,
-    files: &mut Vec<Found>,
+    files: &mut Vec<FileStamp>,
 ) -> Result<(), ReadError> {
     if depth > DIRECTORY_DEPTH_MAX {
         let what = format!("directories nest deeper than {DIRECTORY_DEPTH_MAX} levels");
-        return Err(ReadError::too_much(directory, what));
+        return Err(ReadError::limit_exceeded(directory, what));
     }
     for entry in fs::read_dir(directory).map_err(|error| ReadError::io(directory, error))? {
         let entry = entry.map_err(|error| ReadError::io(directory, error))?;
@@ -191,19 +191,19 @@ fn list(
         if metadata.is_dir() {
             list(&path, names, depth.saturating_add(1), files)?;
         } else if metadata.is_file() {
-            files.push(Found::new(path, &metadata));
+            files.push(FileStamp::new(path, &metadata));
         }
         if files.len() > FILES_MAX {
             let what = format!("more than {FILES_MAX} files");
-            return Err(ReadError::too_much(directory, what));
+            return Err(ReadError::limit_exceeded(directory, what));
         }
     }
     Ok(())
 }
 
-// === impl Names ===
+// === impl NameFilter ===
 
-impl Names {
+impl NameFilter {
     fn count(self, name: &[u8]) -> bool {
         let hidden = if self.dot_files {
             name.starts_with(b"..")
@@ -214,9 +214,9 @@ impl Names {
     }
 }
 
-// === impl Found ===
+// === impl FileStamp ===
 
-impl Found {
+impl FileStamp {
     /// What is at a path, or at the end of its links.
     pub(crate) fn at(path: PathBuf) -> Result<Self, ReadError> {
         let metadata = fs::metadata(&path).map_err(|error| ReadError::io(&path, error))?;
@@ -243,7 +243,7 @@ impl Found {
     fn read(&self) -> Result<Source, ReadError> {
         let too_large = || {
             let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
-            ReadError::too_much(&self.path, what)
+            ReadError::limit_exceeded(&self.path, what)
         };
         if self.bytes > FILE_BYTES_MAX {
             return Err(too_large());
@@ -280,8 +280,8 @@ impl ReadError {
         }
     }
 
-    fn too_much(path: &Path, what: String) -> Self {
-        Self::TooMuch {
+    fn limit_exceeded(path: &Path, what: String) -> Self {
+        Self::LimitExceeded {
             path: path.display().to_string(),
             what,
         }

@@ -11,8 +11,8 @@
 use std::fmt;
 
 use crate::keyed_hash::KeyedHash;
-use crate::rules::file::{self, Loaded, Options, Problem};
-use crate::rules::path::{Found, ReadError, RulesPath};
+use crate::rules::file::{self, Diagnostic, LoadedRules, Options};
+use crate::rules::path::{FileStamp, ReadError, RulesPath};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change while they are read are read anew before they are left to the looks.
@@ -20,25 +20,25 @@ const READS_MAX: usize = 3;
 
 /// Looks after the rules of one service.
 #[derive(Debug)]
-pub struct Reload {
+pub struct RulesWatcher {
     path: RulesPath,
     options: Options,
     /// What the last look saw.
-    seen: Option<Look>,
+    seen: Option<Snapshot>,
     /// What was last read, taken or not.
-    tried: Option<Look>,
+    tried: Option<Snapshot>,
     /// Why it could not be read the last time, as it was said.
     unreadable: Option<String>,
 }
 
 /// What a change came to.
-pub type Change = Result<Rules, LoadError>;
+pub type RulesUpdate = Result<Rules, LoadError>;
 
 /// Rules as loaded, and what tells them from others.
 #[derive(Debug)]
 pub struct Rules {
     /// The rules, and what is worth a look.
-    pub loaded: Loaded,
+    pub loaded: LoadedRules,
     /// The same for the same files, on every replica: 48 bits, which a metric holds exactly.
     pub hash: u64,
 }
@@ -49,24 +49,24 @@ pub enum LoadError {
     /// They could not be read.
     Read(ReadError),
     /// They have problems: all of them.
-    Problems(Vec<Problem>),
+    Diagnostics(Vec<Diagnostic>),
     /// They came from an xDS server, in no shape of rules.
-    Sent(String),
+    Resource(String),
     /// Reading them met a mistake of ours.
     Defect(String),
 }
 
 /// The files there are, or why that cannot be said.
-type Look = Result<Vec<Found>, String>;
+type Snapshot = Result<Vec<FileStamp>, String>;
 
 /// Reads and checks the rules at a path, once.
 ///
 /// # Errors
 ///
 /// When they cannot be read or have problems.
-pub fn load(path: &RulesPath, options: Options) -> Change {
+pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
-    let loaded = file::load(&sources, options).map_err(LoadError::Problems)?;
+    let loaded = file::load(&sources, options).map_err(LoadError::Diagnostics)?;
     Ok(Rules {
         loaded,
         // Not of the name: replicas may mount the same files elsewhere.
@@ -85,9 +85,9 @@ pub(crate) fn hash<'t>(texts: impl Iterator<Item = &'t [u8]>) -> u64 {
     u64::try_from(bits).unwrap_or_default()
 }
 
-// === impl Reload ===
+// === impl RulesWatcher ===
 
-impl Reload {
+impl RulesWatcher {
     /// Looks after the rules at `path`, none of which it has seen.
     pub fn new(path: RulesPath, options: Options) -> Self {
         Self {
@@ -101,19 +101,19 @@ impl Reload {
 
     /// The same, as if it had read what it last saw: for when a look does not come back.
     #[must_use]
-    pub fn afresh(&self) -> Self {
+    pub fn restarted(&self) -> Self {
         Self {
             path: self.path.clone(),
             options: self.options,
             seen: None,
-            tried: Some(self.list()),
+            tried: Some(self.snapshot()),
             unreadable: None,
         }
     }
 
     /// Looks once. Something comes back when the files have changed and come to rest.
-    pub fn look(&mut self) -> Option<Change> {
-        let look = self.list();
+    pub fn poll(&mut self) -> Option<RulesUpdate> {
+        let look = self.snapshot();
         if self.tried.as_ref() == Some(&look) {
             self.seen = Some(look);
             return None;
@@ -122,23 +122,23 @@ impl Reload {
             self.seen = Some(look);
             return None;
         }
-        self.read_if_still(look)
+        self.read_if_stable(look)
     }
 
     /// Reads now, whatever the last look saw. Files that will not come to rest while they are read are left to the
     /// looks: what was read may be half of one version and half of another.
-    pub fn read(&mut self) -> Option<Change> {
+    pub fn read(&mut self) -> Option<RulesUpdate> {
         // Who asks is told, also what was said before.
         self.unreadable = None;
         (0..READS_MAX).find_map(|_| {
-            let look = self.list();
-            self.read_if_still(look)
+            let look = self.snapshot();
+            self.read_if_stable(look)
         })
     }
 
-    fn read_if_still(&mut self, look: Look) -> Option<Change> {
+    fn read_if_stable(&mut self, look: Snapshot) -> Option<RulesUpdate> {
         let change = load(&self.path, self.options);
-        let after = self.list();
+        let after = self.snapshot();
         if after != look {
             self.seen = Some(after);
             return None;
@@ -157,7 +157,7 @@ impl Reload {
         (!said).then_some(change)
     }
 
-    fn list(&self) -> Look {
+    fn snapshot(&self) -> Snapshot {
         self.path.list().map_err(|error| error.to_string())
     }
 }
@@ -168,9 +168,9 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::Sent(what) => f.write_str(what),
+            Self::Resource(what) => f.write_str(what),
             Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
-            Self::Problems(problems) => {
+            Self::Diagnostics(problems) => {
                 for (position, problem) in problems.iter().enumerate() {
                     if position > 0 {
                         writeln!(f)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use crate::settings::truth;
+use crate::settings::parse::boolean;
 
 /// Who may use the admin port.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct AdminSettings {
 #[derive(Args, Clone, Debug)]
 pub struct PrometheusSettings {
     /// Whether PROMETHEUS_ADDR listens; /metrics on the HTTP port answers either way
-    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub use_prometheus: bool,
 
     /// Address and port for metrics alone; without an address every one of this machine

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which share of the limit is for buckets where `--memory-max` is not given: one in so many.
-pub const SHARE: u64 = 2;
+pub const BUCKET_SHARE: u64 = 2;
 
 /// A limit, and who says so.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,12 +26,12 @@ pub struct MemoryLimit {
 
 impl MemoryLimit {
     /// The limit of the process that asks; none when the system does not tell.
-    pub fn of_this_process() -> Option<Self> {
-        Self::below(Path::new("/"))
+    pub fn of_current_process() -> Option<Self> {
+        Self::under_root(Path::new("/"))
     }
 
     /// The same, where `/proc` and `/sys/fs/cgroup` are below `root`.
-    pub fn below(root: &Path) -> Option<Self> {
+    pub fn under_root(root: &Path) -> Option<Self> {
         let machine = machine(&root.join("proc/meminfo"));
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let mounted = root.join("sys/fs/cgroup");
@@ -51,8 +51,8 @@ impl MemoryLimit {
     }
 
     /// What is for buckets of it.
-    pub fn share(&self) -> u64 {
-        self.bytes / SHARE
+    pub fn bucket_bytes(&self) -> u64 {
+        self.bytes / BUCKET_SHARE
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        MemoryLimit::below(root.path()).map(|limit| {
+        MemoryLimit::under_root(root.path()).map(|limit| {
             let from = limit.from.strip_prefix(root.path()).unwrap();
             (limit.bytes, from.display().to_string())
         })
@@ -180,6 +180,6 @@ mod tests {
             bytes: 64 << 20,
             from: PathBuf::new(),
         };
-        assert_eq!(limit.share(), 32 << 20);
+        assert_eq!(limit.bucket_bytes(), 32 << 20);
     }
 }

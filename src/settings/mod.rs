@@ -6,15 +6,17 @@
 //! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
 
 mod admin;
+mod environment;
+mod logging;
 pub mod memory_limit;
-mod named_variables;
+mod parse;
 pub mod reference_variables;
+mod statsd;
 mod store;
-mod telemetry;
 mod tls;
+mod tracing;
 mod xds;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,17 +24,21 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::rules::file::Options;
 use crate::rules::path::RulesPath;
+use crate::settings::parse::{
+    boolean, duration, file_mode, header_name, memory_size, positive, ratio, size,
+};
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
-pub use self::named_variables::NamedVariables;
+pub use self::environment::EnvironmentVariables;
+pub use self::logging::{LogFormat, LogLevel};
+pub use self::parse::{FileMode, MEMORY_MIN};
+pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
-    NamingSettings, REFERENCE_REDIS, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
+    NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
     StoreSettings,
 };
-pub use self::telemetry::{
-    OTEL_VARIABLES, StatsdProtocol, StatsdSettings, Tags, TraceProtocol, TracingSettings,
-};
 pub use self::tls::GrpcTlsSettings;
+pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
 /// What `serve` was told.
@@ -52,11 +58,11 @@ pub struct Settings {
     pub xds: XdsSettings,
 
     /// Whether to be ready before there are rules; requests are then answered with an error
-    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub force_start_without_initial_config: bool,
 
     /// Whether rules without any domain count as none
-    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub healthy_with_at_least_one_config_loaded: bool,
 
     /// Address of the gRPC port
@@ -72,8 +78,8 @@ pub struct Settings {
     pub grpc_uds: Option<PathBuf>,
 
     /// Who may use that socket, as chmod writes it
-    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = mode)]
-    pub grpc_uds_mode: Permissions,
+    #[arg(long, env = "TOLLGATE_GRPC_UDS_MODE", default_value = "0660", value_parser = file_mode)]
+    pub grpc_uds_mode: FileMode,
 
     /// TLS on the gRPC port
     #[command(flatten)]
@@ -120,19 +126,19 @@ pub struct Settings {
     pub log_format: LogFormat,
 
     /// From which share of a limit on hits count as near it in the metrics
-    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = share)]
+    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio)]
     pub near_limit_ratio: f32,
 
     /// Whether requests over limit pass all the same, and are counted
-    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub shadow_mode: bool,
 
     /// Whether every descriptor counts as a quota: a request is over limit when all of them are
-    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub quota_mode: bool,
 
     /// Whether answers carry headers with limit, remaining and reset
-    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub limit_response_headers_enabled: bool,
 
     /// Which headers answers carry, several with commas between (the three of LIMIT_LIMIT_HEADER and its like, X-RateLimit-*,
@@ -158,23 +164,23 @@ pub struct Settings {
     pub limit_reset_header: String,
 
     /// Whether answers carry the request and the metadata of rules as dynamic metadata
-    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub response_dynamic_metadata: bool,
 
     /// Whether hits may be given back; if not, such a request only looks
-    #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "TOLLGATE_NEGATIVE_HITS", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub negative_hits: bool,
 
     /// What a request takes when one of its limits refuses
     #[command(flatten)]
-    pub taking: TakingSettings,
+    pub decision: DecisionSettings,
 
     /// Whether limits that come with a request are obeyed; if not, the configured rule applies
-    #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub overrides: bool,
 
     /// Whether /json answers; unless said it does, but not where gRPC asks for client certificates, since it asks for none
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set)]
     pub json: Option<bool>,
 
     /// What to answer a request that passes a bound its caller can reach: an error would let it through
@@ -219,7 +225,7 @@ pub struct Settings {
     /// 64MiB. One connection may hold as much as is free, half of it at most; a further call whose
     /// body comes in parts is then answered RESOURCE_EXHAUSTED. Default: an eighth of the
     /// container's memory limit, or of the machine's memory
-    #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory)]
+    #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size)]
     pub body_memory_max: Option<u64>,
 
     /// How many streams a connection may reset in a second, or have refused; a connection that does more is closed. An Envoy
@@ -280,7 +286,7 @@ pub struct Settings {
 
     /// How much memory all partitions take together for buckets, logs, holders and their growth, such as 512MiB; half of
     /// what the container may use unless said, or of the machine's memory where there is no such limit
-    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory)]
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory_size)]
     pub memory_max: Option<u64>,
 
     /// What becomes of new keys when that is full of keys over their limits, the only ones never forgotten
@@ -324,19 +330,19 @@ pub struct RulesSettings {
     pub runtime_appdirectory: String,
 
     /// Whether names that begin with a dot are passed over
-    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub runtime_ignoredotfiles: bool,
 
     /// Whether several files may hold rules of one domain
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub merge_domain_config: bool,
 }
 
 /// What `serve` and `explain` are told about what requests take.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct TakingSettings {
+pub struct DecisionSettings {
     /// Whether a request takes from all its limits or, when one refuses, from none; a rules file can say so for its domain
-    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub all_or_nothing: bool,
 }
 
@@ -387,142 +393,13 @@ pub enum HeaderStyle {
     RetryAfter,
 }
 
-/// How much to log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum LogLevel {
-    /// Everything
-    Trace,
-    /// For developers
-    Debug,
-    /// What happens
-    Info,
-    /// What may need a look
-    #[value(alias = "warning")]
-    Warn,
-    /// What went wrong
-    #[value(aliases = ["fatal", "panic"])]
-    Error,
-    /// Nothing
-    Off,
-}
-
-/// How to log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people
-    Text,
-    /// One JSON object a line, with @timestamp and @message
-    Json,
-}
-
-/// A share from 0 to 1.
-fn share(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("give a number from 0 to 1".to_owned()),
-    }
-}
-
-/// A truth value in the spellings that the reference reads.
-fn truth(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("give true or false".to_owned()),
-    }
-}
-
-/// The longest length of time: no date that it leads to is beyond what the system can say.
-const DURATION_MAX: Duration = Duration::from_secs(36_525 * 86_400);
-
-/// A length of time such as `5s`, `1h30m` or `150us`; a bare 0 as the reference allows it.
-fn duration(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let duration = humantime::parse_duration(text).ok();
-    duration
-        .filter(|duration| *duration <= DURATION_MAX)
-        .ok_or_else(|| {
-            "give a number and a unit, such as 5s or 1h30m; at most 100 years".to_owned()
-        })
-}
-
-/// The same, and not nothing.
-fn some_time(text: &str) -> Result<Duration, String> {
-    let length = duration(text)?;
-    if length.is_zero() {
-        return Err("give a length of time above 0, such as 5s".to_owned());
-    }
-    Ok(length)
-}
-
-/// A size such as `64KiB`, `8MiB` or plain bytes, below 4 GiB.
-fn size(text: &str) -> Result<usize, String> {
-    bytes(text)
-        .filter(|bytes| u32::try_from(*bytes).is_ok())
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
-}
-
-/// The least that `--memory-max` may be.
-pub const MEMORY_MIN: u64 = 64 << 10;
-
-/// The same, of any size that is of use.
-fn memory(text: &str) -> Result<u64, String> {
-    bytes(text)
-        .filter(|bytes| *bytes >= MEMORY_MIN)
-        .ok_or_else(|| "give a number and MiB or GiB, such as 512MiB; at least 64KiB".to_owned())
-}
-
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let factor = match text.get(digits.len()..).unwrap_or_default().trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    let amount = digits.parse::<u64>().ok().filter(|amount| *amount > 0)?;
-    amount.checked_mul(factor)
-}
-
-/// Who may use a file, as the system counts it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Permissions(pub u32);
-
-/// Permissions as chmod writes them.
-fn mode(text: &str) -> Result<Permissions, String> {
-    u32::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777)
-        .map(Permissions)
-        .ok_or_else(|| "give permissions as chmod writes them, such as 0660".to_owned())
-}
-
-/// The name of an HTTP header.
-fn header_name(text: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if text.is_empty() || !text.bytes().all(allowed) {
-        return Err("give the name of a header, such as RateLimit-Limit".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err("give a whole number of at least 1".to_owned()),
-    }
-}
-
 // === impl Settings ===
 
 impl Settings {
     /// Whether /json answers.
-    pub fn json_answers(&self) -> bool {
-        self.json.unwrap_or(!self.grpc_tls.asks_for_certificates())
+    pub fn json_enabled(&self) -> bool {
+        self.json
+            .unwrap_or(!self.grpc_tls.requires_client_certificate())
     }
 
     /// Where the rules are; none when nothing says so.
@@ -552,20 +429,5 @@ impl RulesSettings {
         Options {
             merge_domains: self.merge_domain_config,
         }
-    }
-}
-
-// === impl LogLevel ===
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Trace => "trace",
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Off => "off",
-        })
     }
 }

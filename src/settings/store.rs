@@ -1,7 +1,7 @@
 //! The settings of a store that replicas share.
 //!
 //! A password is nowhere here: whoever may list processes reads arguments. It comes from a file, or, for those who move over
-//! from Envoy's reference service, from its variables, which are read apart from all flags ([`NamedVariables`]).
+//! from Envoy's reference service, from its variables, which are read apart from all flags ([`EnvironmentVariables`]).
 //!
 //! What it deliberately does not do: understand what it is given (`store/redis/target`), read files.
 
@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::settings::{NamedVariables, size, truth};
+use crate::settings::EnvironmentVariables;
+use crate::settings::parse::{boolean, size};
 use tollgate_limiter::OnStoreFailure;
 
 /// Where buckets are shared, how, and what becomes of requests when they are not.
@@ -84,12 +85,12 @@ pub struct StoreSettings {
     pub redis_tls_client_key: Option<PathBuf>,
 
     /// Whether the shared store's certificate may bear another name
-    #[arg(long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub redis_tls_skip_hostname_verification: bool,
 
     /// What the reference's variables say of the store.
     #[arg(skip)]
-    pub reference: NamedVariables,
+    pub reference: EnvironmentVariables,
 }
 
 /// What `serve` and `explain` are told about what buckets are called in the shared store.
@@ -146,7 +147,7 @@ pub enum StoreFailure {
 }
 
 /// The reference's variables that say where the store is. Some are secrets, so none is a flag.
-pub const REFERENCE_REDIS: &[&str] = &[
+pub const REDIS_VARIABLES: &[&str] = &[
     "REDIS_URL",
     "REDIS_TYPE",
     "REDIS_SOCKET_TYPE",

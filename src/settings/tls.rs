@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::settings::{positive, some_time, truth};
+use crate::settings::parse::{boolean, nonzero_duration, positive};
 
 /// Who gRPC says it is, and whom it lets in.
 #[derive(Args, Clone, Debug)]
 pub struct GrpcTlsSettings {
     /// Whether gRPC is TLS: 1.3 or 1.2
-    #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub grpc_server_use_tls: bool,
 
     /// Our certificate for gRPC and those between it and its authority, PEM; read again when it changes
@@ -37,7 +37,7 @@ pub struct GrpcTlsSettings {
     pub tls_handshakes_max: usize,
 
     /// How long one may take
-    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = some_time)]
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = nonzero_duration)]
     pub tls_handshake_timeout: Duration,
 
     /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that they wait
@@ -49,7 +49,7 @@ pub struct GrpcTlsSettings {
 
 impl GrpcTlsSettings {
     /// Whether clients of the gRPC port must show a certificate.
-    pub fn asks_for_certificates(&self) -> bool {
+    pub fn requires_client_certificate(&self) -> bool {
         self.grpc_server_use_tls && self.grpc_client_tls_cacert.is_some()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::settings::{duration, share, truth};
+use crate::settings::parse::{boolean, duration, ratio};
 
 /// Where rules come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -54,7 +54,7 @@ pub struct XdsSettings {
     pub config_grpc_xds_client_additional_headers: String,
 
     /// Whether the xDS server is TLS
-    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", default_value = "false", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub config_grpc_xds_server_use_tls: bool,
 
     /// Our certificate for the xDS server, PEM; read for every connection
@@ -94,11 +94,11 @@ pub struct XdsSettings {
     pub xds_client_backoff_max_interval: Duration,
 
     /// By which share a wait may be longer or shorter
-    #[arg(long, env = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", default_value_t = 0.5, value_parser = share)]
+    #[arg(long, env = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", default_value_t = 0.5, value_parser = ratio)]
     pub xds_client_backoff_random_factor: f32,
 
     /// Whether waits are longer and shorter at all, so that replicas do not come back together
-    #[arg(long, env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true", value_parser = truth, action = ArgAction::Set)]
+    #[arg(long, env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub xds_client_backoff_jitter: bool,
 
     /// How large an answer of the xDS server may be, in bytes; 0 is 4 MiB

@@ -2,7 +2,7 @@
 //!
 //! Why here: files are what the operator wrote. A certificate, its key and the authorities of clients are one thing: they are
 //! taken together or not at all, so a half-written file, a key that does not belong to its certificate, or a certificate
-//! that has expired leaves what is in use. How: [`Watch`] looks at the files as `reload` looks at rules, so that a rename
+//! that has expired leaves what is in use. How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename
 //! two directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks agree.
 //!
 //! By `ring`, the one library by which all TLS here computes.
@@ -10,7 +10,7 @@
 //! What it deliberately does not do: open sockets (`accept`, `channel`), ask the time, log.
 
 mod client;
-mod names;
+mod client_names;
 mod server;
 mod validity;
 mod watch;
@@ -25,9 +25,9 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use self::client::ClientFiles;
-pub use self::server::{Loaded, ServerFiles};
+pub use self::server::{LoadedCertificate, ServerFiles};
 use self::validity::Validity;
-pub use self::watch::Watch;
+pub use self::watch::FileWatch;
 use crate::rules::path::FILE_BYTES_MAX;
 use tollgate_limiter::Timestamp;
 
@@ -43,26 +43,26 @@ pub enum TlsError {
         error: std::io::Error,
     },
     /// It is not what it should be.
-    #[error("{path}: {what}")]
-    Unusable {
+    #[error("{path}: {reason}")]
+    Invalid {
         /// Which file.
         path: String,
         /// What is wrong, and what to do.
-        what: String,
+        reason: String,
     },
     /// A certificate speaks of another time.
-    #[error("{path}: {what}")]
-    Time {
+    #[error("{path}: {reason}")]
+    Validity {
         /// Which file.
         path: String,
         /// What is wrong, and what to do.
-        what: String,
+        reason: String,
     },
     /// The files are good each for itself.
     #[error(
         "{certificate} and {key} do not belong together; write both, then exchange them at once"
     )]
-    NotTogether {
+    KeyMismatch {
         /// The certificate's file.
         certificate: String,
         /// The key's.
@@ -81,22 +81,22 @@ pub(crate) struct Identity {
 }
 
 /// By which library TLS computes.
-fn provider() -> Arc<CryptoProvider> {
+fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// Our certificate and its key, whatever the time.
-fn identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
-    let chain = certificates(certificate)?;
+fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+    let chain = read_certificates(certificate)?;
     let validity = chain.first().and_then(|leaf| Validity::of(leaf));
     let validity = validity.ok_or_else(|| {
-        TlsError::unusable(certificate, "its certificate cannot be read; is it X.509?")
+        TlsError::invalid(certificate, "its certificate cannot be read; is it X.509?")
     })?;
     let pem = read(key)?;
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
-        let why = said(&error);
+        let why = pem_error_reason(&error);
         let what = format!("no whole key in it ({why}); give a PEM file with a PRIVATE KEY");
-        TlsError::unusable(key, what)
+        TlsError::invalid(key, what)
     })?;
     Ok(Identity {
         chain,
@@ -106,27 +106,27 @@ fn identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
 }
 
 /// The certificates in a file; one at least.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => {
             let what = "no certificate in it; give a PEM file with a CERTIFICATE";
-            Err(TlsError::unusable(path, what))
+            Err(TlsError::invalid(path, what))
         }
         Err(error) => {
-            let why = said(&error);
+            let why = pem_error_reason(&error);
             let what = format!(
                 "not whole ({why}); write it anew, best under another name and then renamed"
             );
-            Err(TlsError::unusable(path, what))
+            Err(TlsError::invalid(path, what))
         }
     }
 }
 
 /// What is wrong with PEM. The library's own words repeat what stands there, which may be a key.
-fn said(error: &pem::Error) -> &'static str {
+fn pem_error_reason(error: &pem::Error) -> &'static str {
     match error {
         pem::Error::NoItemsFound => "nothing of the kind",
         pem::Error::MissingSectionEnd { .. } => "its end is missing",
@@ -137,12 +137,12 @@ fn said(error: &pem::Error) -> &'static str {
 }
 
 /// Those who may sign.
-fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+fn read_ca_bundle(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|error| {
             let what = format!("a certificate in it cannot be an authority's: {error}");
-            TlsError::unusable(path, what)
+            TlsError::invalid(path, what)
         })?;
     }
     Ok(Arc::new(roots))
@@ -161,29 +161,29 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// What is wrong with a certificate and a key that rustls does not take.
-fn refused(error: &rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+fn certificate_error(error: &rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     match error {
-        rustls::Error::InconsistentKeys(_) => TlsError::NotTogether {
+        rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
             certificate: certificate.display().to_string(),
             key: key.display().to_string(),
         },
-        other => TlsError::unusable(certificate, format!("cannot be used: {other}")),
+        other => TlsError::invalid(certificate, format!("cannot be used: {other}")),
     }
 }
 
 // === impl TlsError ===
 
 impl TlsError {
-    fn unusable(path: &Path, what: impl fmt::Display) -> Self {
-        Self::Unusable {
+    fn invalid(path: &Path, reason: impl fmt::Display) -> Self {
+        Self::Invalid {
             path: path.display().to_string(),
-            what: what.to_string(),
+            reason: reason.to_string(),
         }
     }
 
     /// Whether time alone may mend it.
-    fn is_of_time(&self) -> bool {
-        matches!(self, Self::Time { .. })
+    fn is_validity_error(&self) -> bool {
+        matches!(self, Self::Validity { .. })
     }
 }
 
@@ -191,20 +191,20 @@ impl TlsError {
 
 impl Identity {
     /// That it is good now.
-    fn look_at_time(&self, path: &Path, now: Timestamp) -> Result<(), TlsError> {
-        let said = |what: String| {
-            Err(TlsError::Time {
+    fn check_validity(&self, path: &Path, now: Timestamp) -> Result<(), TlsError> {
+        let invalid = |reason: String| {
+            Err(TlsError::Validity {
                 path: path.display().to_string(),
-                what,
+                reason,
             })
         };
-        if now > self.validity.until {
-            let ago = length(now.since_us(self.validity.until));
-            return said(format!("expired {ago} ago; have it renewed"));
+        if now > self.validity.not_after {
+            let ago = format_duration(now.since_us(self.validity.not_after));
+            return invalid(format!("expired {ago} ago; have it renewed"));
         }
-        if now < self.validity.from {
-            let ahead = length(self.validity.from.since_us(now));
-            return said(format!(
+        if now < self.validity.not_before {
+            let ahead = format_duration(self.validity.not_before.since_us(now));
+            return invalid(format!(
                 "not good before {ahead} from now; look at this machine's clock"
             ));
         }
@@ -213,7 +213,7 @@ impl Identity {
 }
 
 /// A length of time for people.
-fn length(us: u64) -> String {
+fn format_duration(us: u64) -> String {
     let seconds = us / 1_000_000;
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -224,6 +224,6 @@ fn length(us: u64) -> String {
 }
 
 /// The paths of files, as far as they are named.
-fn named<const N: usize>(files: [Option<&PathBuf>; N]) -> Vec<PathBuf> {
+fn file_paths<const N: usize>(files: [Option<&PathBuf>; N]) -> Vec<PathBuf> {
     files.into_iter().flatten().cloned().collect()
 }

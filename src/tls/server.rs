@@ -12,8 +12,11 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use crate::settings::{AdminSettings, GrpcTlsSettings};
-use crate::tls::names::{ClientName, Named};
-use crate::tls::{TlsError, Watch, authorities, identity, named, provider, refused};
+use crate::tls::client_names::{ClientName, ClientNameVerifier};
+use crate::tls::{
+    FileWatch, TlsError, certificate_error, crypto_provider, file_paths, read_ca_bundle,
+    read_identity,
+};
 use tollgate_limiter::Timestamp;
 
 /// The files of one port.
@@ -22,7 +25,7 @@ pub struct ServerFiles {
     certificate: PathBuf,
     key: PathBuf,
     /// Who may sign a client's certificate; none asks for none.
-    client_authorities: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
     /// Of which a client's certificate must bear one; none is any.
     client_names: Vec<ClientName>,
     /// What is spoken under TLS, as ALPN calls it.
@@ -31,11 +34,11 @@ pub struct ServerFiles {
 
 /// What the files came to.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedCertificate {
     /// For the port.
     pub config: Arc<ServerConfig>,
     /// When our certificate expires.
-    pub until: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 // === impl ServerFiles ===
@@ -78,7 +81,7 @@ impl ServerFiles {
         Ok(Some(Self {
             certificate: certificate.clone(),
             key: key.clone(),
-            client_authorities: settings.grpc_client_tls_cacert.clone(),
+            client_ca: settings.grpc_client_tls_cacert.clone(),
             client_names: names.collect::<Result<_, _>>()?,
             protocol: "h2",
         }))
@@ -89,18 +92,18 @@ impl ServerFiles {
         Some(Self {
             certificate: settings.admin_tls_cert.clone()?,
             key: settings.admin_tls_key.clone()?,
-            client_authorities: settings.admin_client_cacert.clone(),
+            client_ca: settings.admin_client_cacert.clone(),
             client_names: Vec::new(),
             protocol: "http/1.1",
         })
     }
 
     /// Looks after them from now on.
-    pub fn watch(&self) -> Watch {
-        Watch::new(named([
+    pub fn watch(&self) -> FileWatch {
+        FileWatch::new(file_paths([
             Some(&self.certificate),
             Some(&self.key),
-            self.client_authorities.as_ref(),
+            self.client_ca.as_ref(),
         ]))
     }
 
@@ -109,7 +112,7 @@ impl ServerFiles {
     /// # Errors
     ///
     /// When one cannot be read or is not whole, or they do not belong together.
-    pub fn read(&self) -> Result<Loaded, TlsError> {
+    pub fn read(&self) -> Result<LoadedCertificate, TlsError> {
         self.load(None)
     }
 
@@ -118,20 +121,21 @@ impl ServerFiles {
     /// # Errors
     ///
     /// As [`Self::read`], and when our certificate has expired or is not good yet.
-    pub fn read_at(&self, now: Timestamp) -> Result<Loaded, TlsError> {
+    pub fn read_at(&self, now: Timestamp) -> Result<LoadedCertificate, TlsError> {
         self.load(Some(now))
     }
 
-    fn load(&self, now: Option<Timestamp>) -> Result<Loaded, TlsError> {
-        let identity = identity(&self.certificate, &self.key)?;
+    fn load(&self, now: Option<Timestamp>) -> Result<LoadedCertificate, TlsError> {
+        let identity = read_identity(&self.certificate, &self.key)?;
         if let Some(now) = now {
-            identity.look_at_time(&self.certificate, now)?;
+            identity.check_validity(&self.certificate, now)?;
         }
-        let refused = |error: rustls::Error| refused(&error, &self.certificate, &self.key);
-        let builder = ServerConfig::builder_with_provider(provider())
+        let refused =
+            |error: rustls::Error| certificate_error(&error, &self.certificate, &self.key);
+        let builder = ServerConfig::builder_with_provider(crypto_provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(refused)?;
-        let builder = match &self.client_authorities {
+        let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => builder.with_client_cert_verifier(self.verifier(path)?),
         };
@@ -142,20 +146,21 @@ impl ServerFiles {
         // certificates.
         config.ticketer = Ticketer::new().map_err(refused)?;
         config.alpn_protocols = vec![self.protocol.as_bytes().to_vec()];
-        Ok(Loaded {
+        Ok(LoadedCertificate {
             config: Arc::new(config),
-            until: identity.validity.until,
+            expires_at: identity.validity.not_after,
         })
     }
 
     fn verifier(&self, path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let verifier =
-            WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider()).build();
-        let verifier = verifier.map_err(|error| TlsError::unusable(path, error))?;
+            WebPkiClientVerifier::builder_with_provider(read_ca_bundle(path)?, crypto_provider())
+                .build();
+        let verifier = verifier.map_err(|error| TlsError::invalid(path, error))?;
         if self.client_names.is_empty() {
             return Ok(verifier);
         }
-        Ok(Arc::new(Named {
+        Ok(Arc::new(ClientNameVerifier {
             verifier,
             names: self.client_names.clone(),
         }))

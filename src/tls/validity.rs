@@ -11,8 +11,8 @@ use tollgate_limiter::Timestamp;
 /// From when until when.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Validity {
-    pub(crate) from: Timestamp,
-    pub(crate) until: Timestamp,
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
 }
 
 const SEQUENCE: u8 = 0x30;
@@ -36,9 +36,12 @@ impl Validity {
         let (_, rest) = expect(rest, SEQUENCE)?; // by which algorithm it is signed
         let (_, rest) = expect(rest, SEQUENCE)?; // by whom
         let (validity, _) = expect(rest, SEQUENCE)?;
-        let (from, rest) = time(validity)?;
-        let (until, _) = time(rest)?;
-        Some(Self { from, until })
+        let (not_before, rest) = time(validity)?;
+        let (not_after, _) = time(rest)?;
+        Some(Self {
+            not_before,
+            not_after,
+        })
     }
 }
 
@@ -167,8 +170,8 @@ mod tests {
             (GENERALIZED_TIME, "20500101000000Z"),
         );
         let validity = Validity::of(&whole).unwrap();
-        assert_eq!(validity.from, Timestamp::from_seconds(946_684_799));
-        assert_eq!(validity.until, Timestamp::from_seconds(2_524_608_000));
+        assert_eq!(validity.not_before, Timestamp::from_seconds(946_684_799));
+        assert_eq!(validity.not_after, Timestamp::from_seconds(2_524_608_000));
     }
 
     #[test]

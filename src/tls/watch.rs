@@ -7,68 +7,68 @@
 
 use std::path::PathBuf;
 
-use crate::rules::path::Found;
+use crate::rules::path::FileStamp;
 use crate::tls::TlsError;
 
 /// Looks after some files.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FileWatch {
     files: Vec<PathBuf>,
-    seen: Option<Look>,
-    tried: Option<Look>,
+    seen: Option<Snapshot>,
+    tried: Option<Snapshot>,
     /// Of which files what was said last, where it may come again.
-    said: Option<(Look, String)>,
+    reported: Option<(Snapshot, String)>,
 }
 
-type Look = Result<Vec<Found>, String>;
+type Snapshot = Result<Vec<FileStamp>, String>;
 
-// === impl Watch ===
+// === impl FileWatch ===
 
-impl Watch {
+impl FileWatch {
     /// Looks after these files, which are taken for read as they are now.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let mut watch = Self {
             files,
             seen: None,
             tried: None,
-            said: None,
+            reported: None,
         };
-        watch.tried = Some(watch.list());
+        watch.tried = Some(watch.snapshot());
         watch
     }
 
     /// Looks once. What `load` makes of the files comes back when they have changed and come to rest.
-    pub fn look<T>(
+    pub fn poll<T>(
         &mut self,
         load: impl FnOnce() -> Result<T, TlsError>,
     ) -> Option<Result<T, TlsError>> {
-        let look = self.list();
-        let known = self.tried.as_ref() == Some(&look);
-        if known || self.seen.as_ref() != Some(&look) {
-            self.seen = Some(look);
+        let snapshot = self.snapshot();
+        let known = self.tried.as_ref() == Some(&snapshot);
+        if known || self.seen.as_ref() != Some(&snapshot) {
+            self.seen = Some(snapshot);
             return None;
         }
         let loaded = load();
-        let after = self.list();
-        if after != look {
+        let after = self.snapshot();
+        if after != snapshot {
             self.seen = Some(after);
             return None;
         }
         let words = match &loaded {
-            Err(error) if error.is_of_time() => Some("of time".to_owned()),
+            Err(error) if error.is_validity_error() => Some("of time".to_owned()),
             // Some other look may find the system in a better mood.
             Err(TlsError::Io { error, .. }) => Some(error.to_string()),
             _ => None,
         };
-        let said = words.map(|words| (look.clone(), words));
-        self.tried = said.is_none().then_some(look);
-        let again = said.is_some() && self.said == said;
-        self.said = said;
+        let reported = words.map(|words| (snapshot.clone(), words));
+        self.tried = reported.is_none().then_some(snapshot);
+        let again = reported.is_some() && self.reported == reported;
+        self.reported = reported;
         (!again).then_some(loaded)
     }
 
-    fn list(&self) -> Look {
-        let found = self.files.iter().map(|file| Found::at(file.clone()));
+    fn snapshot(&self) -> Snapshot {
+        let found = self.files.iter().map(|file| FileStamp::at(file.clone()));
         found
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())

@@ -156,9 +156,9 @@ impl TraceExport {
             service_instance_id: non_empty(settings.tracing_service_instance_id.as_ref()),
             warnings,
             files: ClientFiles {
-                authorities: file("CERTIFICATE"),
-                ours: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
-                authorities_by: "OTEL_EXPORTER_OTLP_CERTIFICATE",
+                ca_bundle: file("CERTIFICATE"),
+                identity: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
+                ca_setting: "OTEL_EXPORTER_OTLP_CERTIFICATE",
             },
         }))
     }
@@ -265,7 +265,7 @@ mod tests {
     use clap::{Args as _, FromArgMatches as _};
 
     use super::*;
-    use crate::settings::{NamedVariables, OTEL_VARIABLES};
+    use crate::settings::{EnvironmentVariables, OTEL_VARIABLES};
 
     fn settings(flags: &[&str], variables: &[(&str, &str)]) -> TracingSettings {
         let command = TracingSettings::augment_args(clap::Command::new("tollgate"));
@@ -274,7 +274,7 @@ mod tests {
         let arguments = [&["tollgate"], flags].concat();
         let matches = command.get_matches_from(arguments);
         let mut settings = TracingSettings::from_arg_matches(&matches).unwrap();
-        settings.otel = NamedVariables::read(OTEL_VARIABLES, |name| {
+        settings.otel = EnvironmentVariables::read(OTEL_VARIABLES, |name| {
             let known = variables.iter().find(|(known, _)| *known == name);
             known.map(|(_, value)| (*value).to_owned())
         });

@@ -9,8 +9,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use tollgate::grpc::client::{Client, Question};
-use tollgate::grpc_channel::Tls;
+use tollgate::grpc_client::ClientTls;
+use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use tollgate::tls::ClientFiles;
 
 use crate::RULES;
@@ -401,15 +401,15 @@ fn options_that_mean_nothing_alone_are_refused() {
 #[tokio::test]
 async fn a_service_that_comes_back_is_asked_again() {
     let secret = secret(&Authority::new("tollgate"), &[NAME]);
-    let tls = Tls {
+    let tls = ClientTls {
         files: ClientFiles {
-            authorities: Some(secret.path("ca.crt")),
-            ours: None,
-            authorities_by: "the test",
+            ca_bundle: Some(secret.path("ca.crt")),
+            identity: None,
+            ca_setting: "the test",
         },
         name: Some(NAME.to_owned()),
     };
-    let question = Question {
+    let question = CheckRequest {
         domain: "d".to_owned(),
         descriptors: vec![vec![("k".to_owned(), "a".to_owned())]],
         hits: 1,
@@ -420,7 +420,9 @@ async fn a_service_that_comes_back_is_asked_again() {
         (Tollgate::start(RULES, &[]), None),
     ] {
         let address = running.grpc.to_string();
-        let mut client = Client::connect(&address, tls, PATIENCE).await.unwrap();
+        let mut client = RateLimitClient::connect(&address, tls, PATIENCE)
+            .await
+            .unwrap();
         assert!(client.ask(&question).await.unwrap().allowed);
         running.signal("KILL");
         running.wait(PATIENCE).unwrap();

@@ -198,7 +198,7 @@ fn files_are_bounded_in_number_size_and_depth() {
     );
     assert!(matches!(
         whole(&directory).read(),
-        Err(ReadError::TooMuch { .. })
+        Err(ReadError::LimitExceeded { .. })
     ));
 
     let deep: PathBuf = std::iter::repeat_n("d", 16).collect();

@@ -19,7 +19,7 @@ use tollgate::pipeline::Generations;
 use tollgate::pipeline::{Parts, Pipeline};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
-use tollgate::rules::reload::{Change, Rules};
+use tollgate::rules::reload::{Rules, RulesUpdate};
 use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
 use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
@@ -62,7 +62,7 @@ impl Door {
         };
         let loaded = file::load(&[source], Options::default()).unwrap();
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let change: Change = Ok(Rules { loaded, hash: 1 });
+        let change: RulesUpdate = Ok(Rules { loaded, hash: 1 });
         generations.take(Some(change));
         let parts = Parts {
             generations,

@@ -128,7 +128,7 @@ impl<'s> World<'s> {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         let mut settings = SETTINGS.get_or_init(|| asking::settings(&[])).clone();
         settings.on_overload = scenario.on_overload;
-        settings.taking.all_or_nothing = scenario.all_or_nothing;
+        settings.decision.all_or_nothing = scenario.all_or_nothing;
 
         // Somewhere in a second, a minute and an hour.
         let start_us = asking::START.as_us() + chance.below(3_600_000_000);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::metrics::Metrics;
-use tollgate::settings::{NamedVariables, OTEL_VARIABLES};
+use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
 use tollgate::tracing::export_settings::TraceExport;
 use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
 use tollgate_limiter::Request;
@@ -36,7 +36,7 @@ async fn stopped_in_mid_export(protocol: Protocol) {
     collector.answers(false);
     let endpoint = format!("http://{}", collector.address);
     let mut settings = settings(&[]).tracing;
-    settings.otel = NamedVariables::read(OTEL_VARIABLES, |name| match name {
+    settings.otel = EnvironmentVariables::read(OTEL_VARIABLES, |name| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(endpoint.clone()),
         "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.name().to_owned()),
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some(BATCH.to_string()),

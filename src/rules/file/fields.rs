@@ -10,8 +10,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::rules::file::grammar::{Mapping, Whose};
-use crate::rules::file::problem::{Place, Position, shown};
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::grammar::{Mapping, Origin};
 use crate::rules::file::{Loader, Phase};
 use crate::rules::yaml::{Content, Node};
 
@@ -32,7 +33,7 @@ pub(crate) struct Pair<'n> {
 }
 
 /// Keys and values, as nodes.
-fn both(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
+fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
     pairs.iter().flat_map(|(key, value)| [key, value])
 }
 
@@ -52,7 +53,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Where a field's value stands, or where it should.
-    pub(crate) fn place_of(&self, name: &str) -> Position {
+    pub(crate) fn position_of(&self, name: &str) -> Position {
         self.get(name).map_or(self.at, |node| node.at)
     }
 }
@@ -64,7 +65,7 @@ impl Loader<'_> {
     pub(crate) fn fields<'n>(
         &mut self,
         node: &'n Node,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         here: &Mapping,
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
@@ -73,37 +74,31 @@ impl Loader<'_> {
         };
         let pairs = match &node.content {
             Content::Mapping(pairs) => pairs.as_slice(),
-            _ if node.is_null() && !place.is_item() => return Some(fields),
+            _ if node.is_null() && !path.is_item() => return Some(fields),
             Content::Scalar { .. } | Content::Sequence(_) => {
-                self.no_mapping(node, place);
+                self.not_a_mapping(node, path);
                 return None;
             }
         };
-        if !self.spend(both(pairs), node.at, place) {
+        if !self.spend(keys_and_values(pairs), node.at, path) {
             return None;
         }
         for (key, value) in pairs {
             match key.text() {
-                Some("<<") if key.is_plain() => self.merge(value, place, here, &mut fields),
+                Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
                 Some(name) if !key.is_text() => {
-                    let name = shown(name);
+                    let name = excerpt(name);
                     let message = format!("config error, key is not of type string: {name}");
                     let advice = "use a name, or put it in quotes";
-                    self.problem_of(Phase::Names, key.at, place, message, advice);
+                    self.error_in(Phase::Names, key.at, path, message, advice);
                 }
                 None => {
                     let message = "config error, key is not of type string: a list or a mapping";
-                    self.problem_of(
-                        Phase::Names,
-                        key.at,
-                        place,
-                        message.to_owned(),
-                        "use a name",
-                    );
+                    self.error_in(Phase::Names, key.at, path, message.to_owned(), "use a name");
                 }
                 Some(name) => {
-                    if self.belongs((name, key.at), value, place, here) {
-                        self.not_a_float(value, place, name);
+                    if self.is_allowed_here((name, key.at), value, path, here) {
+                        self.reject_float(value, path, name);
                         fields.pairs.retain(|(other, _)| *other != name);
                         fields.pairs.push((name, value));
                     }
@@ -115,13 +110,13 @@ impl Loader<'_> {
 
     /// Says that a node should have been a mapping: of an item in a list the reference's walk says it, of a field its
     /// decoder.
-    fn no_mapping(&mut self, node: &Node, place: &Place<'_>) {
+    fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
         let found = match &node.content {
             _ if node.is_null() => "<nil>".to_owned(),
-            Content::Scalar { text, .. } => shown(text).into_owned(),
+            Content::Scalar { text, .. } => excerpt(text).into_owned(),
             Content::Sequence(_) | Content::Mapping(_) => "a list".to_owned(),
         };
-        let (phase, message) = if place.is_item() {
+        let (phase, message) = if path.is_item() {
             let message =
                 format!("config error, yaml file contains list of type other than map: {found}");
             (Phase::Names, message)
@@ -130,10 +125,10 @@ impl Loader<'_> {
                 format!("error loading config file: yaml: cannot read {found} as a mapping");
             (Phase::Types, message)
         };
-        self.problem_of(
+        self.error_in(
             phase,
             node.at,
-            place,
+            path,
             message,
             "write `name: value` pairs here",
         );
@@ -141,62 +136,68 @@ impl Loader<'_> {
 
     /// Walks what stands in a wrong place, as the reference does before it ignores it: names must be known and values no
     /// floats there as well.
-    fn ignored(&mut self, node: &Node, place: &Place<'_>) {
+    fn walk_misplaced(&mut self, node: &Node, path: &FieldPath<'_>) {
         match &node.content {
             Content::Scalar { .. } => {}
             Content::Sequence(items) => {
-                if !self.spend(items, node.at, place) {
+                if !self.spend(items, node.at, path) {
                     return;
                 }
                 for (position, item) in items.iter().enumerate() {
-                    let place = place.item("", position);
+                    let path = path.item("", position);
                     if matches!(item.content, Content::Mapping(_)) {
-                        self.ignored(item, &place);
+                        self.walk_misplaced(item, &path);
                     } else {
-                        self.no_mapping(item, &place);
+                        self.not_a_mapping(item, &path);
                     }
                 }
             }
             Content::Mapping(pairs) => {
-                if !self.spend(both(pairs), node.at, place) {
+                if !self.spend(keys_and_values(pairs), node.at, path) {
                     return;
                 }
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default();
-                    match Whose::of(name) {
+                    match Origin::of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
-                            self.not_a_float(value, place, name);
-                            self.ignored(value, &place.field(name));
+                            self.reject_float(value, path, name);
+                            self.walk_misplaced(value, &path.field(name));
                         }
-                        None => self.unknown(key.at, place, name, None),
+                        None => self.unknown_field(key.at, path, name, None),
                     }
                 }
             }
         }
     }
 
-    fn unknown(&mut self, at: Position, place: &Place<'_>, name: &str, here: Option<&Mapping>) {
-        let message = format!("config error, unknown key '{}'", shown(name));
+    fn unknown_field(
+        &mut self,
+        at: Position,
+        path: &FieldPath<'_>,
+        name: &str,
+        here: Option<&Mapping>,
+    ) {
+        let message = format!("config error, unknown key '{}'", excerpt(name));
         let advice = match here {
             None => "remove it".to_owned(),
             Some(here) => format!("here belong {}", here.names()),
         };
-        self.problem_of(Phase::Names, at, place, message, &advice);
+        self.error_in(Phase::Names, at, path, message, &advice);
     }
 
     /// Takes in what a merged mapping has and this one has not.
     fn merge<'n>(
         &mut self,
         node: &'n Node,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         here: &Mapping,
         fields: &mut Fields<'n>,
     ) {
         match &node.content {
             Content::Mapping(_) => {
                 for (name, value) in self
-                    .fields(node, place, here)
+                    .fields(node, path, here)
                     .into_iter()
                     .flat_map(|f| f.pairs)
                 {
@@ -205,22 +206,22 @@ impl Loader<'_> {
                     }
                 }
             }
-            Content::Sequence(items) if self.spend(items, node.at, place) => {
+            Content::Sequence(items) if self.spend(items, node.at, path) => {
                 for item in items {
-                    self.merge(item, place, here, fields);
+                    self.merge(item, path, here, fields);
                 }
             }
             Content::Sequence(_) => {}
-            Content::Scalar { .. } => self.no_merge(node, place),
+            Content::Scalar { .. } => self.invalid_merge(node, path),
         }
     }
 
-    fn no_merge(&mut self, node: &Node, place: &Place<'_>) {
+    fn invalid_merge(&mut self, node: &Node, path: &FieldPath<'_>) {
         let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
-        self.problem_of(
+        self.error_in(
             Phase::Types,
             node.at,
-            place,
+            path,
             message.to_owned(),
             "write `<<: *anchor`",
         );
@@ -228,22 +229,26 @@ impl Loader<'_> {
 
     /// The pairs of a mapping in which any name may stand: first its own, then those that it merges, the first to count
     /// first. None when it is no mapping, or too much.
-    pub(crate) fn free<'n>(&mut self, node: &'n Node, place: &Place<'_>) -> Vec<Pair<'n>> {
+    pub(crate) fn free_form_pairs<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &FieldPath<'_>,
+    ) -> Vec<Pair<'n>> {
         let mut found = Vec::new();
         let mut merges = Vec::new();
-        self.pairs_of(node, place, false, (&mut found, &mut merges));
+        self.collect_pairs(node, path, false, (&mut found, &mut merges));
         let mut merges: VecDeque<_> = merges.into();
         while let Some(merge) = merges.pop_front() {
             let mut inner = Vec::new();
             match &merge.content {
                 Content::Mapping(_) => {
-                    self.pairs_of(merge, place, true, (&mut found, &mut inner));
+                    self.collect_pairs(merge, path, true, (&mut found, &mut inner));
                 }
-                Content::Sequence(items) if self.spend(items, merge.at, place) => {
+                Content::Sequence(items) if self.spend(items, merge.at, path) => {
                     inner.extend(items.iter().map(Rc::as_ref));
                 }
                 Content::Sequence(_) => {}
-                Content::Scalar { .. } => self.no_merge(merge, place),
+                Content::Scalar { .. } => self.invalid_merge(merge, path),
             }
             // What is merged there counts before what is merged after it.
             for merge in inner.into_iter().rev() {
@@ -254,17 +259,17 @@ impl Loader<'_> {
     }
 
     /// Adds a mapping's own pairs, and what it merges.
-    fn pairs_of<'n>(
+    fn collect_pairs<'n>(
         &mut self,
         node: &'n Node,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         merged: bool,
         (found, inner): (&mut Vec<Pair<'n>>, &mut Vec<&'n Node>),
     ) {
         let Content::Mapping(pairs) = &node.content else {
             return;
         };
-        if !self.spend(both(pairs), node.at, place) {
+        if !self.spend(keys_and_values(pairs), node.at, path) {
             return;
         }
         for (name, value) in pairs {
@@ -281,44 +286,44 @@ impl Loader<'_> {
     }
 
     /// Whether a name means something here; if not, says so.
-    fn belongs(
+    fn is_allowed_here(
         &mut self,
         (name, at): (&str, Position),
         value: &Node,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         here: &Mapping,
     ) -> bool {
         if here.has(name) {
             return true;
         }
         let belong = here.names();
-        match Whose::of(name) {
+        match Origin::of(name) {
             // The reference accepts it anywhere and reads it nowhere else.
-            Some(Whose::References) => {
+            Some(Origin::Reference) => {
                 self.warning(
                     at,
-                    place,
+                    path,
                     format!("'{name}' means nothing here and is ignored"),
                     &format!("move it to where it belongs; here belong {belong}"),
                 );
                 if name != "metadata" {
-                    self.not_a_float(value, place, name);
-                    self.ignored(value, &place.field(name));
+                    self.reject_float(value, path, name);
+                    self.walk_misplaced(value, &path.field(name));
                 }
             }
-            Some(Whose::Ours) => self.problem(
+            Some(Origin::Tollgate) => self.error(
                 at,
-                place,
+                path,
                 format!("'{name}' means nothing here"),
                 &format!("move it to where it belongs; here belong {belong}"),
             ),
-            None => self.unknown(at, place, name, Some(here)),
+            None => self.unknown_field(at, path, name, Some(here)),
         }
         false
     }
 
     /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they stand.
-    fn not_a_float(&mut self, node: &Node, place: &Place<'_>, name: &str) {
+    fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
         let beyond = node
             .integer()
             .is_some_and(|number| i64::try_from(number).is_err());
@@ -326,7 +331,7 @@ impl Loader<'_> {
             let advice =
                 format!("put the value of {name} in quotes if it is text, or write a whole number");
             let message = "error checking config".to_owned();
-            self.problem_of(Phase::Names, node.at, place, message, &advice);
+            self.error_in(Phase::Names, node.at, path, message, &advice);
         }
     }
 
@@ -334,19 +339,19 @@ impl Loader<'_> {
     pub(crate) fn text<'n>(
         &mut self,
         fields: &Fields<'n>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         name: &str,
     ) -> &'n str {
         let Some(node) = fields.given(name) else {
             return "";
         };
         node.text().unwrap_or_else(|| {
-            self.ignored(node, &place.field(name));
+            self.walk_misplaced(node, &path.field(name));
             let message = format!("error loading config file: yaml: {name} is not text");
-            self.problem_of(
+            self.error_in(
                 Phase::Types,
                 node.at,
-                place,
+                path,
                 message,
                 "write one value, in quotes if need be",
             );
@@ -355,16 +360,21 @@ impl Loader<'_> {
     }
 
     /// A field's truth, false when it is not there.
-    pub(crate) fn boolean(&mut self, fields: &Fields<'_>, place: &Place<'_>, name: &str) -> bool {
+    pub(crate) fn boolean(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+    ) -> bool {
         let Some(node) = fields.given(name) else {
             return false;
         };
         node.boolean().unwrap_or_else(|| {
             let message = format!("error loading config file: yaml: {name} is not true or false");
-            self.problem_of(
+            self.error_in(
                 Phase::Types,
                 node.at,
-                place,
+                path,
                 message,
                 "write true or false, without quotes",
             );
@@ -376,7 +386,7 @@ impl Loader<'_> {
     pub(crate) fn integer(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         name: &str,
     ) -> Option<u32> {
         let node = fields.given(name)?;
@@ -389,10 +399,10 @@ impl Loader<'_> {
             let message = format!(
                 "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
             );
-            self.problem_of(
+            self.error_in(
                 Phase::Types,
                 node.at,
-                place,
+                path,
                 message,
                 "write such a number, without quotes",
             );
@@ -404,7 +414,7 @@ impl Loader<'_> {
     pub(crate) fn items<'n>(
         &mut self,
         fields: &Fields<'n>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         name: &str,
         advice: &str,
     ) -> &'n [Rc<Node>] {
@@ -413,10 +423,10 @@ impl Loader<'_> {
         };
         let Content::Sequence(items) = &node.content else {
             let message = format!("error loading config file: yaml: {name} is not a list");
-            self.problem_of(Phase::Types, node.at, place, message, advice);
+            self.error_in(Phase::Types, node.at, path, message, advice);
             return &[];
         };
-        if self.spend(items, node.at, place) {
+        if self.spend(items, node.at, path) {
             items
         } else {
             &[]

@@ -26,19 +26,19 @@ pub(crate) struct Mapping {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    pub(crate) whose: Whose,
+    pub(crate) origin: Origin,
     pub(crate) kind: Kind,
     /// What it is for.
     pub(crate) about: &'static str,
 }
 
-/// Whose a name is that means something somewhere in a rules file.
+/// Origin a name is that means something somewhere in a rules file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Whose {
+pub(crate) enum Origin {
     /// Of the reference's grammar.
-    References,
+    Reference,
     /// What tollgate adds.
-    Ours,
+    Tollgate,
 }
 
 /// What a value may be.
@@ -47,41 +47,41 @@ pub(crate) enum Kind {
     /// Text.
     Text,
     /// One of these words; in any case where that is said.
-    Word {
+    Enum {
         words: fn() -> Vec<&'static str>,
-        any_case: bool,
+        ignore_case: bool,
     },
     /// A unit, or beside `unlimited` any text that is none.
     Unit,
     /// True or false.
-    Truth,
+    Boolean,
     /// A whole number.
-    Number(RangeInclusive<u32>),
+    Integer(RangeInclusive<u32>),
     /// A mapping.
     Mapping(&'static Mapping),
     /// A list of mappings.
-    Mappings(&'static Mapping),
+    MappingList(&'static Mapping),
     /// A list of texts; also one alone where that is said.
-    Texts { or_one: bool },
+    TextList { or_one: bool },
     /// Names and texts, whatever the names.
     Headers,
     /// A mapping of anything.
-    Anything,
+    AnyMapping,
 }
 
-const fn references(name: &'static str, kind: Kind, about: &'static str) -> Field {
+const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
-        whose: Whose::References,
+        origin: Origin::Reference,
         kind,
         about,
     }
 }
 
-const fn ours(name: &'static str, kind: Kind, about: &'static str) -> Field {
+const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
-        whose: Whose::Ours,
+        origin: Origin::Tollgate,
         kind,
         about,
     }
@@ -94,26 +94,26 @@ pub(crate) static ROOT: Mapping = Mapping {
     name: "rules",
     about: "The rules of one domain.",
     fields: &[
-        references(
+        reference(
             "domain",
             Kind::Text,
             "What Envoy's rate limit filter names; required.",
         ),
-        references(
+        reference(
             "descriptors",
-            Kind::Mappings(&DESCRIPTOR),
+            Kind::MappingList(&DESCRIPTOR),
             "What may be asked in this domain.",
         ),
-        ours(
+        tollgate(
             "all_or_nothing",
-            Kind::Truth,
+            Kind::Boolean,
             "A request takes from all its limits or, when one refuses, from none.",
         ),
-        ours(
+        tollgate(
             "on_store_failure",
-            Kind::Word {
+            Kind::Enum {
                 words: || OnStoreFailure::ALL.map(OnStoreFailure::name).to_vec(),
-                any_case: false,
+                ignore_case: false,
             },
             "What a request is answered when the store that replicas share does not decide.",
         ),
@@ -125,84 +125,84 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
     name: "descriptor",
     about: "One entry of a descriptor: its key, which values of it, and what applies when it is the last.",
     fields: &[
-        references(
+        reference(
             "key",
             Kind::Text,
             "The key of the entry; required. With * a pattern.",
         ),
-        references(
+        reference(
             "value",
             Kind::Text,
             "Exactly this value; with * a pattern; absent: any other value.",
         ),
-        ours(
+        tollgate(
             "values",
-            Kind::Texts { or_one: false },
+            Kind::TextList { or_one: false },
             "Any of these values, each with a bucket of its own.",
         ),
-        ours(
+        tollgate(
             "cidr",
-            Kind::Texts { or_one: true },
+            Kind::TextList { or_one: true },
             "Addresses in any of these prefixes; the longest prefix wins.",
         ),
-        ours(
+        tollgate(
             "ipv6_prefix",
-            Kind::Number(1..=128),
+            Kind::Integer(1..=128),
             "IPv6 addresses that agree in so many bits share a bucket.",
         ),
-        ours(
+        tollgate(
             "regex",
             Kind::Text,
             "The whole value, as bytes, matches this regular expression.",
         ),
-        references(
+        reference(
             "rate_limit",
             Kind::Mapping(&LIMIT),
             "The limit that applies.",
         ),
-        ours(
+        tollgate(
             "rate_limits",
-            Kind::Mappings(&LIMIT),
+            Kind::MappingList(&LIMIT),
             "Several limits; the tightest answers.",
         ),
-        ours(
+        tollgate(
             "over_limit",
             Kind::Mapping(&OVER_LIMIT),
             "What the caller's caller sees on a refusal.",
         ),
-        references(
+        reference(
             "descriptors",
-            Kind::Mappings(&DESCRIPTOR),
+            Kind::MappingList(&DESCRIPTOR),
             "What may follow this entry.",
         ),
-        references(
+        reference(
             "shadow_mode",
-            Kind::Truth,
+            Kind::Boolean,
             "Counted and measured, never refused.",
         ),
-        references(
+        reference(
             "quota_mode",
-            Kind::Truth,
+            Kind::Boolean,
             "One of several ways to pass: refused only when all quotas are over.",
         ),
-        references(
+        reference(
             "detailed_metric",
-            Kind::Truth,
+            Kind::Boolean,
             "Labels of metrics hold every value as it came.",
         ),
-        references(
+        reference(
             "value_to_metric",
-            Kind::Truth,
+            Kind::Boolean,
             "This level's label of metrics holds the value as it came.",
         ),
-        references(
+        reference(
             "share_threshold",
-            Kind::Truth,
+            Kind::Boolean,
             "All values that fit share one bucket.",
         ),
-        references(
+        reference(
             "metadata",
-            Kind::Anything,
+            Kind::AnyMapping,
             "Goes back in dynamic metadata when the descriptor passed.",
         ),
     ],
@@ -213,96 +213,96 @@ pub(crate) static LIMIT: Mapping = Mapping {
     name: "limit",
     about: "How many, in how long, counted how.",
     fields: &[
-        references(
+        reference(
             "unit",
             Kind::Unit,
             "The window; a month is 30 days and a year 365 unless `calendar`.",
         ),
-        ours(
+        tollgate(
             "unit_multiplier",
-            Kind::Number(1..=u32::MAX),
+            Kind::Integer(1..=u32::MAX),
             "The window is so many units.",
         ),
-        references(
+        reference(
             "requests_per_unit",
-            Kind::Number(ANY_NUMBER),
+            Kind::Integer(ANY_NUMBER),
             "How many; 0 refuses everything.",
         ),
-        references(
+        reference(
             "unlimited",
-            Kind::Truth,
+            Kind::Boolean,
             "Never counted, always passes; stands alone.",
         ),
-        references(
+        reference(
             "name",
             Kind::Text,
             "Goes out with the status; what `replaces` names.",
         ),
-        references(
+        reference(
             "replaces",
-            Kind::Mappings(&REPLACED),
+            Kind::MappingList(&REPLACED),
             "Where both match one request, these are not counted.",
         ),
-        ours(
+        tollgate(
             "algorithm",
-            Kind::Word {
-                words: algorithms,
-                any_case: false,
+            Kind::Enum {
+                words: algorithm_names,
+                ignore_case: false,
             },
             "How hits are counted.",
         ),
-        ours(
+        tollgate(
             "burst",
-            Kind::Number(1..=u32::MAX),
+            Kind::Integer(1..=u32::MAX),
             "How many may come at once.",
         ),
-        ours(
+        tollgate(
             "segments",
-            Kind::Number(1..=SEGMENTS_MAX as u32),
+            Kind::Integer(1..=SEGMENTS_MAX as u32),
             "In how many parts a sliding window moves.",
         ),
-        ours(
+        tollgate(
             "refill",
-            Kind::Word {
-                words: refills,
-                any_case: false,
+            Kind::Enum {
+                words: refill_names,
+                ignore_case: false,
             },
             "By and by, or all at each edge of a window.",
         ),
-        ours(
+        tollgate(
             "calendar",
-            Kind::Truth,
+            Kind::Boolean,
             "Days, weeks, months and years as people know them.",
         ),
-        ours(
+        tollgate(
             "time_zone",
             Kind::Text,
-            "Whose calendar: an IANA name such as Europe/Paris; UTC unless said.",
+            "Origin calendar: an IANA name such as Europe/Paris; UTC unless said.",
         ),
-        ours(
+        tollgate(
             "week_start",
-            Kind::Word {
-                words: days,
-                any_case: true,
+            Kind::Enum {
+                words: weekday_names,
+                ignore_case: true,
             },
             "The day on which weeks begin; monday unless said.",
         ),
-        ours(
+        tollgate(
             "count_refused",
-            Kind::Word {
-                words: counted,
-                any_case: false,
+            Kind::Enum {
+                words: count_refused_names,
+                ignore_case: false,
             },
             "Which limits count refused hits: none, the one that refused, or all that were asked.",
         ),
-        ours(
+        tollgate(
             "holder_key",
             Kind::Text,
             "The key of the entry that says who holds a slot; for Envoy, of x-request-id.",
         ),
-        ours(
+        tollgate(
             "slot_seconds",
-            Kind::Number(1..=u32::MAX),
+            Kind::Integer(1..=u32::MAX),
             "How long a slot is held when nobody frees it.",
         ),
     ],
@@ -312,7 +312,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
 pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
     about: "A limit that is not counted where this one applies.",
-    fields: &[references("name", Kind::Text, "Its name; required.")],
+    fields: &[reference("name", Kind::Text, "Its name; required.")],
 };
 
 /// What a refusal looks like.
@@ -320,15 +320,15 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
     name: "over_limit",
     about: "What the caller's caller sees on a refusal. {limit}, {window} and {retry_after_seconds} are filled in.",
     fields: &[
-        ours("body", Kind::Text, "The body of the answer."),
-        ours("headers", Kind::Headers, "Headers of the answer."),
+        tollgate("body", Kind::Text, "The body of the answer."),
+        tollgate("headers", Kind::Headers, "Headers of the answer."),
     ],
 };
 
 /// Every mapping there is.
 pub(crate) static MAPPINGS: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
 
-pub(crate) fn algorithms() -> Vec<&'static str> {
+pub(crate) fn algorithm_names() -> Vec<&'static str> {
     let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
         let aliases = algorithm.aliases().iter().copied();
         [algorithm.name()].into_iter().chain(aliases)
@@ -336,15 +336,15 @@ pub(crate) fn algorithms() -> Vec<&'static str> {
     spelled.collect()
 }
 
-fn refills() -> Vec<&'static str> {
+fn refill_names() -> Vec<&'static str> {
     vec!["continuous", "interval"]
 }
 
-fn days() -> Vec<&'static str> {
+fn weekday_names() -> Vec<&'static str> {
     Weekday::ALL.map(Weekday::name).to_vec()
 }
 
-fn counted() -> Vec<&'static str> {
+fn count_refused_names() -> Vec<&'static str> {
     CountRefused::ALL.map(CountRefused::name).to_vec()
 }
 
@@ -362,14 +362,14 @@ impl Mapping {
     }
 }
 
-// === impl Whose ===
+// === impl Origin ===
 
-impl Whose {
-    /// Whose this name is, if it means something anywhere.
+impl Origin {
+    /// Origin this name is, if it means something anywhere.
     pub(crate) fn of(name: &str) -> Option<Self> {
         let mut fields = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
         fields
             .find(|field| field.name == name)
-            .map(|field| field.whose)
+            .map(|field| field.origin)
     }
 }

@@ -10,11 +10,11 @@
 //!
 //! What it deliberately does not do: read files (`rules_path`), or compare rules of different domains.
 
+mod diagnostic;
 mod fields;
 mod grammar;
 mod metadata;
 mod over_limit;
-mod problem;
 mod rate_limit;
 mod schema;
 mod values;
@@ -23,21 +23,21 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use self::diagnostic::FieldPath;
 use self::fields::Fields;
-use self::problem::Place;
-use self::values::Stands;
+use self::values::PatternOrigin;
+use crate::rules::excerpt::excerpt;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::{self, Node};
 use tollgate_limiter::{AddNodeError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
 
-pub(crate) use self::problem::shown;
-pub use self::problem::{Position, Problem};
+pub use self::diagnostic::{Diagnostic, Position};
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;
 
 /// How many problems, and how many warnings, are reported in one run.
-pub const PROBLEMS_MAX: usize = 100;
+pub const DIAGNOSTICS_MAX: usize = 100;
 
 /// How many levels of descriptors a file may nest.
 pub const LEVELS_MAX: usize = 24;
@@ -61,19 +61,19 @@ pub struct Options {
 
 /// What files came to.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedRules {
     /// The rules.
     pub rules: RuleSet,
     /// What is worth a look.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// The rule set that `sources` describe.
 ///
 /// # Errors
 ///
-/// Every problem of every file, at most [`PROBLEMS_MAX`].
-pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>> {
+/// Every problem of every file, at most [`DIAGNOSTICS_MAX`].
+pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Vec<Diagnostic>> {
     let mut loader = Loader::new(options);
     for source in sources {
         let walked = source.text.len().saturating_mul(UNFOLDING_PER_BYTE);
@@ -87,7 +87,7 @@ pub fn load(sources: &[Source], options: Options) -> Result<Loaded, Vec<Problem>
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
     options: Options,
-) -> Result<Loaded, Vec<Problem>> {
+) -> Result<LoadedRules, Vec<Diagnostic>> {
     let mut loader = Loader::new(options);
     for (name, root) in documents {
         loader.file(name, usize::MAX, |loader| loader.document(root));
@@ -111,8 +111,8 @@ enum Phase {
 struct Loader<'s> {
     options: Options,
     rules: RuleSet,
-    problems: Vec<(Phase, Problem)>,
-    warnings: Vec<Problem>,
+    errors: Vec<(Phase, Diagnostic)>,
+    warnings: Vec<Diagnostic>,
     /// The file being walked.
     file: &'s str,
     /// How much more of it may be walked; none when it was more than there is.
@@ -121,12 +121,12 @@ struct Loader<'s> {
     /// Regular expressions found good, so that each is looked at once.
     good_regexes: HashSet<String>,
     /// Where patterns stand, in the order of their nodes.
-    stands: Vec<Stands>,
+    origins: Vec<PatternOrigin>,
 }
 
 /// Where descriptors are to be added.
 #[derive(Clone, Copy)]
-struct Below<'b> {
+struct DescriptorContext<'b> {
     domain: &'b Arc<str>,
     /// None when what they would hang on is itself wrong; then they are only checked.
     parent: Option<Parent<'b>>,
@@ -142,13 +142,13 @@ impl<'s> Loader<'s> {
         Self {
             options,
             rules: RuleSet::default(),
-            problems: Vec::new(),
+            errors: Vec::new(),
             warnings: Vec::new(),
             file: "",
             unfolding_left: None,
             automata: Automata::default(),
             good_regexes: HashSet::new(),
-            stands: Vec::new(),
+            origins: Vec::new(),
         }
     }
 
@@ -159,89 +159,93 @@ impl<'s> Loader<'s> {
     {
         self.file = name;
         self.unfolding_left = Some(budget);
-        let before = self.problems.len();
+        let before = self.errors.len();
         load(self);
-        if let Some(new) = self.problems.get_mut(before..) {
+        if let Some(new) = self.errors.get_mut(before..) {
             new.sort_by_key(|(phase, _)| *phase);
         }
     }
 
     /// What all files came to.
-    fn done(mut self) -> Result<Loaded, Vec<Problem>> {
+    fn done(mut self) -> Result<LoadedRules, Vec<Diagnostic>> {
         self.compile();
-        if self.problems.is_empty() {
-            Ok(Loaded {
+        if self.errors.is_empty() {
+            Ok(LoadedRules {
                 rules: self.rules,
                 warnings: self.warnings,
             })
         } else {
-            let problems = self.problems.into_iter();
+            let problems = self.errors.into_iter();
             Err(problems.map(|(_, problem)| problem).collect())
         }
     }
 
     fn load(&mut self, text: &str) {
-        let place = Place::ROOT;
+        let path = FieldPath::ROOT;
         match yaml::parse(text) {
             Ok(Some(root)) if !root.is_null() => self.document(&root),
-            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &place),
+            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &path),
             Err(error) => {
-                let message = format!("error loading config file: yaml: {}", shown(&error.message));
-                self.problem(error.at, &place, message, "mend the YAML at this place");
+                let message = format!(
+                    "error loading config file: yaml: {}",
+                    excerpt(&error.message)
+                );
+                self.error(error.at, &path, message, "mend the YAML at this place");
             }
         }
     }
 
     fn document(&mut self, root: &Node) {
-        let place = Place::ROOT;
-        let Some(fields) = self.fields(root, &place, &grammar::ROOT) else {
+        let path = FieldPath::ROOT;
+        let Some(fields) = self.fields(root, &path, &grammar::ROOT) else {
             return;
         };
-        let domain = self.text(&fields, &place, "domain");
-        let usable = !domain.is_empty() && self.short(domain, fields.place_of("domain"), &place);
+        let domain = self.text(&fields, &path, "domain");
+        let usable =
+            !domain.is_empty() && self.check_length(domain, fields.position_of("domain"), &path);
         if domain.is_empty() {
-            self.empty_domain(fields.at, &place);
+            self.empty_domain(fields.at, &path);
         } else if usable && !self.rules.add_domain(domain) && !self.options.merge_domains {
-            self.problem(
-                fields.place_of("domain"),
-                &place,
-                format!("duplicate domain '{}' in config file", shown(domain)),
+            self.error(
+                fields.position_of("domain"),
+                &path,
+                format!("duplicate domain '{}' in config file", excerpt(domain)),
                 "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
             );
             return;
         }
         if fields.given("all_or_nothing").is_some() {
-            let whole = self.boolean(&fields, &place, "all_or_nothing");
+            let whole = self.boolean(&fields, &path, "all_or_nothing");
             if self.rules.all_or_nothing(domain.as_bytes()) == Some(!whole) {
                 let message = format!(
                     "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
                     !whole
                 );
-                let at = fields.place_of("all_or_nothing");
-                self.problem(at, &place, message, "say it once, or the same in each file");
+                let at = fields.position_of("all_or_nothing");
+                self.error(at, &path, message, "say it once, or the same in each file");
             }
             self.rules.set_all_or_nothing(domain, whole);
         }
-        self.on_store_failure(&fields, &place, domain);
-        let below = Below {
+        self.on_store_failure(&fields, &path, domain);
+        let context = DescriptorContext {
             domain: &Arc::from(domain),
             parent: usable.then_some(Parent::Domain(domain)),
             levels: &[],
             holder_key: None,
         };
-        self.descriptors(&fields, &place, below);
+        self.descriptors(&fields, &path, context);
     }
 
-    fn on_store_failure(&mut self, fields: &Fields<'_>, place: &Place<'_>, domain: &str) {
-        let name = self.text(fields, place, "on_store_failure");
+    fn on_store_failure(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>, domain: &str) {
+        let name = self.text(fields, path, "on_store_failure");
         if name.is_empty() {
             return;
         }
-        let at = fields.place_of("on_store_failure");
+        let at = fields.position_of("on_store_failure");
         let Some(answer) = OnStoreFailure::from_name(name) else {
-            let message = format!("unknown on_store_failure '{}'", shown(name));
+            let message = format!("unknown on_store_failure '{}'", excerpt(name));
             let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
-            self.problem(at, place, message, &format!("use one of {names}"));
+            self.error(at, path, message, &format!("use one of {names}"));
             return;
         };
         let earlier = self.rules.on_store_failure(domain.as_bytes());
@@ -250,102 +254,107 @@ impl<'s> Loader<'s> {
                 "on_store_failure is {} in an earlier file of this domain, and {name} here",
                 earlier.name()
             );
-            self.problem(at, place, message, "say it once, or the same in each file");
+            self.error(at, path, message, "say it once, or the same in each file");
         }
         self.rules.set_on_store_failure(domain, answer);
     }
 
-    fn empty_domain(&mut self, at: Position, place: &Place<'_>) {
-        self.problem(
+    fn empty_domain(&mut self, at: Position, path: &FieldPath<'_>) {
+        self.error(
             at,
-            place,
+            path,
             "config file cannot have empty domain".to_owned(),
             "add `domain: NAME`, the domain that Envoy's rate limit filter names",
         );
     }
 
-    fn descriptors(&mut self, fields: &Fields<'_>, place: &Place<'_>, below: Below<'_>) {
+    fn descriptors(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        context: DescriptorContext<'_>,
+    ) {
         let advice = "write each descriptor as a list item: `- key: …`";
-        let items = self.items(fields, place, "descriptors", advice);
-        if below.levels.len() >= LEVELS_MAX && !items.is_empty() {
+        let items = self.items(fields, path, "descriptors", advice);
+        if context.levels.len() >= LEVELS_MAX && !items.is_empty() {
             let message = format!("descriptors nest deeper than {LEVELS_MAX} levels");
-            return self.problem(fields.at, place, message, "use fewer levels");
+            return self.error(fields.at, path, message, "use fewer levels");
         }
         for (position, item) in items.iter().enumerate() {
-            if self.problems.len() >= PROBLEMS_MAX {
+            if self.errors.len() >= DIAGNOSTICS_MAX {
                 return;
             }
-            self.descriptor(item, &place.item("descriptors", position), below);
+            self.descriptor(item, &path.item("descriptors", position), context);
         }
     }
 
-    fn descriptor(&mut self, node: &Node, place: &Place<'_>, below: Below<'_>) {
-        let Some(fields) = self.fields(node, place, &grammar::DESCRIPTOR) else {
+    fn descriptor(&mut self, node: &Node, path: &FieldPath<'_>, context: DescriptorContext<'_>) {
+        let Some(fields) = self.fields(node, path, &grammar::DESCRIPTOR) else {
             return;
         };
-        let key = self.text(&fields, place, "key");
-        let values = self.values(&fields, place, key);
-        let share_threshold = self.boolean(&fields, place, "share_threshold");
-        let ipv6_prefix = self.ipv6_prefix(&fields, place, values.as_ref(), share_threshold);
+        let key = self.text(&fields, path, "key");
+        let values = self.values(&fields, path, key);
+        let share_threshold = self.boolean(&fields, path, "share_threshold");
+        let ipv6_prefix = self.ipv6_prefix(&fields, path, values.as_ref(), share_threshold);
         let values_usable = values.is_some();
         let level = Level {
             key: key.to_owned(),
             values: values.unwrap_or_default().into(),
             ipv6_prefix,
             share_threshold,
-            value_to_metric: self.boolean(&fields, place, "value_to_metric"),
+            value_to_metric: self.boolean(&fields, path, "value_to_metric"),
         };
         if level.key.is_empty() {
-            self.problem(
+            self.error(
                 fields.at,
-                place,
+                path,
                 "descriptor has empty key".to_owned(),
                 "add `key: NAME`, the descriptor key that Envoy sends",
             );
         }
         let usable = !level.key.is_empty()
-            && self.short(&level.key, fields.place_of("key"), place)
+            && self.check_length(&level.key, fields.position_of("key"), path)
             && values_usable;
-        self.never_reached(&fields, place, &level.key, below.holder_key);
-        let mut levels = below.levels.to_vec();
+        self.warn_unreachable(&fields, path, &level.key, context.holder_key);
+        let mut levels = context.levels.to_vec();
         levels.push(Arc::new(level));
-        let node = below
+        let node = context
             .parent
             .filter(|_| usable)
-            .and_then(|parent| self.add_node(&fields, place, below.domain, &levels, parent));
+            .and_then(|parent| self.add_node(&fields, path, context.domain, &levels, parent));
 
-        let mut rule = Rule::new(Arc::clone(below.domain), levels.clone());
-        rule.shadow_mode = self.boolean(&fields, place, "shadow_mode");
-        rule.quota_mode = self.boolean(&fields, place, "quota_mode");
-        rule.detailed_metric = self.boolean(&fields, place, "detailed_metric");
-        rule.over_limit = self.over_limit(&fields, place);
-        let mut rules = self.rate_limits(&fields, place, &rule);
+        let mut rule = Rule::new(Arc::clone(context.domain), levels.clone());
+        rule.shadow_mode = self.boolean(&fields, path, "shadow_mode");
+        rule.quota_mode = self.boolean(&fields, path, "quota_mode");
+        rule.detailed_metric = self.boolean(&fields, path, "detailed_metric");
+        rule.over_limit = self.over_limit(&fields, path);
+        let mut rules = self.rate_limits(&fields, path, &rule);
         if values_usable {
-            self.share_threshold(&fields, place, &levels);
+            self.share_threshold(&fields, path, &levels);
         }
-        let metadata = self.metadata(&fields, place);
+        let metadata = self.metadata(&fields, path);
         if let Some(first) = rules.first_mut() {
             first.metadata = metadata;
         }
         let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
-        self.never_refused(&fields, place, &rules);
+        self.warn_unused_over_limit(&fields, path, &rules);
         if let Some(node) = node {
             self.rules.set_rules(node, rules);
         }
-        let below = Below {
+        let context = DescriptorContext {
             parent: node.map(Parent::Node),
             levels: &levels,
             holder_key: holder_key.as_deref(),
-            ..below
+            ..context
         };
-        self.descriptors(&fields, place, below);
+        self.descriptors(&fields, path, context);
     }
 
     /// Warns of a level that is asked for nobody: what would reach it says who holds a slot of the level above.
-    fn never_reached(
+    fn warn_unreachable(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         key: &str,
         holder_key: Option<&str>,
     ) {
@@ -354,17 +363,17 @@ impl<'s> Loader<'s> {
         if holder_key == Some(key) && (limited || fields.given("descriptors").is_none()) {
             let message = format!(
                 "'{}' is the holder_key of the level above: as a last entry it says who holds a slot there, and what is configured here never applies",
-                shown(key)
+                excerpt(key)
             );
             let advice = "give one of them another key, or remove this descriptor's limit";
-            self.warning(fields.place_of("key"), place, message, advice);
+            self.warning(fields.position_of("key"), path, message, advice);
         }
     }
 
     fn add_node(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         domain: &str,
         levels: &[Arc<Level>],
         parent: Parent<'_>,
@@ -372,7 +381,7 @@ impl<'s> Loader<'s> {
         let level = levels.last()?;
         let error = match self.rules.add_node(parent, Arc::clone(level)) {
             Ok(node) => {
-                self.remember(node, level, fields, place);
+                self.record_origin(node, level, fields, path);
                 return Some(node);
             }
             Err(error) => error,
@@ -380,31 +389,36 @@ impl<'s> Loader<'s> {
         match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
                 let name = Rule::new(domain, levels.to_vec()).full_name();
-                self.problem(
-                    fields.place_of("key"),
-                    place,
-                    format!("duplicate descriptor composite key '{}'", shown(&name)),
+                self.error(
+                    fields.position_of("key"),
+                    path,
+                    format!("duplicate descriptor composite key '{}'", excerpt(&name)),
                     "join the two into one descriptor, or give one another value",
                 );
             }
             // That has been said.
             (_, AddNodeError::WildcardKey) => {}
-            (_, error) => self.alike(fields, place, level, error),
+            (_, error) => self.duplicate_values(fields, path, level, error),
         }
         None
     }
 
-    fn share_threshold(&mut self, fields: &Fields<'_>, place: &Place<'_>, levels: &[Arc<Level>]) {
+    fn share_threshold(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        levels: &[Arc<Level>],
+    ) {
         let Some(level) = levels.last() else {
             return;
         };
         if level.share_threshold && !level.key.contains('*') && !level.values.match_many() {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
-                shown(&level.label())
+                excerpt(&level.label())
             );
             let advice = "remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`";
-            self.problem(fields.place_of("share_threshold"), place, message, advice);
+            self.error(fields.position_of("share_threshold"), path, message, advice);
         }
     }
 
@@ -413,7 +427,7 @@ impl<'s> Loader<'s> {
         &mut self,
         nodes: impl IntoIterator<Item = &'n Rc<Node>>,
         at: Position,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
     ) -> bool {
         let Some(left) = self.unfolding_left else {
             return false;
@@ -425,66 +439,72 @@ impl<'s> Loader<'s> {
         if self.unfolding_left.is_none() {
             let message =
                 format!("aliases unfold to more than {UNFOLDING_PER_BYTE} times the file");
-            self.problem(at, place, message, "use fewer aliases within aliases");
+            self.error(at, path, message, "use fewer aliases within aliases");
         }
         self.unfolding_left.is_some()
     }
 
     /// Whether a text keeps its bound; if not, says so.
-    fn short(&mut self, text: &str, at: Position, place: &Place<'_>) -> bool {
+    fn check_length(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
         let short = text.len() <= TEXT_BYTES_MAX;
         if !short {
             let message = format!("a text is longer than {TEXT_BYTES_MAX} bytes");
-            self.problem(at, place, message, "shorten it");
+            self.error(at, path, message, "shorten it");
         }
         short
     }
 
-    fn problem(&mut self, at: Position, place: &Place<'_>, message: String, advice: &str) {
-        self.problem_of(Phase::Meaning, at, place, message, advice);
+    fn error(&mut self, at: Position, path: &FieldPath<'_>, message: String, advice: &str) {
+        self.error_in(Phase::Meaning, at, path, message, advice);
     }
 
-    fn problem_of(
+    fn error_in(
         &mut self,
         phase: Phase,
         at: Position,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         message: String,
         advice: &str,
     ) {
-        if self.problems.len() < PROBLEMS_MAX {
-            let problem = self.spelled(at, place, message, advice);
-            self.problems.push((phase, problem));
+        if self.errors.len() < DIAGNOSTICS_MAX {
+            let problem = self.diagnostic(at, path, message, advice);
+            self.errors.push((phase, problem));
         }
     }
 
     /// A problem found when the files are read already.
-    fn late_problem(&mut self, stands: Stands, message: String, advice: &str) {
-        if self.problems.len() < PROBLEMS_MAX {
-            let problem = Problem {
-                file: stands.file,
-                at: stands.at,
+    fn error_at(&mut self, origin: PatternOrigin, message: String, advice: &str) {
+        if self.errors.len() < DIAGNOSTICS_MAX {
+            let problem = Diagnostic {
+                file: origin.file,
+                at: origin.at,
                 message,
-                path: stands.path,
+                path: origin.path,
                 advice: advice.to_owned(),
             };
-            self.problems.push((Phase::Meaning, problem));
+            self.errors.push((Phase::Meaning, problem));
         }
     }
 
-    fn warning(&mut self, at: Position, place: &Place<'_>, message: String, advice: &str) {
-        if self.warnings.len() < PROBLEMS_MAX {
-            let warning = self.spelled(at, place, message, advice);
+    fn warning(&mut self, at: Position, path: &FieldPath<'_>, message: String, advice: &str) {
+        if self.warnings.len() < DIAGNOSTICS_MAX {
+            let warning = self.diagnostic(at, path, message, advice);
             self.warnings.push(warning);
         }
     }
 
-    fn spelled(&self, at: Position, place: &Place<'_>, message: String, advice: &str) -> Problem {
-        Problem {
+    fn diagnostic(
+        &self,
+        at: Position,
+        path: &FieldPath<'_>,
+        message: String,
+        advice: &str,
+    ) -> Diagnostic {
+        Diagnostic {
             file: self.file.to_owned(),
             at,
             message,
-            path: place.to_string(),
+            path: path.to_string(),
             advice: advice.to_owned(),
         }
     }

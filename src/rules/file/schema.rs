@@ -43,8 +43,8 @@ fn object(mapping: &Mapping) -> Value {
         _ => json!([]),
     };
     let together = match mapping.name {
-        "limit" => together(),
-        "descriptor" => one_way(),
+        "limit" => limit_constraints(),
+        "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
     json!({
@@ -68,20 +68,20 @@ fn property(field: &Field) -> Value {
         Kind::Text if field.name == "regex" => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text => json!({ "allOf": [text] }),
-        Kind::Word { words, any_case } => word(&words(), *any_case),
+        Kind::Enum { words, ignore_case } => enumeration(&words(), *ignore_case),
         // Which unit is one is said together with the other fields; here it is offered.
         Kind::Unit => json!({ "anyOf": [{ "enum": Unit::ALL.map(Unit::name) }, text] }),
-        Kind::Truth => json!({ "type": ["boolean", "null"] }),
-        Kind::Number(range) => json!({
+        Kind::Boolean => json!({ "type": ["boolean", "null"] }),
+        Kind::Integer(range) => json!({
             "type": ["integer", "null"], "minimum": range.start(), "maximum": range.end()
         }),
         Kind::Mapping(mapping) => json!({
             "anyOf": [{ "$ref": reference(mapping) }, { "type": "null" }]
         }),
-        Kind::Mappings(mapping) => json!({
+        Kind::MappingList(mapping) => json!({
             "type": ["array", "null"], "items": { "$ref": reference(mapping) }
         }),
-        Kind::Texts { or_one } => {
+        Kind::TextList { or_one } => {
             let item = json!({ "type": ["string", "number", "boolean"] });
             let list = json!({ "type": "array", "items": item, "minItems": 1 });
             if *or_one {
@@ -94,7 +94,7 @@ fn property(field: &Field) -> Value {
             "type": ["object", "null"],
             "additionalProperties": { "type": ["string", "number", "boolean", "null"] }
         }),
-        Kind::Anything => json!({ "type": ["object", "null"] }),
+        Kind::AnyMapping => json!({ "type": ["object", "null"] }),
     };
     if let Some(value) = value.as_object_mut() {
         value.insert("description".to_owned(), json!(field.about));
@@ -103,20 +103,20 @@ fn property(field: &Field) -> Value {
 }
 
 /// One of some words: a list for completion, and a pattern where case does not matter.
-fn word(words: &[&str], any_case: bool) -> Value {
-    if !any_case {
-        return json!({ "enum": known(words) });
+fn enumeration(words: &[&str], ignore_case: bool) -> Value {
+    if !ignore_case {
+        return json!({ "enum": enum_values(words) });
     }
-    json!({ "anyOf": [{ "enum": known(words) }, { "type": "string", "pattern": in_any_case(words) }] })
+    json!({ "anyOf": [{ "enum": enum_values(words) }, { "type": "string", "pattern": case_insensitive_pattern(words) }] })
 }
 
-fn known(words: &[&str]) -> Vec<Value> {
+fn enum_values(words: &[&str]) -> Vec<Value> {
     let words = words.iter().map(|word| json!(word));
     words.chain([json!(""), Value::Null]).collect()
 }
 
 /// `second` as `^([sS][eE]…)$`: JSON Schema's patterns have no flag for it.
-fn in_any_case(words: &[&str]) -> String {
+fn case_insensitive_pattern(words: &[&str]) -> String {
     let each = words.iter().map(|word| {
         let letters = word.chars();
         letters
@@ -134,19 +134,19 @@ fn in_any_case(words: &[&str]) -> String {
 }
 
 /// At most one of the fields that say which values a level takes, and of those that hold its limits.
-fn one_way() -> Value {
-    let said = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
+fn exclusive_fields() -> Value {
+    let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     let ways = ["value", "values", "cidr", "regex"];
     let pairs = ways.iter().enumerate().flat_map(|(position, one)| {
         let others = ways.iter().skip(position.saturating_add(1));
-        others.map(move |other| json!({ "not": { "allOf": [said(one), said(other)] } }))
+        others.map(move |other| json!({ "not": { "allOf": [is_set(one), is_set(other)] } }))
     });
-    let limits = json!({ "not": { "allOf": [said("rate_limit"), said("rate_limits")] } });
+    let limits = json!({ "not": { "allOf": [is_set("rate_limit"), is_set("rate_limits")] } });
     pairs.chain([limits]).collect()
 }
 
 /// What the fields of a limit mean together.
-fn together() -> Value {
+fn limit_constraints() -> Value {
     let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
     let absent = |name: &str| json!({ name: { "type": "null" } });
     let none_of = |names: &[&str]| {
@@ -161,7 +161,7 @@ fn together() -> Value {
     let ours = LIMIT
         .fields
         .iter()
-        .filter(|field| matches!(field.whose, crate::rules::file::grammar::Whose::Ours));
+        .filter(|field| matches!(field.origin, crate::rules::file::grammar::Origin::Tollgate));
     let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
@@ -173,7 +173,7 @@ fn together() -> Value {
         "required": ["algorithm"], "properties": { "algorithm": { "enum": slots } }
     });
     let units = Unit::ALL.map(Unit::name);
-    let a_unit = json!({ "type": "string", "pattern": in_any_case(&units) });
+    let a_unit = json!({ "type": "string", "pattern": case_insensitive_pattern(&units) });
     let mut together = vec![
         json!({ "if": unlimited, "then": none_of(&ours) }),
         json!({
@@ -201,7 +201,7 @@ fn together() -> Value {
     let short: Vec<_> = short.map(Unit::name).collect();
     together.push(json!({
         "if": in_calendar,
-        "then": { "properties": { "unit": { "not": { "type": "string", "pattern": in_any_case(&short) } } } },
+        "then": { "properties": { "unit": { "not": { "type": "string", "pattern": case_insensitive_pattern(&short) } } } },
     }));
     // A variant that is made by its field cannot stand without.
     let segmented: Vec<_> = ALGORITHMS
@@ -226,7 +226,7 @@ fn together() -> Value {
             });
             spelled.collect::<Vec<_>>()
         };
-        let mut without = known(&with(false));
+        let mut without = enum_values(&with(false));
         let default_has = ALGORITHMS
             .first()
             .is_some_and(|first| first.options().contains(choice));

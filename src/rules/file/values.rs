@@ -7,9 +7,10 @@
 
 use std::rc::Rc;
 
+use crate::rules::excerpt::excerpt;
 use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::{FieldPath, Position};
 use crate::rules::file::fields::Fields;
-use crate::rules::file::problem::{Place, Position, shown};
 use crate::rules::patterns::RegexError;
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::{AddNodeError, Level, PatternError, Prefix, PrefixError, Values};
@@ -22,7 +23,7 @@ const NAMES: [&str; 4] = ["value", "values", "cidr", "regex"];
 
 /// Where a descriptor with patterns stands: what a problem needs that is found when all files are read.
 #[derive(Clone, Debug)]
-pub(crate) struct Stands {
+pub(crate) struct PatternOrigin {
     pub(crate) node: usize,
     pub(crate) key: String,
     pub(crate) file: String,
@@ -41,10 +42,10 @@ fn name(values: &Values) -> &'static str {
 }
 
 /// One item of a list, by its place; a text that may stand for a list is its own.
-fn item<'n>(fields: &Fields<'n>, name: &str, place: usize) -> Option<&'n Node> {
+fn item<'n>(fields: &Fields<'n>, name: &str, path: usize) -> Option<&'n Node> {
     let node = fields.given(name)?;
     match &node.content {
-        Content::Sequence(items) => items.get(place).map(Rc::as_ref),
+        Content::Sequence(items) => items.get(path).map(Rc::as_ref),
         _ => Some(node),
     }
 }
@@ -56,43 +57,43 @@ impl Loader<'_> {
     pub(crate) fn values(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         key: &str,
     ) -> Option<Values> {
-        let value = self.text(fields, place, "value");
+        let value = self.text(fields, path, "value");
         let mut given = NAMES.into_iter().filter(|name| match *name {
             "value" => !value.is_empty(),
             name => fields.given(name).is_some(),
         });
         let Some(name) = given.next() else {
-            return self.nothing_said(fields, place).then_some(Values::Any);
+            return self.no_empty_fields(fields, path).then_some(Values::Any);
         };
         let others: Vec<_> = given.collect();
         for other in &others {
-            self.problem(
-                fields.place_of(other),
-                place,
+            self.error(
+                fields.position_of(other),
+                path,
                 format!("'{name}' and '{other}' on one descriptor"),
                 "keep one of them, and give the other a descriptor of its own",
             );
         }
         if name != "value" && key.contains('*') {
-            self.problem(
-                fields.place_of(name),
-                place,
+            self.error(
+                fields.position_of(name),
+                path,
                 format!(
                     "'{name}' needs a key without '*', but found key '{}'",
-                    shown(key)
+                    excerpt(key)
                 ),
                 "write the key in full, or use `value`",
             );
         }
         let values = match name {
-            "values" => self.list(fields, place),
-            "cidr" => self.prefixes(fields, place),
-            "regex" => self.regex(fields, place),
+            "values" => self.list(fields, path),
+            "cidr" => self.prefixes(fields, path),
+            "regex" => self.regex(fields, path),
             _ => {
-                let short = self.short(value, fields.place_of("value"), place);
+                let short = self.check_length(value, fields.position_of("value"), path);
                 short.then(|| Values::from_text(value))
             }
         };
@@ -101,72 +102,72 @@ impl Loader<'_> {
 
     /// Whether a name without anything behind it is at most `value`, with which the reference means any value. Ours say
     /// so: who leaves prefixes out hardly means every address.
-    fn nothing_said(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> bool {
+    fn no_empty_fields(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> bool {
         let empty = NAMES.into_iter().filter(|name| *name != "value");
         let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();
         for name in &empty {
             let message = format!("nothing stands behind '{name}'");
             let advice = format!("say what it holds, or remove `{name}` to match any value");
-            self.problem(fields.place_of(name), place, message, &advice);
+            self.error(fields.position_of(name), path, message, &advice);
         }
         empty.is_empty()
     }
 
-    fn list(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Values> {
+    fn list(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let items = self.items(
             fields,
-            place,
+            path,
             "values",
             "write a list: `values: [free, trial]`",
         );
-        self.counted(fields, place, ("values", items), "values")?;
+        self.check_list_length(fields, path, ("values", items), "values")?;
         let mut values = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
-            let place = place.item("values", position);
+            let path = path.item("values", position);
             let advice = "remove it; a descriptor without a value matches any value, `regex: ^$` an empty one";
-            let Some(value) = self.item_text(item, &place, advice) else {
+            let Some(value) = self.item_text(item, &path, advice) else {
                 continue;
             };
             if value.contains('*') {
-                self.problem(
+                self.error(
                     item.at,
-                    &place,
-                    format!("a list holds no patterns, but found '{}'", shown(value)),
+                    &path,
+                    format!("a list holds no patterns, but found '{}'", excerpt(value)),
                     "use `value:` for a pattern, or `regex:`, on a descriptor of its own",
                 );
-            } else if self.short(value, item.at, &place) {
+            } else if self.check_length(value, item.at, &path) {
                 values.push(value.to_owned());
             }
         }
         (values.len() == items.len()).then_some(Values::List(values))
     }
 
-    fn prefixes(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Values> {
+    fn prefixes(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let mut prefixes = Vec::new();
         if let Some(text) = fields.given("cidr").and_then(Node::text) {
-            let prefix = self.prefix(text, fields.place_of("cidr"), place)?;
+            let prefix = self.prefix(text, fields.position_of("cidr"), path)?;
             prefixes.push(prefix);
             return Some(Values::Prefixes(prefixes));
         }
         let advice = "write a prefix or a list of them: `cidr: [10.0.0.0/8, \"fd00::/8\"]`";
-        let items = self.items(fields, place, "cidr", advice);
-        self.counted(fields, place, ("cidr", items), "prefixes")?;
+        let items = self.items(fields, path, "cidr", advice);
+        self.check_list_length(fields, path, ("cidr", items), "prefixes")?;
         for (position, item) in items.iter().enumerate() {
-            let place = place.item("cidr", position);
+            let path = path.item("cidr", position);
             let advice = "remove it, or write a prefix such as 10.0.0.0/8";
-            let Some(text) = self.item_text(item, &place, advice) else {
+            let Some(text) = self.item_text(item, &path, advice) else {
                 continue;
             };
-            prefixes.extend(self.prefix(text, item.at, &place));
+            prefixes.extend(self.prefix(text, item.at, &path));
         }
         (prefixes.len() == items.len()).then_some(Values::Prefixes(prefixes))
     }
 
     /// Whether a list has items, and not too many; if not, says so.
-    fn counted(
+    fn check_list_length(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         (name, items): (&str, &[Rc<Node>]),
         things: &str,
     ) -> Option<()> {
@@ -176,11 +177,11 @@ impl Loader<'_> {
         if items.len() > LIST_ITEMS_MAX {
             let message = format!("{name} has more than {LIST_ITEMS_MAX} items");
             let advice = "use several descriptors, or a pattern";
-            self.problem(fields.place_of(name), place, message, advice);
+            self.error(fields.position_of(name), path, message, advice);
         } else if items.is_empty() && is_list && self.unfolding_left.is_some() {
             let message = format!("{name} is an empty list and would match nothing");
             let advice = format!("list {things}, or remove it to match any value");
-            self.problem(fields.place_of(name), place, message, &advice);
+            self.error(fields.position_of(name), path, message, &advice);
         }
         (1..=LIST_ITEMS_MAX).contains(&items.len()).then_some(())
     }
@@ -189,7 +190,7 @@ impl Loader<'_> {
     fn item_text<'n>(
         &mut self,
         item: &'n Node,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         when_empty: &str,
     ) -> Option<&'n str> {
         let (message, advice) = match item.text() {
@@ -200,54 +201,54 @@ impl Loader<'_> {
                 "write one value, in quotes if need be",
             ),
         };
-        self.problem(item.at, place, message.to_owned(), advice);
+        self.error(item.at, path, message.to_owned(), advice);
         None
     }
 
-    fn prefix(&mut self, text: &str, at: Position, place: &Place<'_>) -> Option<Prefix> {
+    fn prefix(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> Option<Prefix> {
         let error = match Prefix::parse(text) {
             Ok(prefix) => return Some(prefix),
             Err(error) => error,
         };
-        let shown = shown(text);
+        let excerpt = excerpt(text);
         let (message, advice) = match error {
             PrefixError::NoAddress => (
-                format!("'{shown}' is no prefix of addresses"),
+                format!("'{excerpt}' is no prefix of addresses"),
                 "write it as 10.0.0.0/8, \"fd00::/8\", or an address alone".to_owned(),
             ),
             PrefixError::Length(most) => (
-                format!("the length of '{shown}' is not a whole number from 0 to {most}"),
+                format!("the length of '{excerpt}' is not a whole number from 0 to {most}"),
                 format!("write such a number after the `/`, or none for /{most}"),
             ),
             // All of it would be far more than the version 4 addresses that were meant.
             PrefixError::HostBits { network, host } if network.is_v6() && !host.is_v6() => (
                 format!(
-                    "'{shown}' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits"
+                    "'{excerpt}' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits"
                 ),
                 format!(
                     "write a length from 96 to 128, 0.0.0.0/0 for all of IPv4, or {host:#} for the one address"
                 ),
             ),
             PrefixError::HostBits { network, host } => (
-                format!("'{shown}' has bits set beyond its prefix"),
+                format!("'{excerpt}' has bits set beyond its prefix"),
                 format!("write {network:#} for all of it, or {host:#} for the one address"),
             ),
         };
-        self.problem(at, place, message, &advice);
+        self.error(at, path, message, &advice);
         None
     }
 
-    fn regex(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Values> {
-        let text = self.text(fields, place, "regex");
-        let at = fields.place_of("regex");
+    fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
+        let text = self.text(fields, path, "regex");
+        let at = fields.position_of("regex");
         // What is no text has been spoken of.
         fields.given("regex")?.text()?;
         if text.is_empty() {
             let advice = "remove it to match any value, or write `^$` for an empty one";
-            self.problem(at, place, "regex is empty".to_owned(), advice);
+            self.error(at, path, "regex is empty".to_owned(), advice);
             return None;
         }
-        if !self.short(text, at, place) {
+        if !self.check_length(text, at, path) {
             return None;
         }
         if self.good_regexes.contains(text) {
@@ -259,34 +260,34 @@ impl Loader<'_> {
                 return Some(Values::Regex(text.to_owned()));
             }
             Err(RegexError::TooLarge) => (
-                format!("regex '{}' is too large once it is compiled", shown(text)),
+                format!("regex '{}' is too large once it is compiled", excerpt(text)),
                 "repeat less, or use several descriptors",
             ),
             Err(RegexError::NoRoomLeft) => (
                 format!(
                     "all patterns are too large together, and no room is left for regex '{}'",
-                    shown(text)
+                    excerpt(text)
                 ),
                 "use fewer, or repeat less; `values` and `cidr` may list many",
             ),
             Err(error @ RegexError::Unicode(_)) => (
-                format!("regex '{}': {error}", shown(text)),
+                format!("regex '{}': {error}", excerpt(text)),
                 "remove `(?u)`; letters beyond ASCII match as their bytes in UTF-8",
             ),
             Err(error @ RegexError::UnicodeClass(_)) => (
-                format!("regex '{}': {error}", shown(text)),
+                format!("regex '{}': {error}", excerpt(text)),
                 "write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\\x80-\\xff]+` for any of them; `\\w` and `\\d` know ASCII only",
             ),
             Err(error) => (
                 format!(
                     "regex '{}' cannot be read: {}",
-                    shown(text),
-                    shown(&error.to_string())
+                    excerpt(text),
+                    excerpt(&error.to_string())
                 ),
                 "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
             ),
         };
-        self.problem(at, place, message, advice);
+        self.error(at, path, message, advice);
         None
     }
 
@@ -294,18 +295,18 @@ impl Loader<'_> {
     pub(crate) fn ipv6_prefix(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         values: Option<&Values>,
         share_threshold: bool,
     ) -> Option<u8> {
-        let number = self.integer(fields, place, "ipv6_prefix")?;
-        let at = fields.place_of("ipv6_prefix");
+        let number = self.integer(fields, path, "ipv6_prefix")?;
+        let at = fields.position_of("ipv6_prefix");
         let Some(bits) = u8::try_from(number)
             .ok()
             .filter(|bits| (1..=128).contains(bits))
         else {
             let message = format!("ipv6_prefix must be from 1 to 128, but is {number}");
-            self.problem(at, place, message, "write 64 for one bucket a network");
+            self.error(at, path, message, "write 64 for one bucket a network");
             return None;
         };
         let longest = match values {
@@ -313,7 +314,7 @@ impl Loader<'_> {
                 let v6 = prefixes.iter().filter(|prefix| prefix.is_v6());
                 let Some(longest) = v6.max_by_key(|prefix| prefix.length()) else {
                     let message = "ipv6_prefix means nothing where no prefix of cidr is of IPv6";
-                    self.problem(at, place, message.to_owned(), "remove it");
+                    self.error(at, path, message.to_owned(), "remove it");
                     return None;
                 };
                 Some(longest)
@@ -323,7 +324,7 @@ impl Loader<'_> {
             Some(values @ (Values::Text(_) | Values::List(_) | Values::Regex(_))) => {
                 let message = format!("ipv6_prefix means nothing beside {}", name(values));
                 let advice = "remove it; it belongs beside `cidr`, or where any value matches";
-                self.problem(at, place, message, advice);
+                self.error(at, path, message, advice);
                 return None;
             }
         };
@@ -332,21 +333,21 @@ impl Loader<'_> {
                 "ipv6_prefix {bits} groups more than the prefix {longest:#} that it stands beside"
             );
             let advice = format!("write {} or more", longest.length());
-            self.problem(at, place, message, &advice);
+            self.error(at, path, message, &advice);
         }
         if share_threshold && longest.is_some() {
             let message = "ipv6_prefix means nothing beside share_threshold";
             let advice = "remove one: all that match share one bucket, or each group has its own";
-            self.problem(at, place, message.to_owned(), advice);
+            self.error(at, path, message.to_owned(), advice);
         }
         Some(bits)
     }
 
     /// Says that a list, prefixes or a regular expression stand twice among siblings.
-    pub(crate) fn alike(
+    pub(crate) fn duplicate_values(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         level: &Level,
         error: AddNodeError,
     ) {
@@ -359,29 +360,29 @@ impl Loader<'_> {
             let node = item(fields, name, position);
             let at = node.map_or(fields.at, |node| node.at);
             let is_item = fields.given(name).is_some_and(|list| list.text().is_none());
-            let place = if is_item {
-                place.item(name, position)
+            let path = if is_item {
+                path.item(name, position)
             } else {
-                *place
+                *path
             };
             let text = node.and_then(Node::text).unwrap_or_default();
             let message = format!(
                 "duplicate '{}' in {name} of key '{}'",
-                shown(text),
-                shown(&level.key)
+                excerpt(text),
+                excerpt(&level.key)
             );
             let advice = "keep it in one descriptor of this key at this level";
-            self.problem(at, &place, message, advice);
+            self.error(at, &path, message, advice);
         }
     }
 
     /// Remembers where a level with patterns stands.
-    pub(crate) fn remember(
+    pub(crate) fn record_origin(
         &mut self,
         node: usize,
         level: &Level,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
     ) {
         let is_pattern = match &*level.values {
             Values::Regex(_) => true,
@@ -389,15 +390,15 @@ impl Loader<'_> {
             _ => false,
         };
         if is_pattern || level.key.contains('*') {
-            self.stands.push(Stands {
+            self.origins.push(PatternOrigin {
                 node,
                 key: level.key.clone(),
                 file: self.file.to_owned(),
                 at: match &*level.values {
-                    Values::Any => fields.place_of("key"),
-                    values => fields.place_of(name(values)),
+                    Values::Any => fields.position_of("key"),
+                    values => fields.position_of(name(values)),
                 },
-                path: place.to_string(),
+                path: path.to_string(),
             });
         }
     }
@@ -414,13 +415,13 @@ impl Loader<'_> {
                 continue;
             }
             // They were added in the order of their numbers.
-            let stands = self
-                .stands
-                .binary_search_by_key(&node, |stands| stands.node);
-            let Some(stands) = stands.ok().and_then(|place| self.stands.get(place)) else {
+            let origin = self
+                .origins
+                .binary_search_by_key(&node, |origin| origin.node);
+            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
                 continue;
             };
-            let key = shown(&stands.key);
+            let key = excerpt(&origin.key);
             let message = match error {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
@@ -434,12 +435,12 @@ impl Loader<'_> {
                 PatternError::Syntax(words) => {
                     format!(
                         "the patterns of key '{key}' cannot be compiled: {}",
-                        shown(&words)
+                        excerpt(&words)
                     )
                 }
             };
-            self.late_problem(
-                stands.clone(),
+            self.error_at(
+                origin.clone(),
                 message,
                 "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
             );

@@ -14,7 +14,7 @@ use regex_automata::{Anchored, Input, meta};
 use tollgate_limiter::{PatternMatcher, StepBudget};
 
 /// All states there are, and where each byte leads from each of them.
-pub(crate) struct Dense {
+pub(crate) struct DenseMatcher {
     dfa: dense::DFA<Vec<u32>>,
     /// Of each state by its number the first pattern that has matched there, or [`NO_PATTERN`].
     firsts: Vec<u32>,
@@ -25,13 +25,13 @@ const NO_PATTERN: u32 = u32::MAX;
 /// While `firsts` are gathered.
 const NOT_SEEN: u32 = u32::MAX - 1;
 
-/// Patterns that do not fit into one automaton.
+/// PatternMatcher that do not fit into one automaton.
 #[derive(Debug)]
-pub(crate) struct Parts(pub(crate) Vec<Part>);
+pub(crate) struct GroupedMatcher(pub(crate) Vec<PatternGroup>);
 
 /// Some of them, which do.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PatternGroup {
     /// Which, in their order.
     pub(crate) numbers: Vec<usize>,
     /// How many steps a byte of a value takes at most, but for steps that go by the patterns that
@@ -41,15 +41,15 @@ pub(crate) struct Part {
 }
 
 /// One expression, whose states are made as they are needed.
-pub(crate) struct Slow {
+pub(crate) struct LazyMatcher {
     pub(crate) regex: meta::Regex,
     /// How many states its NFA has: at worst a byte takes a step in each.
     pub(crate) states: usize,
 }
 
-// === impl Dense ===
+// === impl DenseMatcher ===
 
-impl Dense {
+impl DenseMatcher {
     /// None when there are more patterns than a number holds.
     pub(crate) fn new(dfa: dense::DFA<Vec<u32>>) -> Option<Self> {
         let mut dense = Self {
@@ -71,7 +71,7 @@ impl Dense {
                 .chain([dense.dfa.next_eoi_state(state)])
                 .collect::<Vec<_>>()
             {
-                if dense.look_at(to)? {
+                if dense.record_first(to)? {
                     seen.push(to);
                 }
             }
@@ -81,7 +81,7 @@ impl Dense {
     }
 
     /// Notes what has matched in a state, if it is new.
-    fn look_at(&mut self, state: StateID) -> Option<bool> {
+    fn record_first(&mut self, state: StateID) -> Option<bool> {
         let number = self.number(state);
         if number >= self.firsts.len() {
             self.firsts.resize(number.checked_add(1)?, NOT_SEEN);
@@ -91,8 +91,8 @@ impl Dense {
             return Some(false);
         }
         *first = if self.dfa.is_match_state(state) {
-            let places = 0..self.dfa.match_len(state);
-            let patterns = places.map(|place| self.dfa.match_pattern(state, place).as_u32());
+            let indices = 0..self.dfa.match_len(state);
+            let patterns = indices.map(|index| self.dfa.match_pattern(state, index).as_u32());
             patterns.min()?
         } else {
             NO_PATTERN
@@ -141,7 +141,7 @@ impl Dense {
     }
 }
 
-impl PatternMatcher for Dense {
+impl PatternMatcher for DenseMatcher {
     fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let mut first = NO_PATTERN;
         self.walk(text, steps, |state| {
@@ -154,27 +154,27 @@ impl PatternMatcher for Dense {
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         self.walk(text, steps, |state| {
             steps.spend(self.dfa.match_len(state));
-            for place in 0..self.dfa.match_len(state) {
-                found(self.dfa.match_pattern(state, place).as_usize());
+            for index in 0..self.dfa.match_len(state) {
+                found(self.dfa.match_pattern(state, index).as_usize());
             }
         });
     }
 }
 
-impl fmt::Debug for Dense {
+impl fmt::Debug for DenseMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (patterns, bytes) = (self.dfa.pattern_len(), self.bytes());
         write!(f, "Dense({patterns} patterns, {bytes} bytes)")
     }
 }
 
-// === impl Parts ===
+// === impl GroupedMatcher ===
 
-impl PatternMatcher for Parts {
+impl PatternMatcher for GroupedMatcher {
     fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
-        let first = |part: &Part| {
-            let place = part.matcher.first(text, steps)?;
-            part.numbers.get(place).copied()
+        let first = |part: &PatternGroup| {
+            let index = part.matcher.first(text, steps)?;
+            part.numbers.get(index).copied()
         };
         let parts = self.0.iter().take_while(|_| !steps.is_exhausted());
         parts.filter_map(first).min()
@@ -182,8 +182,8 @@ impl PatternMatcher for Parts {
 
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         for part in self.0.iter().take_while(|_| !steps.is_exhausted()) {
-            part.matcher.each_match(text, steps, &mut |place| {
-                if let Some(number) = part.numbers.get(place) {
+            part.matcher.each_match(text, steps, &mut |index| {
+                if let Some(number) = part.numbers.get(index) {
                     found(*number);
                 }
             });
@@ -191,9 +191,9 @@ impl PatternMatcher for Parts {
     }
 }
 
-// === impl Slow ===
+// === impl LazyMatcher ===
 
-impl PatternMatcher for Slow {
+impl PatternMatcher for LazyMatcher {
     fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         // How many it makes cannot be asked for, so the most is taken, and before they are made.
         steps.spend(text.len().saturating_add(1).saturating_mul(self.states));
@@ -211,7 +211,7 @@ impl PatternMatcher for Slow {
     }
 }
 
-impl fmt::Debug for Slow {
+impl fmt::Debug for LazyMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Slow")
     }

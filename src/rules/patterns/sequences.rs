@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_when_its_steps_are_used_up() {
+    fn a_search_ends_when_its_steps_is_exhausted() {
         let sequences = Sequences::new(&["*a*b*", "*a*c*"]).unwrap();
         let value = [b'a'; 1_000];
         let steps = StepBudget::new(500);

@@ -41,11 +41,11 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Node {
         "descriptors",
         descriptor.descriptors.iter().map(self::descriptor),
     );
-    fields.truth("shadow_mode", descriptor.shadow_mode);
-    fields.truth("detailed_metric", descriptor.detailed_metric);
-    fields.truth("quota_mode", descriptor.quota_mode);
+    fields.boolean("shadow_mode", descriptor.shadow_mode);
+    fields.boolean("detailed_metric", descriptor.detailed_metric);
+    fields.boolean("quota_mode", descriptor.quota_mode);
     if let Some(metadata) = &descriptor.metadata {
-        fields.put("metadata", structure(metadata));
+        fields.put("metadata", struct_node(metadata));
     }
     fields.node()
 }
@@ -58,7 +58,7 @@ fn policy(policy: &RateLimitPolicy) -> Node {
     );
     fields.put("unit", text(&unit));
     fields.put("requests_per_unit", plain(&policy.requests_per_unit));
-    fields.truth("unlimited", policy.unlimited);
+    fields.boolean("unlimited", policy.unlimited);
     fields.text("name", &policy.name);
     let replaced = policy.replaces.iter().map(|replaced| {
         let mut fields = Mapping::default();
@@ -69,7 +69,7 @@ fn policy(policy: &RateLimitPolicy) -> Node {
     fields.node()
 }
 
-fn structure(structure: &Struct) -> Node {
+fn struct_node(structure: &Struct) -> Node {
     let fields: &BTreeMap<String, Value> = &structure.fields;
     let pairs = fields
         .iter()
@@ -89,7 +89,7 @@ fn value(given: &Value) -> Node {
             let items = list.values.iter().map(|item| Rc::new(value(item)));
             Node::nowhere(Content::Sequence(items.collect()))
         }
-        Some(Kind::StructValue(given)) => structure(given),
+        Some(Kind::StructValue(given)) => struct_node(given),
     }
 }
 
@@ -122,7 +122,7 @@ impl Mapping {
         }
     }
 
-    fn truth(&mut self, name: &str, truth: bool) {
+    fn boolean(&mut self, name: &str, truth: bool) {
         if truth {
             self.put(name, plain(&truth));
         }

@@ -12,10 +12,10 @@
 
 mod backoff;
 mod document;
+mod endpoint;
 #[doc(hidden)]
 pub mod proto;
 mod resources;
-mod target;
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -29,6 +29,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request};
 
 use self::backoff::Backoff;
+use self::endpoint::XdsEndpoint;
 use self::proto::envoy::config::core::v3::Node;
 use self::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use self::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -36,10 +37,9 @@ use self::proto::google::rpc::Status;
 use self::resources::TYPE_URL;
 #[doc(hidden)] // for fuzzing
 pub use self::resources::load_bytes;
-use self::target::Target;
-use crate::grpc_channel::said;
+use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
-use crate::rules::reload::{Change, LoadError};
+use crate::rules::reload::{LoadError, RulesUpdate};
 use crate::settings::XdsSettings;
 use crate::tls::TlsError;
 
@@ -51,8 +51,8 @@ const REASON_BYTES_MAX: usize = 8 << 10;
 
 /// A client of an xDS server.
 #[derive(Debug)]
-pub struct Xds {
-    target: Target,
+pub struct XdsClient {
+    endpoint: XdsEndpoint,
     node: Node,
     headers: MetadataMap,
     message_bytes_max: usize,
@@ -65,17 +65,17 @@ pub struct Xds {
 
 /// What happened.
 #[derive(Debug)]
-pub enum News {
+pub enum XdsEvent {
     /// There is a connection to this server, and a stream on it.
     Connected(String),
     /// Rules came, or what was sent is none.
-    Rules(Change),
+    Update(RulesUpdate),
     /// There is no stream, and none will be tried for so long.
-    Lost {
+    Disconnected {
         /// Why.
-        why: XdsError,
+        error: XdsError,
         /// How long.
-        wait: Duration,
+        retry_in: Duration,
     },
 }
 
@@ -96,9 +96,9 @@ pub enum XdsError {
     Ended(String),
 }
 
-// === impl Xds ===
+// === impl XdsClient ===
 
-impl Xds {
+impl XdsClient {
     /// A client as the settings say. It connects when it runs.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Xds {
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
         };
         Ok(Self {
-            target: Target::new(settings)?,
+            endpoint: XdsEndpoint::new(settings)?,
             node: node(settings)?,
             headers: headers(&settings.config_grpc_xds_client_additional_headers)?,
             message_bytes_max,
@@ -127,15 +127,15 @@ impl Xds {
     }
 
     /// Brings rules for ever, and tells what happens.
-    pub async fn run(mut self, mut tell: impl FnMut(News)) {
+    pub async fn run(mut self, mut emit: impl FnMut(XdsEvent)) {
         loop {
-            let (why, backoff) = match self.target.connect().await {
+            let (why, backoff) = match self.endpoint.connect().await {
                 Err(why) => (why, &mut self.connecting),
                 Ok((channel, seen)) => {
                     self.connecting.reset();
-                    tell(News::Connected(self.target.words()));
+                    emit(XdsEvent::Connected(self.endpoint.words()));
                     let mut brought = false;
-                    let why = self.stream(channel, &mut tell, &mut brought).await;
+                    let why = self.stream(channel, &mut emit, &mut brought).await;
                     if brought {
                         self.streaming.reset();
                     }
@@ -151,7 +151,10 @@ impl Xds {
             };
             let chance = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
             let wait = backoff.wait(chance);
-            tell(News::Lost { why, wait });
+            emit(XdsEvent::Disconnected {
+                error: why,
+                retry_in: wait,
+            });
             tokio::time::sleep(wait).await;
         }
     }
@@ -160,7 +163,7 @@ impl Xds {
     async fn stream(
         &self,
         channel: Channel,
-        tell: &mut impl FnMut(News),
+        emit: &mut impl FnMut(XdsEvent),
         brought: &mut bool,
     ) -> XdsError {
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
@@ -174,28 +177,28 @@ impl Xds {
         // A server that has nothing for us yet may say nothing for as long as that is so.
         let mut answers = match client.stream_aggregated_resources(call).await {
             Ok(answers) => answers.into_inner(),
-            Err(status) => return ended(&status),
+            Err(status) => return stream_error(&status),
         };
-        let mut taken_version = String::new();
+        let mut accepted_version = String::new();
         loop {
             let answer = match answers.message().await {
                 Ok(Some(answer)) => answer,
                 Ok(None) => return XdsError::Ended("without a word".to_owned()),
-                Err(status) => return ended(&status),
+                Err(status) => return stream_error(&status),
             };
             let (version, nonce) = (answer.version_info.clone(), answer.nonce.clone());
             let change = self.load(answer).await;
             let refused = change.as_ref().err().map(|error| Status {
                 code: Code::InvalidArgument.into(),
-                message: bounded(error.to_string()),
+                message: truncate(error.to_string()),
             });
             if refused.is_none() {
-                taken_version = version;
+                accepted_version = version;
                 *brought = true;
             }
-            tell(News::Rules(change));
+            emit(XdsEvent::Update(change));
             let request = DiscoveryRequest {
-                version_info: taken_version.clone(),
+                version_info: accepted_version.clone(),
                 response_nonce: nonce,
                 error_detail: refused,
                 ..self.request()
@@ -207,7 +210,7 @@ impl Xds {
     }
 
     /// Loads an answer, off the tasks that must not wait.
-    async fn load(&self, answer: DiscoveryResponse) -> Change {
+    async fn load(&self, answer: DiscoveryResponse) -> RulesUpdate {
         let options = self.options;
         tokio::task::spawn_blocking(move || resources::load(&answer, options))
             .await
@@ -224,12 +227,12 @@ impl Xds {
     }
 }
 
-fn ended(status: &tonic::Status) -> XdsError {
+fn stream_error(status: &tonic::Status) -> XdsError {
     let words = match status.message() {
         "" => status.code().to_string(),
         message => format!("{}: {message}", status.code()),
     };
-    let behind = std::error::Error::source(status).map(said);
+    let behind = std::error::Error::source(status).map(error_chain);
     XdsError::Ended(match behind {
         Some(behind) if !words.contains(&behind) => format!("{words}: {behind}"),
         _ => words,
@@ -237,7 +240,7 @@ fn ended(status: &tonic::Status) -> XdsError {
 }
 
 /// As much of a text as is sent.
-fn bounded(mut text: String) -> String {
+fn truncate(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
         let boundary = |end: &usize| text.is_char_boundary(*end);
         let end = (0..=REASON_BYTES_MAX).rev().find(boundary);

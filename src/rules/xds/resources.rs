@@ -9,8 +9,9 @@
 use prost::Message as _;
 use prost_types::Any;
 
-use crate::rules::file::{self, Options, shown};
-use crate::rules::reload::{Change, LoadError, Rules, hash};
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::{self, Options};
+use crate::rules::reload::{LoadError, Rules, RulesUpdate, hash};
 use crate::rules::xds::document::document;
 use crate::rules::xds::proto::envoy::service::discovery::v3::DiscoveryResponse;
 use crate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
@@ -23,8 +24,8 @@ pub(crate) const TYPE_URL: &str =
 const RESOURCES_MAX: usize = crate::rules::path::FILES_MAX;
 
 /// The rules in an answer.
-pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> Change {
-    let configs = read(answer).map_err(LoadError::Sent)?;
+pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> RulesUpdate {
+    let configs = read(answer).map_err(LoadError::Resource)?;
     load_configs(configs, options)
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> Change {
 /// # Errors
 ///
 /// As of an answer of a server.
-pub fn load_bytes(resources: &[&[u8]], options: Options) -> Change {
+pub fn load_bytes(resources: &[&[u8]], options: Options) -> RulesUpdate {
     let resources = resources.iter().map(|bytes| Any {
         type_url: TYPE_URL.to_owned(),
         value: bytes.to_vec(),
@@ -46,13 +47,13 @@ pub fn load_bytes(resources: &[&[u8]], options: Options) -> Change {
     load(&answer, options)
 }
 
-fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> Change {
+fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpdate {
     configs.sort_by_cached_key(|config| (config.name.clone(), config.encode_to_vec()));
     let documents: Vec<_> = configs
         .iter()
-        .map(|config| (shown(&config.name).into_owned(), document(config)))
+        .map(|config| (excerpt(&config.name).into_owned(), document(config)))
         .collect();
-    let loaded = file::load_documents(&documents, options).map_err(LoadError::Problems)?;
+    let loaded = file::load_documents(&documents, options).map_err(LoadError::Diagnostics)?;
     let texts: Vec<_> = configs.iter().map(RateLimitConfig::encode_to_vec).collect();
     Ok(Rules {
         loaded,
@@ -62,7 +63,7 @@ fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> Change {
 
 fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
     if answer.type_url != TYPE_URL {
-        let found = shown(&answer.type_url);
+        let found = excerpt(&answer.type_url);
         return Err(format!(
             "the xDS server sent `{found}`; {TYPE_URL} was asked for"
         ));
@@ -75,7 +76,7 @@ fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
     let resources = answer.resources.iter().enumerate();
     let configs = resources.map(|(position, resource)| {
         if resource.type_url != TYPE_URL {
-            let found = shown(&resource.type_url);
+            let found = excerpt(&resource.type_url);
             return Err(format!(
                 "resources[{position}] is `{found}` and not {TYPE_URL}"
             ));
@@ -112,7 +113,7 @@ mod tests {
         RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
     };
     use super::*;
-    use crate::rules::file::PROBLEMS_MAX;
+    use crate::rules::file::DIAGNOSTICS_MAX;
     use crate::rules::path::Source;
 
     /// Every field of every message says something here.
@@ -221,7 +222,7 @@ descriptors:
         bytes.splice(0..0, [0x1a, 100]);
         bytes.resize(400, b'"');
         let words = match load_bytes(&[&bytes], Options::default()) {
-            Err(LoadError::Sent(words)) => words,
+            Err(LoadError::Resource(words)) => words,
             other => panic!("{other:?}"),
         };
         assert!(words.len() < 400, "{words}");
@@ -262,11 +263,11 @@ descriptors:
                 Ok(_) => taken += 1,
                 Err(error) => {
                     refused += 1;
-                    if let LoadError::Sent(words) = &error {
+                    if let LoadError::Resource(words) = &error {
                         assert!(words.len() < 2_000, "{words}");
                     }
-                    if let LoadError::Problems(problems) = &error {
-                        assert!((1..=PROBLEMS_MAX).contains(&problems.len()));
+                    if let LoadError::Diagnostics(problems) = &error {
+                        assert!((1..=DIAGNOSTICS_MAX).contains(&problems.len()));
                         assert!(
                             problems
                                 .iter()

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use allocation_counter::measure;
-use tollgate::rules::file::{PROBLEMS_MAX, load};
+use tollgate::rules::file::{DIAGNOSTICS_MAX, load};
 use tollgate::rules::path::Source;
 
 use crate::reading::{MERGED, read, source};
@@ -170,7 +170,7 @@ fn read_whatever(sources: &[Source]) {
             problems
         }
     };
-    assert!(told.len() <= PROBLEMS_MAX);
+    assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         let file = sources.iter().find(|source| source.name == problem.file);
         let text = &file.expect("a file that there is").text;

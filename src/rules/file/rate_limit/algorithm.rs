@@ -4,10 +4,11 @@
 //!
 //! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
 
+use crate::rules::excerpt::excerpt;
 use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
-use crate::rules::file::problem::{Place, shown};
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, algorithm};
 
 /// Which fields are which choice of an algorithm.
@@ -30,23 +31,23 @@ impl Loader<'_> {
     pub(crate) fn algorithm(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
     ) -> Option<(&'static dyn Algorithm, bool)> {
-        let name = self.text(fields, place, "algorithm");
+        let name = self.text(fields, path, "algorithm");
         let algorithm = match name {
             "" => ALGORITHMS.first().copied(),
             name => algorithm::from_name(name),
         };
         let Some(mut algorithm) = algorithm else {
-            let message = format!("unknown algorithm '{}'", shown(name));
-            let advice = format!("use one of {}", grammar::algorithms().join(", "));
-            self.problem(fields.place_of("algorithm"), place, message, &advice);
+            let message = format!("unknown algorithm '{}'", excerpt(name));
+            let advice = format!("use one of {}", grammar::algorithm_names().join(", "));
+            self.error(fields.position_of("algorithm"), path, message, &advice);
             return None;
         };
         let mut fits = true;
         for (name, choice) in CHOICES {
             if fields.given(name).is_some() && !algorithm.options().contains(choice) {
-                self.no_such_choice(fields, place, algorithm, (name, *choice));
+                self.no_such_choice(fields, path, algorithm, (name, *choice));
                 fits = false;
             }
         }
@@ -59,11 +60,11 @@ impl Loader<'_> {
         {
             let message = format!("algorithm {} needs segments", algorithm.name());
             let advice = "add `segments: 6`, or set `algorithm: sliding_window`";
-            self.problem(fields.place_of("algorithm"), place, message, advice);
+            self.error(fields.position_of("algorithm"), path, message, advice);
             fits = false;
         }
         let refill = if algorithm.options().contains(&AlgorithmOption::Refill) {
-            self.text(fields, place, "refill")
+            self.text(fields, path, "refill")
         } else {
             ""
         };
@@ -75,9 +76,9 @@ impl Loader<'_> {
                     .unwrap_or(algorithm)
             }
             other => {
-                let message = format!("unknown refill '{}'", shown(other));
+                let message = format!("unknown refill '{}'", excerpt(other));
                 let advice = "use continuous or interval";
-                self.problem(fields.place_of("refill"), place, message, advice);
+                self.error(fields.position_of("refill"), path, message, advice);
                 fits = false;
             }
         }
@@ -87,7 +88,7 @@ impl Loader<'_> {
     fn no_such_choice(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         algorithm: &dyn Algorithm,
         (name, choice): (&str, AlgorithmOption),
     ) {
@@ -103,13 +104,13 @@ impl Loader<'_> {
             ),
         };
         let message = format!("algorithm {} has no {name}", algorithm.name());
-        self.problem(fields.place_of(name), place, message, &advice);
+        self.error(fields.position_of(name), path, message, &advice);
     }
 
-    pub(crate) fn requests_fit(
+    pub(crate) fn check_requests(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         algorithm: &dyn Algorithm,
         requests: u32,
     ) {
@@ -118,9 +119,9 @@ impl Loader<'_> {
             let name = algorithm.name();
             let message = format!("algorithm {name} remembers each of its hits, at most {most}");
             let advice = format!("use {most} at most, or an algorithm that only counts");
-            self.problem(
-                fields.place_of("requests_per_unit"),
-                place,
+            self.error(
+                fields.position_of("requests_per_unit"),
+                path,
                 message,
                 &advice,
             );

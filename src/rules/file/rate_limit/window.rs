@@ -5,9 +5,10 @@
 use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::rules::calendar::{CalendarError, calendar};
+use crate::rules::excerpt::excerpt;
 use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::problem::{Place, shown};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
     Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,
@@ -17,30 +18,30 @@ use tollgate_limiter::{
 
 impl Loader<'_> {
     /// A limit of how many in a window.
-    pub(crate) fn per_window(
+    pub(crate) fn window_limit(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         unit: Option<Unit>,
         algorithm: Option<&'static dyn Algorithm>,
     ) -> Option<Allowance> {
-        let requests = self.integer(fields, place, "requests_per_unit");
+        let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
-        let multiplier = self.integer(fields, place, "unit_multiplier");
-        let burst = self.integer(fields, place, "burst");
-        let segments = self.segments(fields, place);
-        let count_refused = self.count_refused(fields, place);
+        let multiplier = self.integer(fields, path, "unit_multiplier");
+        let burst = self.integer(fields, path, "burst");
+        let segments = self.segments(fields, path);
+        let count_refused = self.count_refused(fields, path);
         let multiplier = NonZeroU32::new(multiplier.unwrap_or(1));
         if multiplier.is_none() {
             let message = "unit_multiplier must be at least 1".to_owned();
             let advice = "remove it for a window of one unit";
-            self.problem(fields.place_of("unit_multiplier"), place, message, advice);
+            self.error(fields.position_of("unit_multiplier"), path, message, advice);
         }
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
-        let calendar = self.calendar(fields, place, unit, multiplier);
-        self.requests_fit(fields, place, algorithm, requests);
-        let usual_burst = algorithm.default_burst(requests);
-        let burst = burst.or((usual_burst != requests).then_some(usual_burst));
+        let calendar = self.calendar(fields, path, unit, multiplier);
+        self.check_requests(fields, path, algorithm, requests);
+        let default_burst = algorithm.default_burst(requests);
+        let burst = burst.or((default_burst != requests).then_some(default_burst));
         let mut limit = match Limit::new(requests, unit, multiplier, burst) {
             Ok(limit) => limit,
             Err(error) => {
@@ -51,7 +52,7 @@ impl Loader<'_> {
                     }
                     LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
                 };
-                self.problem(fields.place_of(name), place, error.to_string(), advice);
+                self.error(fields.position_of(name), path, error.to_string(), advice);
                 return None;
             }
         };
@@ -63,7 +64,12 @@ impl Loader<'_> {
                 algorithm.name()
             );
             let advice = format!("use a window of {years} years at most");
-            self.problem(fields.place_of("unit_multiplier"), place, message, &advice);
+            self.error(
+                fields.position_of("unit_multiplier"),
+                path,
+                message,
+                &advice,
+            );
         }
         if let Some(segments) = segments {
             limit = limit.with_segments(segments);
@@ -80,39 +86,39 @@ impl Loader<'_> {
     pub(crate) fn unit(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         text: &str,
     ) -> Option<Unit> {
         let unit = Unit::from_name(text);
         if unit.is_none() {
             let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
-            let message = format!("invalid rate limit unit '{}'", shown(text));
+            let message = format!("invalid rate limit unit '{}'", excerpt(text));
             let advice = format!("use one of {}", units.join(", "));
-            self.problem(fields.place_of("unit"), place, message, &advice);
+            self.error(fields.position_of("unit"), path, message, &advice);
         }
         unit
     }
 
-    fn segments(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<NonZeroU16> {
-        let number = self.integer(fields, place, "segments")?;
+    fn segments(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<NonZeroU16> {
+        let number = self.integer(fields, path, "segments")?;
         let segments = u16::try_from(number).ok().and_then(NonZeroU16::new);
         let segments = segments.filter(|segments| segments.get() <= SEGMENTS_MAX);
         if segments.is_none() {
             let message = format!("segments must be from 1 to {SEGMENTS_MAX}");
             let advice = "write such a number, or remove it for a window that slides smoothly";
-            self.problem(fields.place_of("segments"), place, message, advice);
+            self.error(fields.position_of("segments"), path, message, advice);
         }
         segments
     }
 
-    fn count_refused(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<CountRefused> {
-        let name = self.text(fields, place, "count_refused");
+    fn count_refused(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<CountRefused> {
+        let name = self.text(fields, path, "count_refused");
         let count_refused = CountRefused::from_name(name);
         if count_refused.is_none() && !name.is_empty() {
             let names = CountRefused::ALL.map(CountRefused::name).join(", ");
-            let message = format!("unknown count_refused '{}'", shown(name));
+            let message = format!("unknown count_refused '{}'", excerpt(name));
             let advice = format!("use one of {names}");
-            self.problem(fields.place_of("count_refused"), place, message, &advice);
+            self.error(fields.position_of("count_refused"), path, message, &advice);
         }
         count_refused
     }
@@ -120,28 +126,28 @@ impl Loader<'_> {
     fn calendar(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         unit: Unit,
         multiplier: NonZeroU32,
     ) -> Option<&'static dyn Calendar> {
-        let wanted = self.boolean(fields, place, "calendar");
-        let zone = match self.text(fields, place, "time_zone") {
+        let wanted = self.boolean(fields, path, "calendar");
+        let zone = match self.text(fields, path, "time_zone") {
             "" => "UTC",
             zone => zone,
         };
-        let day = self.text(fields, place, "week_start");
+        let day = self.text(fields, path, "week_start");
         let week_start = Weekday::from_name(day);
         if week_start.is_none() && !day.is_empty() {
-            let message = format!("unknown week_start '{}'", shown(day));
+            let message = format!("unknown week_start '{}'", excerpt(day));
             let advice = "use a day's English name, such as monday or sunday";
-            self.problem(fields.place_of("week_start"), place, message, advice);
+            self.error(fields.position_of("week_start"), path, message, advice);
         }
         if !wanted {
             for name in ["time_zone", "week_start"] {
                 if fields.given(name).is_some() {
                     let message = format!("'{name}' means nothing without calendar");
                     let advice = "add `calendar: true`, or remove it";
-                    self.problem(fields.place_of(name), place, message, advice);
+                    self.error(fields.position_of(name), path, message, advice);
                 }
             }
             return None;
@@ -149,14 +155,14 @@ impl Loader<'_> {
         match calendar(unit, multiplier, zone, week_start) {
             Ok(calendar) => Some(calendar),
             Err(error) => {
-                let at = fields.place_of(match error {
+                let at = fields.position_of(match error {
                     CalendarError::UnitTooShort { .. } => "unit",
                     CalendarError::WeekStartWithoutWeek { .. } => "week_start",
                     CalendarError::MultiplierTooLarge { .. } => "unit_multiplier",
                     CalendarError::UnknownZone { .. } => "time_zone",
                     CalendarError::TooMany => "calendar",
                 });
-                self.problem(at, place, error.to_string(), &error.advice());
+                self.error(at, path, error.to_string(), &error.advice());
                 None
             }
         }

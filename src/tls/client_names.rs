@@ -15,7 +15,7 @@ use webpki::EndEntityCert;
 
 /// Lets in who bears one of these names.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct ClientNameVerifier {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
     pub(crate) names: Vec<ClientName>,
 }
@@ -41,7 +41,7 @@ impl ClientName {
         Some(Self::Host(host))
     }
 
-    fn is_borne_by(&self, certificate: &EndEntityCert<'_>) -> bool {
+    fn matches(&self, certificate: &EndEntityCert<'_>) -> bool {
         match self {
             Self::Host(host) => certificate.verify_is_valid_for_subject_name(host).is_ok(),
             Self::Uri(uri) => certificate.valid_uri_names().any(|borne| borne == uri),
@@ -61,14 +61,14 @@ fn is_uri(text: &str) -> bool {
         && rest.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-// === impl Named ===
+// === impl ClientNameVerifier ===
 
-impl Named {
+impl ClientNameVerifier {
     /// That this certificate bears one of the names.
-    fn look_for_a_name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    fn verify_name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let certificate = EndEntityCert::try_from(certificate);
         let certificate = certificate.map_err(|_| CertificateError::BadEncoding)?;
-        if self.names.iter().any(|name| name.is_borne_by(&certificate)) {
+        if self.names.iter().any(|name| name.matches(&certificate)) {
             Ok(())
         } else {
             Err(CertificateError::NotValidForName.into())
@@ -76,7 +76,7 @@ impl Named {
     }
 }
 
-impl ClientCertVerifier for Named {
+impl ClientCertVerifier for ClientNameVerifier {
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -86,7 +86,7 @@ impl ClientCertVerifier for Named {
         let verified = self
             .verifier
             .verify_client_cert(end_entity, intermediates, now)?;
-        self.look_for_a_name(end_entity)?;
+        self.verify_name(end_entity)?;
         Ok(verified)
     }
 
@@ -133,7 +133,7 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::server::WebPkiClientVerifier;
 
-    use super::super::provider;
+    use super::super::crypto_provider;
     use super::*;
 
     const ENVOY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
@@ -184,11 +184,12 @@ mod tests {
         }
 
         /// Who lets in whom this authority signed and who bears one of these names.
-        fn lets_in(&self, names: &[&str]) -> Named {
+        fn lets_in(&self, names: &[&str]) -> ClientNameVerifier {
             let mut roots = RootCertStore::empty();
             roots.add(self.root.clone()).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-            Named {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
+            ClientNameVerifier {
                 verifier: verifier.build().unwrap(),
                 names: names
                     .iter()
@@ -199,7 +200,7 @@ mod tests {
     }
 
     fn asked(
-        named: &Named,
+        named: &ClientNameVerifier,
         certificate: &CertificateDer<'_>,
         above: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
@@ -323,7 +324,7 @@ mod tests {
             .to_vec();
         let named = authority.lets_in(&["envoy.edge.svc", ENVOY]);
         // Without the verifier, which would refuse them all before anybody looks for a name.
-        let asked = |der: &[u8]| named.look_for_a_name(&CertificateDer::from(der));
+        let asked = |der: &[u8]| named.verify_name(&CertificateDer::from(der));
         assert_eq!(asked(&whole), Ok(()));
         for end in 0..whole.len() {
             let cut = asked(&whole[..end]);

@@ -10,27 +10,27 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 /// What went wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Trouble {
+pub enum ConnectionFailure {
     /// The other end spoke TLS, and we did not.
-    SpeaksTls,
+    PeerSpeaksTls,
     /// We spoke TLS, and the other end did not.
-    SpeaksNoTls,
+    PeerSpeaksPlaintext,
     /// The other end hung up.
-    Silent,
+    Closed,
     /// Its certificate is signed by nobody whom we believe.
-    Issuer,
+    UnknownIssuer,
     /// Its certificate bears other names.
-    Name {
+    NameMismatch {
         /// Which; none where it bears none.
-        borne: Vec<String>,
+        presented: Vec<String>,
     },
     /// Its certificate cannot be used for another reason.
-    Theirs {
+    ServerCertificate {
         /// Why.
         words: String,
     },
     /// It wants to see a certificate of ours, and not the one that we may have shown.
-    Ours {
+    ClientCertificate {
         /// How it said so.
         words: String,
     },
@@ -47,24 +47,24 @@ const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_VERSION: u8 = 3;
 
 /// What an error is by which the other end has hung up.
-const HUNG_UP: [io::ErrorKind; 4] = [
+const CLOSED_BY_PEER: [io::ErrorKind; 4] = [
     io::ErrorKind::UnexpectedEof,
     io::ErrorKind::ConnectionReset,
     io::ErrorKind::ConnectionAborted,
     io::ErrorKind::BrokenPipe,
 ];
 
-// === impl Trouble ===
+// === impl ConnectionFailure ===
 
-impl Trouble {
+impl ConnectionFailure {
     /// What an error of a connection is.
     pub(crate) fn of(error: &io::Error) -> Self {
         let behind = error
             .get_ref()
             .and_then(|error| error.downcast_ref::<Error>());
         match behind {
-            Some(Error::InvalidCertificate(why)) => Self::of_certificate(why),
-            Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Self::SpeaksNoTls,
+            Some(Error::InvalidCertificate(why)) => Self::of_server_certificate(why),
+            Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Self::PeerSpeaksPlaintext,
             Some(Error::AlertReceived(
                 alert @ (AlertDescription::CertificateRequired
                 | AlertDescription::NoCertificate
@@ -77,36 +77,38 @@ impl Trouble {
                 | AlertDescription::AccessDenied
                 // Signed by another of the same name as whom they believe.
                 | AlertDescription::DecryptError),
-            )) => Self::Ours {
+            )) => Self::ClientCertificate {
                 words: format!("{alert:?}"),
             },
-            None if HUNG_UP.contains(&error.kind()) => Self::Silent,
+            None if CLOSED_BY_PEER.contains(&error.kind()) => Self::Closed,
             _ => Self::Other {
                 words: error.to_string(),
             },
         }
     }
 
-    fn of_certificate(why: &CertificateError) -> Self {
+    fn of_server_certificate(why: &CertificateError) -> Self {
         match why {
             // Another authority of the same name is one whom we do not believe.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Issuer,
-            CertificateError::NotValidForName => Self::Name { borne: Vec::new() },
-            CertificateError::NotValidForNameContext { presented, .. } => Self::Name {
-                borne: presented.clone(),
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownIssuer,
+            CertificateError::NotValidForName => Self::NameMismatch {
+                presented: Vec::new(),
             },
-            other => Self::Theirs {
+            CertificateError::NotValidForNameContext { presented, .. } => Self::NameMismatch {
+                presented: presented.clone(),
+            },
+            other => Self::ServerCertificate {
                 words: other.to_string(),
             },
         }
     }
 
     /// What the first bytes of the other end say, where we spoke no TLS.
-    pub(crate) fn of_first(bytes: [u8; 2]) -> Option<Self> {
+    pub(crate) fn of_first_bytes(bytes: [u8; 2]) -> Option<Self> {
         // As the head of an HTTP/2 frame these would be a length beyond what any end may send first.
         let [kind, version] = bytes;
         let tls = matches!(kind, TLS_ALERT | TLS_HANDSHAKE) && version == TLS_VERSION;
-        tls.then_some(Self::SpeaksTls)
+        tls.then_some(Self::PeerSpeaksTls)
     }
 }
 
@@ -124,39 +126,52 @@ mod tests {
             ([0, 0], false),
             (*b"HT", false),
         ] {
-            assert_eq!(Trouble::of_first(bytes).is_some(), tls, "{bytes:?}");
+            assert_eq!(
+                ConnectionFailure::of_first_bytes(bytes).is_some(),
+                tls,
+                "{bytes:?}"
+            );
         }
     }
 
     #[test]
     fn what_tls_says_is_told_apart() {
-        let of = |error: Error| Trouble::of(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let of = |error: Error| {
+            ConnectionFailure::of(&io::Error::new(io::ErrorKind::InvalidData, error))
+        };
         let certificate = |why| of(Error::InvalidCertificate(why));
         assert_eq!(
             certificate(CertificateError::UnknownIssuer),
-            Trouble::Issuer
+            ConnectionFailure::UnknownIssuer
         );
-        assert_eq!(certificate(CertificateError::BadSignature), Trouble::Issuer);
+        assert_eq!(
+            certificate(CertificateError::BadSignature),
+            ConnectionFailure::UnknownIssuer
+        );
         assert!(matches!(
             certificate(CertificateError::Expired),
-            Trouble::Theirs { .. }
+            ConnectionFailure::ServerCertificate { .. }
         ));
         for (alert, ours) in [
             (AlertDescription::CertificateRequired, true),
             (AlertDescription::UnknownCA, true),
             (AlertDescription::InternalError, false),
         ] {
-            let trouble = of(Error::AlertReceived(alert));
-            assert_eq!(matches!(trouble, Trouble::Ours { .. }), ours, "{trouble:?}");
+            let failure = of(Error::AlertReceived(alert));
+            assert_eq!(
+                matches!(failure, ConnectionFailure::ClientCertificate { .. }),
+                ours,
+                "{failure:?}"
+            );
         }
         let plain = Error::InvalidMessage(InvalidMessage::InvalidContentType);
-        assert_eq!(of(plain), Trouble::SpeaksNoTls);
+        assert_eq!(of(plain), ConnectionFailure::PeerSpeaksPlaintext);
         for (kind, silent) in [
             (io::ErrorKind::ConnectionReset, true),
             (io::ErrorKind::NotConnected, false),
         ] {
-            let trouble = Trouble::of(&io::Error::from(kind));
-            assert_eq!(trouble == Trouble::Silent, silent, "{trouble:?}");
+            let failure = ConnectionFailure::of(&io::Error::from(kind));
+            assert_eq!(failure == ConnectionFailure::Closed, silent, "{failure:?}");
         }
     }
 }

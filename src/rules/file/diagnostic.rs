@@ -3,14 +3,13 @@
 //!
 //! What it deliberately does not do: find problems (`mod`), or decide what is one.
 
-use std::borrow::Cow;
 use std::fmt;
 
 pub use crate::rules::yaml::Position;
 
 /// One thing wrong with one file, or worth a look.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct Diagnostic {
     /// The file.
     pub file: String,
     /// Where in it; line 0 where it has no lines.
@@ -26,36 +25,21 @@ pub struct Problem {
 /// Where in a file's structure the walk stands. A chain, spelled only when there is a problem: files may be large and
 /// keys long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
-    above: Option<&'p Place<'p>>,
-    part: Part<'p>,
+pub(crate) struct FieldPath<'p> {
+    above: Option<&'p FieldPath<'p>>,
+    part: Segment<'p>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Part<'p> {
+enum Segment<'p> {
     Root,
     Field(&'p str),
     Item(&'p str, usize),
 }
 
-/// How much of a file's own text a message quotes, in bytes.
-const SHOWN_BYTES_MAX: usize = 200;
+// === impl Diagnostic ===
 
-/// As much of `text` as a message quotes.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= SHOWN_BYTES_MAX {
-        return Cow::Borrowed(text);
-    }
-    let mut end = SHOWN_BYTES_MAX;
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default()))
-}
-
-// === impl Problem ===
-
-impl fmt::Display for Problem {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.file, self.message)?;
         write!(f, "  at {}", self.file)?;
@@ -69,46 +53,46 @@ impl fmt::Display for Problem {
     }
 }
 
-// === impl Place ===
+// === impl FieldPath ===
 
-impl<'p> Place<'p> {
-    pub(crate) const ROOT: Place<'static> = Place {
+impl<'p> FieldPath<'p> {
+    pub(crate) const ROOT: FieldPath<'static> = FieldPath {
         above: None,
-        part: Part::Root,
+        part: Segment::Root,
     };
 
     pub(crate) fn is_root(&self) -> bool {
-        matches!(self.part, Part::Root)
+        matches!(self.part, Segment::Root)
     }
 
     pub(crate) fn is_item(&self) -> bool {
-        matches!(self.part, Part::Item(..))
+        matches!(self.part, Segment::Item(..))
     }
 
     pub(crate) fn field(&'p self, name: &'p str) -> Self {
         Self {
             above: Some(self),
-            part: Part::Field(name),
+            part: Segment::Field(name),
         }
     }
 
     pub(crate) fn item(&'p self, list: &'p str, position: usize) -> Self {
         Self {
             above: Some(self),
-            part: Part::Item(list, position),
+            part: Segment::Item(list, position),
         }
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(above) = self.above.filter(|above| !above.is_root()) {
             write!(f, "{above}.")?;
         }
         match self.part {
-            Part::Root => Ok(()),
-            Part::Field(name) => f.write_str(name),
-            Part::Item(list, position) => write!(f, "{list}[{position}]"),
+            Segment::Root => Ok(()),
+            Segment::Field(name) => f.write_str(name),
+            Segment::Item(list, position) => write!(f, "{list}[{position}]"),
         }
     }
 }

@@ -8,13 +8,13 @@ use std::fmt;
 
 /// Those that are set. Which they are may be told, never to what.
 #[derive(Clone, Default)]
-pub struct NamedVariables {
+pub struct EnvironmentVariables {
     values: Vec<(&'static str, String)>,
 }
 
-// === impl NamedVariables ===
+// === impl EnvironmentVariables ===
 
-impl NamedVariables {
+impl EnvironmentVariables {
     /// Reads those of `names` that `variable` gives. Empty is the same as not set.
     pub fn read(names: &[&'static str], mut variable: impl FnMut(&str) -> Option<String>) -> Self {
         let values = names
@@ -32,7 +32,7 @@ impl NamedVariables {
     }
 }
 
-impl fmt::Debug for NamedVariables {
+impl fmt::Debug for EnvironmentVariables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.values.iter().map(|(name, _)| name);
         f.debug_set().entries(names).finish()

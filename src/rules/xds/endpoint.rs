@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tonic::transport::Channel;
 
-use crate::grpc_channel::{ChannelError, Lasting, Seen, Server, Tls};
+use crate::grpc_client::{ChannelError, ClientTls, ErrorRecord, Reconnect, ServerEndpoint};
 use crate::rules::xds::XdsError;
 use crate::settings::XdsSettings;
 use crate::tls::ClientFiles;
@@ -24,11 +24,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the server is, and how it is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Target(Server);
+pub(crate) struct XdsEndpoint(ServerEndpoint);
 
-// === impl Target ===
+// === impl XdsEndpoint ===
 
-impl Target {
+impl XdsEndpoint {
     pub(crate) fn new(settings: &XdsSettings) -> Result<Self, XdsError> {
         let url = &settings.config_grpc_xds_server_url;
         let bare = url.strip_prefix("dns:///").unwrap_or(url);
@@ -39,19 +39,19 @@ impl Target {
             return Err(XdsError::Settings(words));
         };
         if !settings.config_grpc_xds_server_use_tls {
-            return Ok(Self(Server::new(host, port, None)));
+            return Ok(Self(ServerEndpoint::new(host, port, None)));
         }
         let files = ClientFiles {
-            authorities: settings.config_grpc_xds_server_tls_cacert.clone(),
-            ours: settings
+            ca_bundle: settings.config_grpc_xds_server_tls_cacert.clone(),
+            identity: settings
                 .config_grpc_xds_client_tls_cert
                 .clone()
                 .zip(settings.config_grpc_xds_client_tls_key.clone()),
-            authorities_by: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+            ca_setting: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
         };
         let san = &settings.config_grpc_xds_server_tls_san;
         let name = (!san.is_empty()).then(|| san.clone());
-        let server = Server::new(host, port, Some(Tls { files, name }));
+        let server = ServerEndpoint::new(host, port, Some(ClientTls { files, name }));
         if let Err(ChannelError::Name(name)) = server.name() {
             let words = format!(
                 "{name:?} is no name that an xDS server's certificate can bear; give one by CONFIG_GRPC_XDS_SERVER_TLS_SAN"
@@ -67,8 +67,8 @@ impl Target {
     }
 
     /// A connection, and where what goes wrong with it is seen.
-    pub(crate) async fn connect(&self) -> Result<(Channel, Seen), XdsError> {
-        let connecting = self.0.connect(Lasting::OneConnection, |endpoint| {
+    pub(crate) async fn connect(&self) -> Result<(Channel, ErrorRecord), XdsError> {
+        let connecting = self.0.connect(Reconnect::Never, |endpoint| {
             endpoint
                 .http2_keep_alive_interval(PING_INTERVAL)
                 .keep_alive_timeout(PING_TIMEOUT)

@@ -1,13 +1,14 @@
 //! A gRPC channel to a server that the operator named: one connection, bare or under TLS.
 //!
 //! How: the connection is opened here and not by tonic, for two reasons. Certificates are read for every connection, so that
-//! what was exchanged counts at the next. And what went wrong is seen where it happens ([`Seen`]): what reads HTTP/2 says
+//! what was exchanged counts at the next. And what went wrong is errors where it happens ([`ErrorRecord`]): what reads HTTP/2 says
 //! that it was cancelled, and not that a certificate was not believed.
 //!
 //! What it deliberately does not do: try again, read a setting, say what to change; who asked knows by which name.
 
-mod trouble;
-mod witness;
+mod connection_failure;
+mod error_tap;
+pub mod rate_limit;
 
 use std::error::Error;
 use std::io;
@@ -19,22 +20,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-pub use self::trouble::Trouble;
-pub use self::witness::Seen;
-use self::witness::Witness;
+pub use self::connection_failure::ConnectionFailure;
+pub use self::error_tap::ErrorRecord;
+use self::error_tap::ErrorTap;
 use crate::tls::{ClientFiles, TlsError};
 
 /// Where a server is, and how it is reached.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct ServerEndpoint {
     host: String,
     port: u16,
-    tls: Option<Tls>,
+    tls: Option<ClientTls>,
 }
 
 /// How a server is reached that speaks TLS.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct ClientTls {
     /// What we show, and whom we believe.
     pub files: ClientFiles,
     /// What its certificate must bear, where that is not its host.
@@ -43,11 +44,11 @@ pub struct Tls {
 
 /// How long a channel lasts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Lasting {
+pub enum Reconnect {
     /// As long as its one connection.
-    OneConnection,
+    Never,
     /// When its connection has ended, the next call opens another.
-    Calls,
+    OnNextCall,
 }
 
 /// Why there is no channel.
@@ -74,15 +75,15 @@ pub enum ChannelError {
 }
 
 /// What a connection is made of.
-trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-// === impl Server ===
+// === impl ServerEndpoint ===
 
-impl Server {
+impl ServerEndpoint {
     /// The server at this host (a name or an address, IPv6 with or without brackets) and port.
-    pub fn new(host: &str, port: u16, tls: Option<Tls>) -> Self {
+    pub fn new(host: &str, port: u16, tls: Option<ClientTls>) -> Self {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Self {
             host: host.to_owned(),
@@ -114,9 +115,9 @@ impl Server {
     /// When there is no connection, or the files of TLS are not good.
     pub async fn connect(
         &self,
-        lasting: Lasting,
+        lasting: Reconnect,
         set: impl FnOnce(Endpoint) -> Endpoint,
-    ) -> Result<(Channel, Seen), ChannelError> {
+    ) -> Result<(Channel, ErrorRecord), ChannelError> {
         let authority = if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -128,36 +129,39 @@ impl Server {
                 .map_err(|error| ChannelError::Address(format!("{authority}: {error}")))
         };
         let endpoint = set(Endpoint::from(origin("http")?).origin(origin(scheme)?));
-        let seen = Seen::default();
+        let errors = ErrorRecord::default();
         // The first is opened here, so that why it is not comes back as it is.
-        let mut first = Some(self.open(&seen).await?);
-        let (server, told) = (self.clone(), seen.clone());
+        let mut first = Some(self.open(&errors).await?);
+        let (server, told) = (self.clone(), errors.clone());
         let connector = tower::service_fn(move |_: Uri| {
             let first = first.take();
-            let (server, seen) = (server.clone(), told.clone());
+            let (server, errors) = (server.clone(), told.clone());
             async move {
                 match (first, lasting) {
                     (Some(bytes), _) => Ok(bytes),
-                    (None, Lasting::Calls) => server.open(&seen).await,
-                    (None, Lasting::OneConnection) => Err(ChannelError::Connect(io::Error::from(
+                    (None, Reconnect::OnNextCall) => server.open(&errors).await,
+                    (None, Reconnect::Never) => Err(ChannelError::Connect(io::Error::from(
                         io::ErrorKind::NotConnected,
                     ))),
                 }
             }
         });
         match endpoint.connect_with_connector(connector).await {
-            Ok(channel) => Ok((channel, seen)),
-            Err(error) => Err(ChannelError::Http(said(&error))),
+            Ok(channel) => Ok((channel, errors)),
+            Err(error) => Err(ChannelError::Http(error_chain(&error))),
         }
     }
 
-    async fn open(&self, seen: &Seen) -> Result<TokioIo<Witness<Box<dyn Bytes>>>, ChannelError> {
+    async fn open(
+        &self,
+        errors: &ErrorRecord,
+    ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
         let connected = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = connected.map_err(ChannelError::Connect)?;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        let bytes: Box<dyn Bytes> = match &self.tls {
+        let bytes: Box<dyn ByteStream> = match &self.tls {
             None => Box::new(stream),
             Some(tls) => {
                 let files = tls.files.clone();
@@ -169,7 +173,7 @@ impl Server {
                 Box::new(secured.map_err(ChannelError::Handshake)?)
             }
         };
-        Ok(TokioIo::new(Witness::new(bytes, seen)))
+        Ok(TokioIo::new(ErrorTap::new(bytes, errors)))
     }
 }
 
@@ -177,16 +181,16 @@ impl Server {
 
 impl ChannelError {
     /// What is behind it, where that can be told.
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn failure(&self) -> Option<ConnectionFailure> {
         match self {
-            Self::Handshake(error) => Some(Trouble::of(error)),
+            Self::Handshake(error) => Some(ConnectionFailure::of(error)),
             _ => None,
         }
     }
 }
 
 /// An error and what is behind it.
-pub fn said(error: &(dyn Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut words = error.to_string();
     let mut behind = error.source();
     while let Some(error) = behind {

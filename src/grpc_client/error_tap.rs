@@ -14,89 +14,95 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::grpc_channel::Trouble;
+use crate::grpc_client::ConnectionFailure;
 
 /// What went wrong with a channel's newest connection, if anything did.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Arc<Mutex<Sight>>);
+pub struct ErrorRecord(Arc<Mutex<Observations>>);
 
 #[derive(Debug, Default)]
-struct Sight {
+struct Observations {
     /// What came first; a lone byte is not enough to tell.
     first: Option<[u8; 2]>,
     /// The other end has hung up.
     ended: bool,
     /// The first error, in its own words and as what it is.
-    error: Option<(String, Trouble)>,
+    error: Option<(String, ConnectionFailure)>,
 }
 
 /// How much of what was said last is read when a write has failed: more than an alert.
-const LAST_WORDS_BYTES_MAX: usize = 1 << 10;
+const FINAL_READ_BYTES_MAX: usize = 1 << 10;
 
 /// Bytes that are watched.
-pub(crate) struct Witness<T> {
+pub(crate) struct ErrorTap<T> {
     bytes: T,
-    seen: Seen,
+    errors: ErrorRecord,
     /// A write that failed, and that nobody has heard of.
     failed: Option<io::Error>,
 }
 
-// === impl Seen ===
+// === impl ErrorRecord ===
 
-impl Seen {
+impl ErrorRecord {
     /// The first error, in its own words.
     pub fn words(&self) -> Option<String> {
-        self.look(|sight| sight.error.as_ref().map(|(words, _)| words.clone()))
+        self.look(|observations| observations.error.as_ref().map(|(words, _)| words.clone()))
     }
 
     /// What it was that went wrong, as far as can be told.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.look(|sight| {
-            let spoken = sight.first.and_then(Trouble::of_first);
-            let error = sight.error.as_ref().map(|(_, trouble)| trouble.clone());
-            let ended = sight.ended.then_some(Trouble::Silent);
-            let trouble = spoken.or(error).or(ended)?;
+    pub fn failure(&self) -> Option<ConnectionFailure> {
+        self.look(|observations| {
+            let spoken = observations
+                .first
+                .and_then(ConnectionFailure::of_first_bytes);
+            let error = observations
+                .error
+                .as_ref()
+                .map(|(_, failure)| failure.clone());
+            let ended = observations.ended.then_some(ConnectionFailure::Closed);
+            let failure = spoken.or(error).or(ended)?;
             // Who has spoken was not silent, and may hang up.
-            (trouble != Trouble::Silent || sight.first.is_none()).then_some(trouble)
+            (failure != ConnectionFailure::Closed || observations.first.is_none())
+                .then_some(failure)
         })
     }
 
-    fn look<R>(&self, at: impl FnOnce(&mut Sight) -> R) -> R {
+    fn look<R>(&self, at: impl FnOnce(&mut Observations) -> R) -> R {
         at(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-// === impl Witness ===
+// === impl ErrorTap ===
 
-impl<T> Witness<T> {
-    /// Watches a connection that is new; what was seen of one before it is forgotten.
-    pub(crate) fn new(bytes: T, seen: &Seen) -> Self {
-        seen.look(|sight| *sight = Sight::default());
+impl<T> ErrorTap<T> {
+    /// Watches a connection that is new; what was errors of one before it is forgotten.
+    pub(crate) fn new(bytes: T, errors: &ErrorRecord) -> Self {
+        errors.look(|observations| *observations = Observations::default());
         Self {
             bytes,
-            seen: seen.clone(),
+            errors: errors.clone(),
             failed: None,
         }
     }
 
     fn noted(&self, error: &io::Error) {
-        self.seen.look(|sight| {
-            let said = || (error.to_string(), Trouble::of(error));
-            sight.error.get_or_insert_with(said);
+        self.errors.look(|observations| {
+            let said = || (error.to_string(), ConnectionFailure::of(error));
+            observations.error.get_or_insert_with(said);
         });
     }
 
     fn came(&self, bytes: &[u8]) {
-        self.seen.look(|sight| {
-            sight.ended |= bytes.is_empty();
-            if let (None, Some(first)) = (sight.first, bytes.first_chunk()) {
-                sight.first = Some(*first);
+        self.errors.look(|observations| {
+            observations.ended |= bytes.is_empty();
+            if let (None, Some(first)) = (observations.first, bytes.first_chunk()) {
+                observations.first = Some(*first);
             }
         });
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Witness<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> ErrorTap<T> {
     /// What a write comes to. One that failed waits for what the other end said last, which is there or never comes: the
     /// connection is broken, so that a read ends at once.
     fn write<R>(
@@ -110,7 +116,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Witness<T> {
                 polled => return polled,
             }
         }
-        let mut room = [0; LAST_WORDS_BYTES_MAX];
+        let mut room = [0; FINAL_READ_BYTES_MAX];
         let mut buffer = ReadBuf::new(&mut room);
         match ready!(Pin::new(&mut self.bytes).poll_read(cx, &mut buffer)) {
             Ok(()) => self.came(buffer.filled()),
@@ -123,7 +129,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Witness<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Witness<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ErrorTap<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -140,7 +146,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Witness<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Witness<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ErrorTap<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -30,7 +30,7 @@ pub enum RegexError {
 }
 
 /// A regular expression, parsed.
-pub(crate) fn parsed(regex: &str) -> Result<Hir, RegexError> {
+pub(crate) fn parse(regex: &str) -> Result<Hir, RegexError> {
     let at = |span: &ast::Span| regex.get(..span.start.offset).unwrap_or("").chars().count() + 1;
     let mut parser = ast::parse::ParserBuilder::new()
         .nest_limit(NEST_MAX)
@@ -38,7 +38,7 @@ pub(crate) fn parsed(regex: &str) -> Result<Hir, RegexError> {
     let tree = parser
         .parse(regex)
         .map_err(|error| RegexError::Unreadable(error.kind().to_string(), at(error.span())))?;
-    if let Err(span) = ast::visit(&tree, NoUnicode) {
+    if let Err(span) = ast::visit(&tree, UnicodeFlagVisitor) {
         return Err(RegexError::Unicode(at(&span)));
     }
     let mut translator = TranslatorBuilder::new()
@@ -55,9 +55,9 @@ pub(crate) fn parsed(regex: &str) -> Result<Hir, RegexError> {
 }
 
 /// Finds where an expression asks for Unicode.
-struct NoUnicode;
+struct UnicodeFlagVisitor;
 
-impl ast::Visitor for NoUnicode {
+impl ast::Visitor for UnicodeFlagVisitor {
     type Output = ();
     type Err = ast::Span;
 
@@ -90,10 +90,10 @@ fn anything() -> Hir {
 }
 
 /// Text with stars.
-pub(crate) fn stars(text: &str) -> Hir {
+pub(crate) fn wildcard(text: &str) -> Hir {
     let mut parts = Vec::new();
-    for (place, part) in text.split('*').enumerate() {
-        if place > 0 && parts.last() != Some(&anything()) {
+    for (index, part) in text.split('*').enumerate() {
+        if index > 0 && parts.last() != Some(&anything()) {
             parts.push(anything());
         }
         if !part.is_empty() {
@@ -104,7 +104,7 @@ pub(crate) fn stars(text: &str) -> Hir {
 }
 
 /// What matches from the beginning of a value to its end; where it ends in anything, to that.
-pub(crate) fn whole(hir: Hir) -> Hir {
+pub(crate) fn whole_value(hir: Hir) -> Hir {
     let start = Hir::look(Look::Start);
     if hir == anything() {
         return start;

@@ -11,7 +11,9 @@ use std::time::Duration;
 use http::Uri;
 use tonic::transport::Channel;
 
-use crate::grpc_channel::{ChannelError, Lasting, Seen, Server, Tls, Trouble};
+use crate::grpc_client::{
+    ChannelError, ClientTls, ConnectionFailure, ErrorRecord, Reconnect, ServerEndpoint,
+};
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3 as rls;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
@@ -20,22 +22,22 @@ use crate::tls::{ClientFiles, TlsError};
 
 /// A connection to a service.
 #[derive(Debug)]
-pub struct Client {
+pub struct RateLimitClient {
     rpc: RateLimitServiceClient<Channel>,
-    seen: Seen,
-    asked: Asked,
+    errors: ErrorRecord,
+    target: Target,
 }
 
 /// Where a service was looked for, and by which certificates.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Target {
     address: String,
     files: Option<ClientFiles>,
 }
 
-/// A question, owned.
+/// A request, owned.
 #[derive(Clone, Debug, Default)]
-pub struct Question {
+pub struct CheckRequest {
     /// The domain.
     pub domain: String,
     /// Each descriptor's entries, keys and values.
@@ -46,22 +48,22 @@ pub struct Question {
     pub refund: bool,
 }
 
-/// The answer to a [`Question`].
+/// The answer to a [`CheckRequest`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Answer {
+pub struct CheckResponse {
     /// Whether the request may pass.
     pub allowed: bool,
     /// One a descriptor, in order.
-    pub statuses: Vec<AnswerStatus>,
+    pub statuses: Vec<DescriptorStatus>,
 }
 
 /// The answer for one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct AnswerStatus {
+pub struct DescriptorStatus {
     /// Whether this descriptor is within its limit.
     pub allowed: bool,
     /// The limit, if one applies.
-    pub limit: Option<AnswerLimit>,
+    pub limit: Option<LimitStatus>,
     /// Hits left; `u32::MAX` without a limit means unlimited.
     pub remaining: u32,
     /// Seconds until another try may pass, or until the limit is fresh again.
@@ -70,7 +72,7 @@ pub struct AnswerStatus {
 
 /// The limit that an answer speaks of.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct AnswerLimit {
+pub struct LimitStatus {
     /// Its name, often empty.
     pub name: String,
     /// Requests per window.
@@ -111,7 +113,7 @@ pub enum ClientError {
     Files(#[from] TlsError),
     /// There is a port, and no understanding.
     #[error("{what}; {advice}")]
-    Misunderstood {
+    Handshake {
         /// What is wrong, and where.
         what: String,
         /// What to change.
@@ -127,9 +129,9 @@ pub enum ClientError {
     },
 }
 
-// === impl Client ===
+// === impl RateLimitClient ===
 
-impl Client {
+impl RateLimitClient {
     /// Connects to `address`, HOST:PORT; by TLS, if `tls` says how.
     ///
     /// # Errors
@@ -137,11 +139,11 @@ impl Client {
     /// When it is no address, a file of TLS is not good, or nobody is there within `timeout` with whom to speak.
     pub async fn connect(
         address: &str,
-        tls: Option<Tls>,
+        tls: Option<ClientTls>,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
         let owned = || address.to_owned();
-        let asked = Asked {
+        let target = Target {
             address: owned(),
             files: tls.as_ref().map(|tls| tls.files.clone()),
         };
@@ -150,15 +152,16 @@ impl Client {
             .as_ref()
             .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
         let (host, port) = parts.ok_or_else(|| ClientError::Address { address: owned() })?;
-        let server = Server::new(host, port, tls);
-        let connecting = server.connect(Lasting::Calls, |endpoint| endpoint.timeout(timeout));
+        let server = ServerEndpoint::new(host, port, tls);
+        let connecting =
+            server.connect(Reconnect::OnNextCall, |endpoint| endpoint.timeout(timeout));
         match tokio::time::timeout(timeout, connecting).await {
-            Ok(Ok((channel, seen))) => Ok(Self {
+            Ok(Ok((channel, errors))) => Ok(Self {
                 rpc: RateLimitServiceClient::new(channel),
-                seen,
-                asked,
+                errors,
+                target,
             }),
-            Ok(Err(error)) => Err(asked.unreached(error)),
+            Ok(Err(error)) => Err(target.connect_error(error)),
             Err(_) => Err(ClientError::Connect { address: owned() }),
         }
     }
@@ -168,31 +171,31 @@ impl Client {
     /// # Errors
     ///
     /// When the service answers with an error, or does not after all speak as we do.
-    pub async fn ask(&mut self, question: &Question) -> Result<Answer, ClientError> {
-        let status = match self.rpc.should_rate_limit(question.message()).await {
-            Ok(response) => return Ok(Answer::of(response.get_ref())),
+    pub async fn ask(&mut self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
+        let status = match self.rpc.should_rate_limit(request.message()).await {
+            Ok(response) => return Ok(CheckResponse::of(response.get_ref())),
             Err(status) => status,
         };
         // What the service itself has answered has nothing behind it.
-        let trouble = status.source().and_then(|_| self.seen.trouble());
-        Err(match trouble {
-            Some(Trouble::Other { .. }) | None => ClientError::Status {
+        let failure = status.source().and_then(|_| self.errors.failure());
+        Err(match failure {
+            Some(ConnectionFailure::Other { .. }) | None => ClientError::Status {
                 code: format!("{:?}", status.code()),
                 words: status.message().to_owned(),
             },
-            Some(trouble) => self.asked.misunderstood(trouble),
+            Some(failure) => self.target.handshake_error(failure),
         })
     }
 }
 
-// === impl Asked ===
+// === impl Target ===
 
-impl Asked {
+impl Target {
     /// Why there is no channel.
-    fn unreached(&self, error: ChannelError) -> ClientError {
+    fn connect_error(&self, error: ChannelError) -> ClientError {
         let address = self.address.clone();
-        match (error.trouble(), error) {
-            (Some(trouble), _) => self.misunderstood(trouble),
+        match (error.failure(), error) {
+            (Some(failure), _) => self.handshake_error(failure),
             (_, ChannelError::Files(error)) => ClientError::Files(error),
             (_, ChannelError::Name(name)) => ClientError::Name { name },
             (_, ChannelError::Address(_)) => ClientError::Address { address },
@@ -201,31 +204,31 @@ impl Asked {
     }
 
     /// What is wrong between us and the service, and what to change.
-    fn misunderstood(&self, trouble: Trouble) -> ClientError {
+    fn handshake_error(&self, failure: ConnectionFailure) -> ClientError {
         let address = &self.address;
-        let authorities = self
+        let authorities = self.files.as_ref().map(|files| files.ca_bundle.as_deref());
+        let ours = self
             .files
             .as_ref()
-            .map(|files| files.authorities.as_deref());
-        let ours = self.files.as_ref().and_then(|files| files.ours.as_ref());
-        let (what, advice) = match trouble {
-            Trouble::SpeaksTls => (
+            .and_then(|files| files.identity.as_ref());
+        let (what, advice) = match failure {
+            ConnectionFailure::PeerSpeaksTls => (
                 format!("{address} seems to speak TLS"),
                 "name who signs its certificate by --cacert FILE, or give --tls if this system knows",
             ),
-            Trouble::SpeaksNoTls => (
+            ConnectionFailure::PeerSpeaksPlaintext => (
                 format!("{address} seems to speak no TLS"),
                 "leave out --cacert and --tls, or name the right port",
             ),
-            Trouble::Silent if authorities.is_some() => (
+            ConnectionFailure::Closed if authorities.is_some() => (
                 format!("{address} closed the connection in the middle of a TLS handshake"),
                 "see whether it is TLS's port, and what its log says",
             ),
-            Trouble::Silent => (
+            ConnectionFailure::Closed => (
                 format!("{address} closed the connection without a word"),
                 "if it speaks TLS name who signs its certificate by --cacert FILE, else name the right port",
             ),
-            Trouble::Issuer => match authorities.flatten() {
+            ConnectionFailure::UnknownIssuer => match authorities.flatten() {
                 Some(path) => (
                     format!(
                         "the certificate of {address} is signed by nobody in {}",
@@ -240,42 +243,44 @@ impl Asked {
                     "name those who sign it by --cacert FILE",
                 ),
             },
-            Trouble::Name { borne } => (
+            ConnectionFailure::NameMismatch { presented } => (
                 format!(
                     "the certificate of {address} is for {}, not for the name asked for",
-                    listed(&borne)
+                    listed(&presented)
                 ),
                 "say by --server-name which of its names it is asked by",
             ),
-            Trouble::Theirs { words } => (
+            ConnectionFailure::ServerCertificate { words } => (
                 format!("the certificate of {address} cannot be used ({words})"),
                 "have the service show another",
             ),
-            Trouble::Ours { words } => match ours.map(|(certificate, _)| certificate) {
-                None => (
-                    format!("{address} asks for a certificate of ours ({words})"),
-                    "show one by --client-cert FILE and --client-key FILE",
-                ),
-                Some(path) => (
-                    format!(
-                        "{address} does not take the certificate in {} ({words})",
-                        path.display()
+            ConnectionFailure::ClientCertificate { words } => {
+                match ours.map(|(certificate, _)| certificate) {
+                    None => (
+                        format!("{address} asks for a certificate of ours ({words})"),
+                        "show one by --client-cert FILE and --client-key FILE",
                     ),
-                    "show one that is good now, signed by those whom it believes, with a name that it lets in",
-                ),
-            },
-            Trouble::Other { words } => (
+                    Some(path) => (
+                        format!(
+                            "{address} does not take the certificate in {} ({words})",
+                            path.display()
+                        ),
+                        "show one that is good now, signed by those whom it believes, with a name that it lets in",
+                    ),
+                }
+            }
+            ConnectionFailure::Other { words } => (
                 format!("no TLS with {address}: {words}"),
                 "see what its log says",
             ),
         };
-        ClientError::Misunderstood { what, advice }
+        ClientError::Handshake { what, advice }
     }
 }
 
-// === impl Question ===
+// === impl CheckRequest ===
 
-impl Question {
+impl CheckRequest {
     fn message(&self) -> rls::RateLimitRequest {
         let descriptors = self.descriptors.iter().map(|entries| {
             let entries = entries
@@ -299,24 +304,24 @@ impl Question {
     }
 }
 
-// === impl Answer ===
+// === impl CheckResponse ===
 
-impl Answer {
+impl CheckResponse {
     fn of(response: &rls::RateLimitResponse) -> Self {
         Self {
             allowed: response.overall_code() != response::Code::OverLimit,
-            statuses: response.statuses.iter().map(AnswerStatus::of).collect(),
+            statuses: response.statuses.iter().map(DescriptorStatus::of).collect(),
         }
     }
 }
 
-// === impl AnswerStatus ===
+// === impl DescriptorStatus ===
 
-impl AnswerStatus {
+impl DescriptorStatus {
     fn of(status: &response::DescriptorStatus) -> Self {
         Self {
             allowed: status.code() != response::Code::OverLimit,
-            limit: status.current_limit.as_ref().map(|limit| AnswerLimit {
+            limit: status.current_limit.as_ref().map(|limit| LimitStatus {
                 name: limit.name.clone(),
                 requests_per_unit: limit.requests_per_unit,
                 unit: limit.unit().as_str_name().to_ascii_lowercase(),

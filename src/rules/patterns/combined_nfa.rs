@@ -10,18 +10,19 @@ use regex_automata::nfa::thompson::{Builder, NFA, State, Transition};
 use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 
-use crate::rules::patterns::expression::nfa;
-use crate::rules::patterns::{KEY_BYTES_MAX, Ready};
+use crate::rules::patterns::budget::KEY_BYTES_MAX;
+use crate::rules::patterns::pattern::ParsedPattern;
+use crate::rules::patterns::regex::nfa;
 
 /// Texts with stars, by what they begin with.
 struct Trie {
     /// The root first, and each before those below it.
-    places: Vec<TriePlace>,
+    nodes: Vec<TrieNode>,
 }
 
 /// There may be hundreds of thousands, so it is kept small.
 #[derive(Default)]
-struct TriePlace {
+struct TrieNode {
     /// Sorted by the byte.
     next: Vec<(u8, u32)>,
     /// What comes after a star.
@@ -29,12 +30,12 @@ struct TriePlace {
     /// It comes after a star itself, and takes any bytes.
     is_star: bool,
     /// Patterns that end here, and where the value must.
-    ends: Vec<(usize, End)>,
+    ends: Vec<(usize, ValueEnd)>,
 }
 
 /// Where a value ends.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum End {
+enum ValueEnd {
     /// Here, with the pattern.
     Here,
     /// Here or later.
@@ -42,28 +43,30 @@ enum End {
 }
 
 /// How many places there may be: each becomes a state of about so many bytes.
-const PLACES_MAX: usize = KEY_BYTES_MAX / 32;
+const NODES_MAX: usize = KEY_BYTES_MAX / 32;
 
 /// One NFA of all patterns, numbered by their place. None when it would be too large.
-pub(crate) fn together<'r>(patterns: impl Iterator<Item = &'r Ready<'r>>) -> Option<NFA> {
+pub(crate) fn combined_nfa<'r>(
+    patterns: impl Iterator<Item = &'r ParsedPattern<'r>>,
+) -> Option<NFA> {
     let mut builder = Builder::new();
     builder.set_utf8(false);
     builder.set_size_limit(Some(KEY_BYTES_MAX)).ok()?;
     let mut trie = Trie::new();
     let mut starts = Vec::new();
     let mut ends = Vec::new();
-    for (place, pattern) in patterns.enumerate() {
+    for (index, pattern) in patterns.enumerate() {
         builder.start_pattern().ok()?;
         // A pattern's own start is for searches that ask for one pattern only, and there are none.
         let start = match pattern {
-            Ready::Stars(text) => {
-                trie.add(text, place)?;
+            ParsedPattern::Stars(text) => {
+                trie.add(text, index)?;
                 let end = builder.add_match().ok()?;
                 ends.push(end);
                 end
             }
-            Ready::Regex(hir) => {
-                let start = copied(&mut builder, &nfa(hir, KEY_BYTES_MAX)?)?;
+            ParsedPattern::Regex(hir) => {
+                let start = copy_nfa(&mut builder, &nfa(hir, KEY_BYTES_MAX)?)?;
                 starts.push(start);
                 ends.push(StateID::ZERO);
                 start
@@ -79,7 +82,7 @@ pub(crate) fn together<'r>(patterns: impl Iterator<Item = &'r Ready<'r>>) -> Opt
 }
 
 /// Adds the states of an NFA of one pattern, and gives its start.
-fn copied(builder: &mut Builder, nfa: &NFA) -> Option<StateID> {
+fn copy_nfa(builder: &mut Builder, nfa: &NFA) -> Option<StateID> {
     // Each state becomes one, so they are all moved by as many as there were.
     let moved_by = builder.add_fail().ok()?.as_usize().checked_add(1)?;
     let moved = |state: StateID| StateID::new(state.as_usize().checked_add(moved_by)?).ok();
@@ -129,84 +132,84 @@ fn copied(builder: &mut Builder, nfa: &NFA) -> Option<StateID> {
 impl Trie {
     fn new() -> Self {
         Self {
-            places: vec![TriePlace::default()],
+            nodes: vec![TrieNode::default()],
         }
     }
 
     /// Whether there is any text in it.
     fn is_used(&self) -> bool {
-        self.places.len() > 1 || self.places.iter().any(|place| !place.ends.is_empty())
+        self.nodes.len() > 1 || self.nodes.iter().any(|node| !node.ends.is_empty())
     }
 
     /// None when there would be too many places.
     fn add(&mut self, text: &str, pattern: usize) -> Option<()> {
-        let mut place = 0;
+        let mut node = 0;
         let fixed = text.trim_end_matches('*');
         for byte in fixed.bytes() {
-            place = match byte {
-                b'*' => self.after_star(place)?,
-                byte => self.after(place, byte)?,
+            node = match byte {
+                b'*' => self.after_star(node)?,
+                byte => self.after(node, byte)?,
             };
         }
         let end = if fixed.len() < text.len() {
-            End::Anywhere
+            ValueEnd::Anywhere
         } else {
-            End::Here
+            ValueEnd::Here
         };
-        self.places.get_mut(place)?.ends.push((pattern, end));
+        self.nodes.get_mut(node)?.ends.push((pattern, end));
         Some(())
     }
 
-    fn after(&mut self, place: usize, byte: u8) -> Option<usize> {
-        let next = &mut self.places.get_mut(place)?.next;
+    fn after(&mut self, node: usize, byte: u8) -> Option<usize> {
+        let next = &mut self.nodes.get_mut(node)?.next;
         match next.binary_search_by_key(&byte, |(byte, _)| *byte) {
             Ok(at) => next.get(at).map(|(_, below)| *below as usize),
             Err(at) => {
-                let below = u32::try_from(self.places.len()).ok()?;
-                self.places.get_mut(place)?.next.insert(at, (byte, below));
-                self.push(TriePlace::default())
+                let below = u32::try_from(self.nodes.len()).ok()?;
+                self.nodes.get_mut(node)?.next.insert(at, (byte, below));
+                self.push(TrieNode::default())
             }
         }
     }
 
     /// Stars in a row are one.
-    fn after_star(&mut self, place: usize) -> Option<usize> {
-        let new = u32::try_from(self.places.len()).ok()?;
-        let above = self.places.get_mut(place)?;
+    fn after_star(&mut self, node: usize) -> Option<usize> {
+        let new = u32::try_from(self.nodes.len()).ok()?;
+        let above = self.nodes.get_mut(node)?;
         if above.is_star {
-            return Some(place);
+            return Some(node);
         }
         if let Some(star) = above.star {
             return Some(star as usize);
         }
         above.star = Some(new);
-        self.push(TriePlace {
+        self.push(TrieNode {
             is_star: true,
-            ..TriePlace::default()
+            ..TrieNode::default()
         })
     }
 
-    fn push(&mut self, place: TriePlace) -> Option<usize> {
-        self.places.push(place);
-        let last = self.places.len().checked_sub(1)?;
-        (last < PLACES_MAX).then_some(last)
+    fn push(&mut self, node: TrieNode) -> Option<usize> {
+        self.nodes.push(node);
+        let last = self.nodes.len().checked_sub(1)?;
+        (last < NODES_MAX).then_some(last)
     }
 
     /// Adds a state for each place, from the last to the root, which it gives. The patterns end in these states.
     fn states(&self, builder: &mut Builder, ends: &[StateID]) -> Option<StateID> {
-        let mut states = vec![StateID::ZERO; self.places.len()];
-        for (number, place) in self.places.iter().enumerate().rev() {
-            let state = |place: &u32| states.get(*place as usize).copied();
+        let mut states = vec![StateID::ZERO; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate().rev() {
+            let state = |node: &u32| states.get(*node as usize).copied();
             let mut ways: Vec<StateID> = Vec::new();
-            for (pattern, end) in &place.ends {
+            for (pattern, end) in &node.ends {
                 let matched = ends.get(*pattern).copied()?;
                 ways.push(match end {
-                    End::Anywhere => matched,
-                    End::Here => builder.add_look(matched, Look::End).ok()?,
+                    ValueEnd::Anywhere => matched,
+                    ValueEnd::Here => builder.add_look(matched, Look::End).ok()?,
                 });
             }
-            if !place.next.is_empty() {
-                let next = place.next.iter().map(|(byte, below)| {
+            if !node.next.is_empty() {
+                let next = node.next.iter().map(|(byte, below)| {
                     Some(Transition {
                         start: *byte,
                         end: *byte,
@@ -216,10 +219,10 @@ impl Trie {
                 let next = next.collect::<Option<_>>()?;
                 ways.push(builder.add_sparse(next).ok()?);
             }
-            if let Some(star) = &place.star {
+            if let Some(star) = &node.star {
                 ways.push(state(star)?);
             }
-            let itself = if place.is_star {
+            let itself = if node.is_star {
                 let itself = builder.add_empty().ok()?;
                 let any = Transition {
                     start: u8::MIN,

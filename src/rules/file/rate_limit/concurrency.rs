@@ -5,18 +5,18 @@
 use std::num::NonZeroU32;
 
 use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::file::problem::Place;
 use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 
 // === impl Loader ===
 
 impl Loader<'_> {
     /// A limit of how many at any moment.
-    pub(crate) fn in_flight(
+    pub(crate) fn concurrency_limit(
         &mut self,
         fields: &Fields<'_>,
-        place: &Place<'_>,
+        path: &FieldPath<'_>,
         algorithm: &'static dyn Algorithm,
         rule: &mut Rule,
     ) -> Option<Allowance> {
@@ -25,24 +25,26 @@ impl Loader<'_> {
                 let message = format!("algorithm {} has no {name}", algorithm.name());
                 let advice =
                     format!("remove `{name}`: it limits how many are in flight at any moment");
-                self.problem(fields.place_of(name), place, message, &advice);
+                self.error(fields.position_of(name), path, message, &advice);
             }
         }
-        let requests = self.integer(fields, place, "requests_per_unit");
+        let requests = self.integer(fields, path, "requests_per_unit");
         let requests = requests.unwrap_or_default();
-        self.requests_fit(fields, place, algorithm, requests);
-        let holder_key = self.text(fields, place, "holder_key");
-        if self.short(holder_key, fields.place_of("holder_key"), place) && !holder_key.is_empty() {
+        self.check_requests(fields, path, algorithm, requests);
+        let holder_key = self.text(fields, path, "holder_key");
+        if self.check_length(holder_key, fields.position_of("holder_key"), path)
+            && !holder_key.is_empty()
+        {
             rule.holder_key = Some(holder_key.to_owned());
         }
-        let seconds = self.integer(fields, place, "slot_seconds");
+        let seconds = self.integer(fields, path, "slot_seconds");
         let Some(seconds) = seconds.and_then(NonZeroU32::new) else {
             let message = format!(
                 "algorithm {} needs slot_seconds of at least 1",
                 algorithm.name()
             );
             let advice = "add `slot_seconds: 60`: how long a slot is held when nobody frees it, longer than the slowest request";
-            self.problem(fields.place_of("slot_seconds"), place, message, advice);
+            self.error(fields.position_of("slot_seconds"), path, message, advice);
             return None;
         };
         Some(Allowance::Limited {
