@@ -25,6 +25,7 @@ mod connection;
 mod core;
 mod cores;
 mod forward;
+#[path = "../../../crates/http2/src/connection/mod.rs"]
 mod http2;
 #[cfg(fuzzing)]
 pub use self::http2::withstand;

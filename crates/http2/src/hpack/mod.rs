@@ -14,6 +14,7 @@
 //! What it deliberately does not do: know which headers a request needs (`head`).
 
 mod decode;
+#[path = "skip.rs"]
 mod drop;
 mod encode;
 mod huffman;

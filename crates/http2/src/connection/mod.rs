@@ -24,16 +24,24 @@
 //!
 //! What it deliberately does not do: push, priorities, trailers that anybody reads but tonic.
 
+#[path = "../body_budget.rs"]
 mod bodies;
+#[path = "header_frames.rs"]
 mod calls;
 mod data;
+#[path = "../flood_limits.rs"]
 mod floods;
+#[path = "../frame.rs"]
 mod frame;
+#[path = "../head.rs"]
 mod head;
+#[path = "../hpack/mod.rs"]
 mod hpack;
+#[path = "../passing.rs"]
 mod passing;
 mod receive;
 mod send;
+#[path = "stream_map.rs"]
 mod streams;
 
 use std::collections::VecDeque;
@@ -443,6 +451,8 @@ impl Forwarded {
 }
 
 #[cfg(test)]
+#[path = "tests/mod.rs"]
 mod tests;
 #[cfg(any(test, fuzzing))]
+#[path = "fuzz_harness.rs"]
 pub mod withstand;
