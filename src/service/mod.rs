@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tollgate_http2::BodyBudget;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -35,11 +36,11 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
+#[cfg(fuzzing)]
+pub use self::door::agreement;
 #[doc(hidden)]
 pub use self::door::by_hand::ByHand;
-use self::door::{BodyBudget, Cores, Serving};
-#[cfg(fuzzing)]
-pub use self::door::{agreement, withstand};
+use self::door::{Cores, Serving};
 use self::excess::{Decoded, Excess};
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
@@ -183,14 +184,17 @@ impl FrontDoor {
             Door::Tonic => None,
             Door::H2 => {
                 let bytes_max = body_memory_max(settings)?;
-                let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+                let bodies = Arc::new(BodyBudget::new(bytes_max));
+                let held = Arc::clone(&bodies);
+                let gauge = &metrics.connections.unfinished_bodies_bytes;
+                gauge.read_from(move || held.held_bytes());
                 let serving = Serving {
                     service: Arc::clone(service),
                     routes: routes.clone(),
                     bounds,
                     metrics: Arc::clone(metrics),
                     message_size_max: settings.message_size_max,
-                    bodies: Arc::new(BodyBudget::new(bytes_max, gauge)),
+                    bodies,
                 };
                 Some(Arc::new(Cores::start(cores, &serving)?))
             }
@@ -274,7 +278,7 @@ impl RateLimitService for Tonic {
         let timeout_us = request
             .metadata()
             .get("grpc-timeout")
-            .and_then(|header| wire::grpc_timeout_us(header.to_str().ok()?));
+            .and_then(|header| tollgate_http2::grpc::timeout_us(header.as_bytes()));
         let parent = self
             .0
             .traces()

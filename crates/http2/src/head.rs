@@ -1,231 +1,232 @@
-//! What a request's headers say.
+//! Reads the header blocks of requests.
 //!
-//! How: a client's calls of ShouldRateLimit have the same headers again and again, by index and so in the same bytes. So a
-//! block that is the same as the last such call's, with nothing learnt in between, means the same, and is not decoded.
-//! All others are decoded and looked at field by field, once.
+//! How: calls of one method by one client have the same headers again and again, by index and so in
+//! the same bytes. A block equal to the last call's, with the dynamic table unchanged in between,
+//! means the same and is not decoded. All others are decoded and checked field by field.
 //!
-//! What it deliberately does not do: keep a call's other headers. Nobody asks for them: the call is made again without
-//! them if it turns out to be one for tonic.
+//! A call keeps only the headers that its handler reads. A declined call is written anew from them.
 
-use http::header::{CONTENT_TYPE, HeaderName};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use crate::config::Config;
+use crate::event::CapturedValue;
+use crate::grpc::{CONTENT_TYPES, TIMEOUT_BYTES_MAX, timeout_us};
+use crate::header_list::{HeaderList, RequestHead};
+use crate::hpack::{BlockSkipper, Decoder, FieldKind, Fields};
 
-use super::hpack::{BlockDropper, Decoder, Fields, Known};
-use crate::service::wire::grpc_timeout_us;
-use crate::telemetry::TraceParent;
+/// The longest block that is kept and compared with the next, in bytes.
+const CACHED_BLOCK_BYTES_MAX: usize = 512;
 
-/// The one call that is taken here.
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// What a message is sent as that this door reads.
-const GRPC_TYPES: [&[u8]; 2] = [b"application/grpc", b"application/grpc+proto"];
-
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-/// The longest time that says anything: eight digits and a unit.
-const TIMEOUT_BYTES_MAX: usize = 9;
-
-/// How long a block may be that is compared with the next.
-const KEPT_BLOCK_BYTES_MAX: usize = 512;
-
-/// How much memory of a list of headers is kept for the next.
+/// How much memory of a header list is kept for the next, in bytes.
 const KEPT_TEXT_BYTES_MAX: usize = 4_096;
 
-/// A reader of one connection's heads.
+/// Reads the header blocks of one connection.
 #[derive(Debug)]
-pub(super) struct Heads {
+pub(crate) struct HeadReader {
     decoder: Decoder,
     fields: Fields,
-    /// The last call of ShouldRateLimit: its block, what it said, and what the client could refer to.
-    last: Vec<u8>,
-    last_call: Call,
-    last_version: u64,
+    unary_path: Option<&'static str>,
+    captured_header: Option<&'static str>,
+    /// Block of the last call, what it means, and the version of the table that it refers to.
+    cached_block: Vec<u8>,
+    cached_call: CallHead,
+    cached_version: u64,
     /// Set while a block is read that is too long to be kept.
-    dropper: Option<Box<BlockDropper>>,
-    /// Whether somebody wants to know what callers say of their traces.
-    traces: bool,
+    skipper: Option<Box<BlockSkipper>>,
 }
 
-/// What a block of headers asks for.
+/// What a header block means.
 #[derive(Debug)]
-pub(super) enum Asked {
-    /// A plain call of ShouldRateLimit.
-    Call(Call),
-    /// Anything else, and how long its body is if it says so.
-    Other(Box<Request<()>>, Option<u64>),
-    /// The list is longer than it may be; whether it is seen to be of a gRPC call.
+pub(crate) enum ParsedHead {
+    /// A call on the fast path.
+    Call(CallHead),
+    /// Any other request, and its content-length.
+    Request(RequestHead, Option<u64>),
+    /// The list exceeds its limit; whether it is known to be of a gRPC call.
     TooLong { grpc: bool },
-    /// It is no request.
+    /// It is not a request.
     Malformed,
 }
 
-/// What stands behind a body.
+/// What a block behind a body means.
 #[derive(Debug)]
-pub(super) enum Trailers {
-    Good(HeaderMap),
-    /// It says what trailers may not, or too much.
+pub(crate) enum ParsedTrailers {
+    Valid(HeaderList),
+    /// It has fields that trailers must not have, or is too long.
     Malformed,
 }
 
-/// What matters of a call of ShouldRateLimit.
+/// What is kept of the headers of a call on the fast path.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Call {
-    /// How long the caller waits, if it says so.
-    pub(super) timeout: Option<Timeout>,
-    /// How long its body is, if it says so.
-    pub(super) body_bytes: Option<u64>,
-    /// Where it is in its trace, if it says so.
-    pub(super) parent: Option<TraceParent>,
+pub(crate) struct CallHead {
+    /// How long the client waits.
+    pub(crate) timeout: Option<Timeout>,
+    pub(crate) content_length: Option<u64>,
+    pub(crate) captured: Option<CapturedValue>,
 }
 
-/// A time that a caller waits.
+/// A valid `grpc-timeout`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Timeout {
-    pub(super) us: u64,
+pub(crate) struct Timeout {
+    pub(crate) us: u64,
     text: [u8; TIMEOUT_BYTES_MAX],
     text_bytes: u8,
 }
 
-/// What has been found of a request.
+/// What has been found in the fields of a request.
 #[derive(Default)]
-struct Found<'f> {
+struct HeadFields<'f> {
+    captured_header: Option<&'static str>,
     method: Option<&'f [u8]>,
     scheme: Option<&'f [u8]>,
     path: Option<&'f [u8]>,
     authority: Option<&'f [u8]>,
     grpc: bool,
-    encoded: bool,
+    compressed: bool,
     timeout: Option<Timeout>,
-    body_bytes: Option<u64>,
-    /// What was said of a trace: once, or it says nothing.
-    traceparent: Option<&'f [u8]>,
-    traceparents: usize,
-    /// A header without a colon was there.
+    content_length: Option<u64>,
+    /// Value of the captured header, and how often it occurred.
+    captured: Option<&'f [u8]>,
+    captured_count: usize,
+    /// A field that is no pseudo-header has occurred.
     headers: bool,
 }
 
-// === impl Heads ===
+// === impl HeadReader ===
 
-impl Heads {
-    /// Reads lists that count at most so many bytes, and in them, if so, what is said of traces.
-    pub(super) fn new(list_bytes_max: usize, traces: bool) -> Self {
+impl HeadReader {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
             decoder: Decoder::default(),
-            fields: Fields::new(list_bytes_max),
-            last: Vec::new(),
-            last_call: Call::default(),
-            last_version: 0,
-            dropper: None,
-            traces,
+            fields: Fields::new(config.header_list_bytes_max),
+            unary_path: config.unary_path,
+            captured_header: config.captured_header,
+            cached_block: Vec::new(),
+            cached_call: CallHead::default(),
+            cached_version: 0,
+            skipper: None,
         }
     }
 
-    /// Reads a request's block. None when it is broken, and the connection with it.
-    pub(super) fn read(&mut self, block: &[u8]) -> Option<Asked> {
-        if !block.is_empty() && block == self.last && self.last_version == self.decoder.version() {
-            return Some(Asked::Call(self.last_call));
+    /// Reads a request's block. None if it is invalid, and the connection must end.
+    pub(crate) fn read(&mut self, block: &[u8]) -> Option<ParsedHead> {
+        if !block.is_empty()
+            && block == self.cached_block
+            && self.cached_version == self.decoder.version()
+        {
+            return Some(ParsedHead::Call(self.cached_call));
         }
         let version = self.decoder.version();
         self.decoder.decode(block, &mut self.fields)?;
-        let asked = Found::asked(&self.fields, self.traces);
-        if let Asked::Call(call) = asked
-            && block.len() <= KEPT_BLOCK_BYTES_MAX
+        let head = self.parse();
+        if let ParsedHead::Call(call) = head
+            && block.len() <= CACHED_BLOCK_BYTES_MAX
             && version == self.decoder.version()
         {
-            self.last.clear();
-            self.last.extend_from_slice(block);
-            self.last_call = call;
-            self.last_version = version;
+            self.cached_block.clear();
+            self.cached_block.extend_from_slice(block);
+            self.cached_call = call;
+            self.cached_version = version;
         }
         self.fields.shrink(KEPT_TEXT_BYTES_MAX);
-        Some(asked)
+        Some(head)
     }
 
-    /// The block that comes is too long to be kept.
-    pub(super) fn begin_to_drop(&mut self) {
+    /// Begins to skip a block that is too long to be kept.
+    pub(crate) fn begin_to_skip(&mut self) {
         self.fields.clear();
-        self.dropper = Some(Box::default());
+        self.skipper = Some(Box::default());
     }
 
-    /// Reads a part of such a block for what it changes in the compression's state, and drops it.
-    /// None when it is broken, and the connection with it.
-    pub(super) fn drop_part(&mut self, part: &[u8]) -> Option<()> {
-        let dropper = self.dropper.as_mut()?;
-        dropper.drop_part(part, &mut self.decoder, &mut self.fields)
+    /// Reads a part of such a block for what it changes in the dynamic table. None if it is
+    /// invalid, and the connection must end.
+    pub(crate) fn skip_part(&mut self, part: &[u8]) -> Option<()> {
+        let skipper = self.skipper.as_mut()?;
+        skipper.skip_part(part, &mut self.decoder, &mut self.fields)
     }
 
-    /// Such a block has ended: says what it is seen to ask for. None when it is broken.
-    pub(super) fn read_dropped(&mut self) -> Option<Asked> {
-        let dropper = self.dropper.take()?;
-        dropper.is_between_fields().then(|| {
-            let asked = Found::asked(&self.fields, self.traces);
+    /// Ends such a block. None if it is cut off.
+    pub(crate) fn end_skipped(&mut self) -> Option<ParsedHead> {
+        let skipper = self.skipper.take()?;
+        skipper.is_between_fields().then(|| {
+            let head = self.parse();
             self.fields.shrink(KEPT_TEXT_BYTES_MAX);
-            match asked {
-                // It took more bytes than any list that may be; its fields were few and long.
-                Asked::Call(_) => Asked::TooLong { grpc: true },
-                Asked::Other(..) | Asked::Malformed => Asked::TooLong { grpc: false },
-                too_long @ Asked::TooLong { .. } => too_long,
+            match head {
+                // Its fields were few and long: the list is within its limit, the block is not.
+                ParsedHead::Call(_) => ParsedHead::TooLong { grpc: true },
+                ParsedHead::Request(..) | ParsedHead::Malformed => {
+                    ParsedHead::TooLong { grpc: false }
+                }
+                too_long @ ParsedHead::TooLong { .. } => too_long,
             }
         })
     }
 
-    /// Reads what stands behind a body. None when it is broken, and the connection with it.
-    pub(super) fn read_trailers(&mut self, block: &[u8]) -> Option<Trailers> {
+    /// Reads the block behind a body. None if it is invalid, and the connection must end.
+    pub(crate) fn read_trailers(&mut self, block: &[u8]) -> Option<ParsedTrailers> {
         self.decoder.decode(block, &mut self.fields)?;
-        let mut trailers = HeaderMap::new();
-        let good = !self.fields.is_too_long()
-            && self.fields.each().all(|(known, name, value)| {
-                !matches!(
-                    known,
-                    Known::Malformed
-                        | Known::Method
-                        | Known::Scheme
-                        | Known::Path
-                        | Known::Authority
-                ) && put(&mut trailers, name, value).is_some()
-            });
-        self.fields.shrink(KEPT_TEXT_BYTES_MAX);
-        Some(if good {
-            Trailers::Good(trailers)
+        let valid = !self.fields.is_too_long()
+            && self
+                .fields
+                .iter()
+                .all(|(kind, ..)| kind != FieldKind::Malformed && !kind.is_pseudo());
+        let trailers = if valid {
+            ParsedTrailers::Valid(self.fields.to_list())
         } else {
-            Trailers::Malformed
-        })
+            ParsedTrailers::Malformed
+        };
+        self.fields.shrink(KEPT_TEXT_BYTES_MAX);
+        Some(trailers)
     }
-}
 
-// === impl Call ===
+    /// A call as a request, of the headers that were kept.
+    pub(crate) fn request_of(&self, call: &CallHead) -> RequestHead {
+        let mut list = HeaderList::default();
+        let path = self.unary_path.unwrap_or_default().as_bytes();
+        list.push(FieldKind::Method, b":method", b"POST");
+        list.push(FieldKind::Path, b":path", path);
+        list.push(FieldKind::ContentType, b"content-type", CONTENT_TYPES[0]);
+        if let Some(timeout) = &call.timeout {
+            list.push(FieldKind::GrpcTimeout, b"grpc-timeout", timeout.text());
+        }
+        if let (Some(name), Some(value)) = (self.captured_header, &call.captured) {
+            list.push(FieldKind::Other, name.as_bytes(), value.as_bytes());
+        }
+        RequestHead::new(list)
+    }
 
-impl Call {
-    /// The call as a request, for whoever answers all requests.
-    pub(super) fn request(&self) -> Request<()> {
-        let mut request = Request::new(());
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = Uri::from_static(SHOULD_RATE_LIMIT);
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        if let Some(timeout) = &self.timeout
-            && let Some(text) = timeout.text.get(..usize::from(timeout.text_bytes))
-            && let Ok(text) = HeaderValue::from_bytes(text)
-        {
-            headers.insert(GRPC_TIMEOUT, text);
+    /// What the decoded fields mean.
+    fn parse(&self) -> ParsedHead {
+        let mut found = HeadFields {
+            captured_header: self.captured_header,
+            ..HeadFields::default()
+        };
+        let well_formed = self
+            .fields
+            .iter()
+            .all(|(kind, name, value)| found.add(kind, name, value).is_some());
+        if self.fields.is_too_long() {
+            return ParsedHead::TooLong { grpc: found.grpc };
         }
-        if let Some(parent) = &self.parent
-            && let Ok(text) = HeaderValue::from_str(&parent.text())
-        {
-            headers.insert(TRACEPARENT, text);
+        if !well_formed || !found.is_request() {
+            return ParsedHead::Malformed;
         }
-        request
+        if self.unary_path.is_some_and(|path| found.is_call(path)) {
+            return ParsedHead::Call(CallHead {
+                timeout: found.timeout,
+                content_length: found.content_length,
+                captured: found.captured_once().map(CapturedValue::new),
+            });
+        }
+        let head = RequestHead::new(self.fields.to_list());
+        ParsedHead::Request(head, found.content_length)
     }
 }
 
 // === impl Timeout ===
 
 impl Timeout {
-    /// None when it says nothing.
+    /// None if it is invalid.
     fn read(value: &[u8]) -> Option<Self> {
-        let us = grpc_timeout_us(std::str::from_utf8(value).ok()?)?;
+        let us = timeout_us(value)?;
         let mut text = [0; TIMEOUT_BYTES_MAX];
         text.get_mut(..value.len())?.copy_from_slice(value);
         Some(Self {
@@ -234,126 +235,89 @@ impl Timeout {
             text_bytes: u8::try_from(value.len()).ok()?,
         })
     }
+
+    /// The header's value.
+    fn text(&self) -> &[u8] {
+        self.text
+            .get(..usize::from(self.text_bytes))
+            .unwrap_or_default()
+    }
 }
 
-// === impl Found ===
+// === impl HeadFields ===
 
-impl<'f> Found<'f> {
-    fn asked(fields: &'f Fields, traces: bool) -> Asked {
-        let mut found = Self::default();
-        let well_formed = fields
-            .each()
-            .all(|(known, _, value)| found.take(known, value).is_some());
-        if fields.is_too_long() {
-            return Asked::TooLong { grpc: found.grpc };
-        }
-        if !well_formed {
-            return Asked::Malformed;
-        }
-        if found.is_call() {
-            return Asked::Call(Call {
-                timeout: found.timeout,
-                body_bytes: found.body_bytes,
-                parent: found.parent().filter(|_| traces),
-            });
-        }
-        found.request(fields).map_or(Asked::Malformed, |request| {
-            Asked::Other(Box::new(request), found.body_bytes)
-        })
-    }
-
-    /// None when such a field may not be there.
-    fn take(&mut self, known: Known, value: &'f [u8]) -> Option<()> {
-        let pseudo = match known {
-            Known::Method => &mut self.method,
-            Known::Scheme => &mut self.scheme,
-            Known::Path => &mut self.path,
-            Known::Authority => &mut self.authority,
-            Known::Malformed => return None,
-            known => {
-                self.headers = true;
-                match known {
-                    Known::ContentType => self.grpc = GRPC_TYPES.contains(&value),
-                    Known::GrpcEncoding => self.encoded = true,
-                    // Of several the first counts, as where they are looked up.
-                    Known::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
-                    Known::TraceParent => {
-                        self.traceparent = Some(value);
-                        self.traceparents = self.traceparents.saturating_add(1);
-                    }
-                    Known::ContentLength => {
-                        let digits = value.iter().all(u8::is_ascii_digit);
-                        let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
-                        let bytes = text.parse().ok()?;
-                        // Nobody may say two things.
-                        if self.body_bytes.is_some_and(|said| said != bytes) {
-                            return None;
-                        }
-                        self.body_bytes = Some(bytes);
-                    }
-                    _ => {}
-                }
-                return Some(());
-            }
+impl<'f> HeadFields<'f> {
+    /// Adds a field. None if it must not be there.
+    fn add(&mut self, kind: FieldKind, name: &[u8], value: &'f [u8]) -> Option<()> {
+        let pseudo_header = match kind {
+            FieldKind::Method => &mut self.method,
+            FieldKind::Scheme => &mut self.scheme,
+            FieldKind::Path => &mut self.path,
+            FieldKind::Authority => &mut self.authority,
+            FieldKind::Malformed => return None,
+            kind => return self.add_header(kind, name, value),
         };
-        // Once each, and before all others.
-        (!self.headers && pseudo.replace(value).is_none()).then_some(())
+        // Once each, and before all headers.
+        (!self.headers && pseudo_header.replace(value).is_none()).then_some(())
     }
 
-    fn parent(&self) -> Option<TraceParent> {
-        let said = self.traceparent.filter(|_| self.traceparents == 1);
-        said.and_then(TraceParent::read)
+    fn add_header(&mut self, kind: FieldKind, name: &[u8], value: &'f [u8]) -> Option<()> {
+        self.headers = true;
+        match kind {
+            FieldKind::ContentType => self.grpc = CONTENT_TYPES.contains(&value),
+            FieldKind::GrpcEncoding => self.compressed = true,
+            // The first of several counts.
+            FieldKind::GrpcTimeout => self.timeout = self.timeout.or(Timeout::read(value)),
+            FieldKind::ContentLength => {
+                let digits = value.iter().all(u8::is_ascii_digit);
+                let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+                let bytes = text.parse().ok()?;
+                if self.content_length.is_some_and(|other| other != bytes) {
+                    return None;
+                }
+                self.content_length = Some(bytes);
+            }
+            _ => {}
+        }
+        if self
+            .captured_header
+            .is_some_and(|captured| captured.as_bytes() == name)
+        {
+            self.captured = Some(value);
+            self.captured_count = self.captured_count.saturating_add(1);
+        }
+        Some(())
     }
 
-    fn is_call(&self) -> bool {
+    /// Value of the captured header if it occurred once.
+    fn captured_once(&self) -> Option<&'f [u8]> {
+        self.captured.filter(|_| self.captured_count == 1)
+    }
+
+    /// Whether it has the pseudo-headers of a request (RFC 9113, sections 8.3.1 and 8.5).
+    fn is_request(&self) -> bool {
+        match self.method {
+            None => false,
+            Some(b"CONNECT") => true,
+            Some(_) => self.scheme.is_some() && self.path.is_some(),
+        }
+    }
+
+    fn is_call(&self, unary_path: &str) -> bool {
         let path = self.path.unwrap_or_default();
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
         self.method == Some(b"POST")
-            && self.scheme.is_some()
-            && path == SHOULD_RATE_LIMIT.as_bytes()
+            && path == unary_path.as_bytes()
             && self.grpc
-            && !self.encoded
+            && !self.compressed
     }
-
-    /// None when the parts make no request.
-    fn request(&self, fields: &Fields) -> Option<Request<()>> {
-        let mut request = Request::new(());
-        *request.version_mut() = http::Version::HTTP_2;
-        *request.method_mut() = Method::from_bytes(self.method?).ok()?;
-        let mut uri = http::uri::Parts::default();
-        if let Some(authority) = self.authority {
-            uri.authority = Some(Authority::try_from(authority).ok()?);
-        }
-        if request.method() != Method::CONNECT {
-            let scheme = Scheme::try_from(self.scheme?).ok()?;
-            uri.path_and_query = Some(PathAndQuery::try_from(self.path?).ok()?);
-            uri.scheme = uri.authority.is_some().then_some(scheme);
-        }
-        *request.uri_mut() = Uri::from_parts(uri).ok()?;
-        for (known, name, value) in fields.each() {
-            let pseudo = matches!(
-                known,
-                Known::Method | Known::Scheme | Known::Path | Known::Authority
-            );
-            if !pseudo {
-                put(request.headers_mut(), name, value)?;
-            }
-        }
-        Some(request)
-    }
-}
-
-fn put(headers: &mut HeaderMap, name: &[u8], value: &[u8]) -> Option<()> {
-    let name = HeaderName::from_lowercase(name).ok()?;
-    let value = HeaderValue::from_bytes(value).ok()?;
-    headers.try_append(name, value).ok().map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A block of these headers, to be remembered or not.
+    /// A block of literal fields whose first byte says whether they are indexed.
     fn block(headers: &[(&str, &str)], first: u8) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in headers {
@@ -367,66 +331,85 @@ mod tests {
         block
     }
 
-    fn asked(headers: &[(&str, &str)]) -> Asked {
-        Heads::new(1_000, true).read(&block(headers, 0)).unwrap()
+    const PATH: &str = "/echo.Echo/Echo";
+
+    fn reader() -> HeadReader {
+        HeadReader::new(&Config {
+            header_list_bytes_max: 1_000,
+            unary_path: Some(PATH),
+            captured_header: Some("traceparent"),
+            ..Config::default()
+        })
+    }
+
+    fn parsed(headers: &[(&str, &str)]) -> ParsedHead {
+        reader().read(&block(headers, 0)).unwrap()
     }
 
     const CALL: [(&str, &str); 5] = [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", SHOULD_RATE_LIMIT),
+        (":path", PATH),
         (":authority", "test"),
         ("content-type", "application/grpc"),
     ];
 
-    fn call_and(more: &[(&'static str, &'static str)]) -> Asked {
-        asked(&[&CALL[..], more].concat())
+    fn call_with(more: &[(&'static str, &'static str)]) -> ParsedHead {
+        parsed(&[&CALL[..], more].concat())
     }
 
     #[test]
-    fn a_call_is_known_by_its_head() {
-        let Asked::Call(call) = call_and(&[("grpc-timeout", "20m"), ("content-length", "7")])
+    fn a_call_is_recognised_by_its_head() {
+        let ParsedHead::Call(call) = call_with(&[("grpc-timeout", "20m"), ("content-length", "7")])
         else {
             panic!("a call");
         };
         assert_eq!(call.timeout.unwrap().us, 20_000);
-        assert_eq!(call.body_bytes, Some(7));
-        let request = call.request();
-        assert_eq!(request.uri().path(), SHOULD_RATE_LIMIT);
-        assert_eq!(request.headers()["grpc-timeout"], "20m");
+        assert_eq!(call.content_length, Some(7));
+        let head = reader().request_of(&call);
+        assert_eq!(head.method(), b"POST");
+        assert_eq!(head.path(), Some(PATH.as_bytes()));
+        assert_eq!(head.headers().get(b"grpc-timeout"), Some(&b"20m"[..]));
         for more in [
             ("grpc-encoding", "identity"),
             ("content-type", "text/plain"),
         ] {
-            assert!(matches!(call_and(&[more]), Asked::Other(..)), "{more:?}");
+            assert!(
+                matches!(call_with(&[more]), ParsedHead::Request(..)),
+                "{more:?}"
+            );
         }
+        let no_fast_path = HeadReader::new(&Config::default()).read(&block(&CALL, 0));
+        assert!(matches!(no_fast_path, Some(ParsedHead::Request(..))));
     }
 
     #[test]
-    fn a_call_says_where_it_is_in_its_trace_to_who_wants_to_know() {
+    fn one_header_is_captured_if_it_occurs_once() {
         const HERE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let parent = |more: &[(&'static str, &'static str)], traces| {
-            let block = block(&[&CALL[..], more].concat(), 0);
-            let Asked::Call(call) = Heads::new(1_000, traces).read(&block).unwrap() else {
+        let captured = |more: &[(&'static str, &'static str)]| {
+            let ParsedHead::Call(call) = call_with(more) else {
                 panic!("a call");
             };
-            // Whoever the call is handed on to hears the same.
-            let handed = call.request().headers().get("traceparent").cloned();
-            assert_eq!(handed.is_some(), call.parent.is_some());
-            call.parent
+            // A declined call has the same.
+            let head = reader().request_of(&call);
+            let value = head.headers().get(b"traceparent").map(<[u8]>::to_vec);
+            assert_eq!(
+                value.as_deref(),
+                call.captured.as_ref().map(CapturedValue::as_bytes)
+            );
+            value
         };
-        let said = parent(&[("traceparent", HERE)], true).unwrap();
-        assert_eq!(said.text(), HERE);
-        assert_eq!(parent(&[("traceparent", HERE)], false), None);
-        assert_eq!(parent(&[("traceparent", "00-x")], true), None);
+        let once = captured(&[("traceparent", HERE)]);
+        assert_eq!(once.as_deref(), Some(HERE.as_bytes()));
+        assert_eq!(captured(&[]), None);
         assert_eq!(
-            parent(&[("traceparent", HERE), ("traceparent", HERE)], true),
+            captured(&[("traceparent", HERE), ("traceparent", HERE)]),
             None
         );
     }
 
     #[test]
-    fn what_is_no_request_is_malformed() {
+    fn heads_that_are_no_request_are_malformed() {
         for more in [
             (":path", "/"),
             (":method", "POST"),
@@ -437,24 +420,30 @@ mod tests {
             ("content-length", "+1"),
             ("X", "y"),
         ] {
-            assert!(matches!(call_and(&[more]), Asked::Malformed), "{more:?}");
+            assert!(
+                matches!(call_with(&[more]), ParsedHead::Malformed),
+                "{more:?}"
+            );
         }
         for missing in 0..3 {
             let mut headers = CALL.to_vec();
             headers.remove(missing);
-            assert!(matches!(asked(&headers), Asked::Malformed), "{missing}");
+            assert!(
+                matches!(parsed(&headers), ParsedHead::Malformed),
+                "{missing}"
+            );
         }
-        // Whatever stands behind a header is no part of the request's line.
+        // A pseudo-header behind a header.
         let mut headers = CALL.to_vec();
         headers.rotate_left(1);
-        assert!(matches!(asked(&headers), Asked::Malformed));
-        let two = call_and(&[("content-length", "1"), ("content-length", "2")]);
-        assert!(matches!(two, Asked::Malformed));
+        assert!(matches!(parsed(&headers), ParsedHead::Malformed));
+        let two = call_with(&[("content-length", "1"), ("content-length", "2")]);
+        assert!(matches!(two, ParsedHead::Malformed));
     }
 
     #[test]
-    fn any_other_request_comes_whole() {
-        let Asked::Other(request, _) = asked(&[
+    fn any_other_request_keeps_all_headers() {
+        let ParsedHead::Request(head, _) = parsed(&[
             (":method", "GET"),
             (":scheme", "https"),
             (":path", "/a?b=c"),
@@ -462,51 +451,57 @@ mod tests {
             ("x", "1"),
             ("x", "2"),
         ]) else {
-            panic!("another");
+            panic!("a request");
         };
-        assert_eq!(request.uri(), "https://test:8081/a?b=c");
-        assert_eq!(request.headers().get_all("x").iter().count(), 2);
-        let connect = asked(&[(":method", "CONNECT"), (":authority", "test:1")]);
-        assert!(matches!(connect, Asked::Other(..)));
+        assert_eq!(head.method(), b"GET");
+        assert_eq!(head.scheme(), Some(&b"https"[..]));
+        assert_eq!(head.path(), Some(&b"/a?b=c"[..]));
+        assert_eq!(head.authority(), Some(&b"test:8081"[..]));
+        assert_eq!(head.headers().iter().count(), 2);
+        let connect = parsed(&[(":method", "CONNECT"), (":authority", "test:1")]);
+        assert!(matches!(connect, ParsedHead::Request(..)));
     }
 
     #[test]
-    fn the_same_bytes_mean_the_same_only_while_nothing_was_learnt() {
-        let mut heads = Heads::new(1_000, true);
-        // Remembered: index 62 is the last of them.
+    fn equal_blocks_mean_the_same_only_while_the_table_is_unchanged() {
+        let mut reader = reader();
+        // Indexed: 62 is the last of them.
         let with_timeout = [&CALL[..], &[("grpc-timeout", "20m")]].concat();
-        let is_call = |asked: Option<Asked>| matches!(asked, Some(Asked::Call(_)));
-        assert!(is_call(heads.read(&block(&with_timeout, 0x40))));
+        let is_call = |head: Option<ParsedHead>| matches!(head, Some(ParsedHead::Call(_)));
+        assert!(is_call(reader.read(&block(&with_timeout, 0x40))));
         let by_index = [67, 66, 65, 63, 62].map(|index: u8| 0x80 | index);
         for _ in 0..3 {
-            let Some(Asked::Call(call)) = heads.read(&by_index) else {
+            let Some(ParsedHead::Call(call)) = reader.read(&by_index) else {
                 panic!("a call");
             };
             assert_eq!(call.timeout.unwrap().us, 20_000);
         }
-        assert_eq!(heads.last, by_index);
-        // One more header is remembered, and all indices mean something else.
-        heads.read_trailers(&block(&[("x", "y")], 0x40)).unwrap();
-        assert!(matches!(heads.read(&by_index), Some(Asked::Malformed)));
+        assert_eq!(reader.cached_block, by_index);
+        // One more field is indexed, and all indexes mean something else.
+        reader.read_trailers(&block(&[("x", "y")], 0x40)).unwrap();
+        assert!(matches!(
+            reader.read(&by_index),
+            Some(ParsedHead::Malformed)
+        ));
     }
 
     #[test]
-    fn a_list_beyond_its_bound_is_no_request() {
+    fn a_list_that_exceeds_its_limit_is_no_request() {
         let long = "x".repeat(100);
         let headers: Vec<_> = (0..10).map(|_| ("x", long.as_str())).collect();
-        assert!(matches!(asked(&headers), Asked::TooLong { .. }));
+        assert!(matches!(parsed(&headers), ParsedHead::TooLong { .. }));
     }
 
     #[test]
-    fn trailers_may_say_less() {
-        let mut heads = Heads::new(1_000, true);
-        let mut read = |headers: &[(&str, &str)]| heads.read_trailers(&block(headers, 0)).unwrap();
-        let Trailers::Good(trailers) = read(&[("x", "y")]) else {
-            panic!("good");
+    fn trailers_have_no_pseudo_headers() {
+        let mut reader = reader();
+        let mut read = |headers: &[(&str, &str)]| reader.read_trailers(&block(headers, 0)).unwrap();
+        let ParsedTrailers::Valid(trailers) = read(&[("x", "y")]) else {
+            panic!("valid");
         };
-        assert_eq!(trailers["x"], "y");
+        assert_eq!(trailers.get(b"x"), Some(&b"y"[..]));
         for header in [(":path", "/"), ("connection", "close")] {
-            assert!(matches!(read(&[header]), Trailers::Malformed));
+            assert!(matches!(read(&[header]), ParsedTrailers::Malformed));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A connection's bytes on their way to hyper and back.
 //!
 //! Why: hyper takes up all that a socket holds before anybody else has his turn, goes on reading a client that does not read,
-//! and counts nothing. How: between it and the socket, frames are counted as they go by (`door`'s `Passing`) and a connection
+//! and counts nothing. How: between it and the socket, frames are counted as they go by (`FrameMeter`) and a connection
 //! beyond its bound is told so and closed; when a turn has seen [`FRAMES_PER_TURN_MAX`] of them it is over, and what was read
 //! beyond is left for the next; nothing is read while something waits to be sent, and where that takes longer than a client
 //! may be silent, it is gone.
@@ -18,11 +18,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+use tollgate_http2::ConnectionError;
+use tollgate_http2::frame_meter::FrameMeter;
 
 use super::Bounds;
 use crate::accept::Connection;
 use crate::metrics::Metrics;
-use crate::service::door::{Broken, Passing};
 use crate::service::ratelimit::RateLimit;
 
 /// How many frames a turn brings before other connections have theirs: one call.
@@ -38,7 +39,7 @@ pub(super) struct Turn(AtomicUsize);
 /// A connection, watched.
 pub(super) struct Watched {
     connection: Connection,
-    passing: Passing,
+    passing: FrameMeter,
     turn: Arc<Turn>,
     /// What was read and is for another turn.
     left: Bytes,
@@ -91,7 +92,7 @@ impl Watched {
             .keepalive_interval
             .map(|interval| interval.saturating_add(bounds.keepalive_timeout));
         let header_list_bytes_max = usize::try_from(bounds.header_list_bytes_max);
-        let passing = Passing::new(
+        let passing = FrameMeter::new(
             bounds.resets_per_second_max,
             bounds.control_frames_per_second_max,
             header_list_bytes_max.unwrap_or(usize::MAX),
@@ -110,20 +111,20 @@ impl Watched {
     }
 
     /// How many of these bytes are for this turn.
-    fn came(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    fn came(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
         let now_us = self.service.uptime_us();
-        let (frames, rest) = self.passing.came(bytes, self.turn.left(), now_us)?;
+        let (frames, rest) = self.passing.received(bytes, self.turn.left(), now_us)?;
         self.turn.take(frames.max(1));
         Ok(bytes.len().saturating_sub(rest.len()))
     }
 
-    fn end(&mut self, cx: &mut Context<'_>, broken: Broken) -> io::Error {
-        if let Some(goodbye) = self.passing.goodbye(&broken) {
+    fn end(&mut self, cx: &mut Context<'_>, broken: ConnectionError) -> io::Error {
+        if let Some(goodbye) = self.passing.goaway(&broken) {
             // As much as the socket takes; a client that reads nothing need not be told.
             let _ = Pin::new(&mut self.connection).poll_write(cx, &goodbye);
             let _ = Pin::new(&mut self.connection).poll_flush(cx);
         }
-        self.metrics.count_broken_connection(broken.label());
+        self.metrics.count_broken_connection(broken.reason().name());
         io::Error::other(broken)
     }
 
@@ -152,7 +153,7 @@ impl Watched {
             cx.waker().wake_by_ref();
         }
         let sent = sent?;
-        if let Some(why) = self.passing.went(bytes.get(..sent).unwrap_or_default()) {
+        if let Some(why) = self.passing.sent(bytes.get(..sent).unwrap_or_default()) {
             // hyper has bounds of its own.
             self.metrics.count_broken_connection(why);
         }

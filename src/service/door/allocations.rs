@@ -19,12 +19,12 @@ mod tests {
     use prost::Message as _;
     use tokio::sync::{mpsc, oneshot, watch};
     use tokio::task::LocalSet;
+    use tollgate_http2::BodyBudget;
     use tonic::service::Routes;
 
     use super::super::connection;
     use super::super::core::Core;
     use super::super::cores::{Local, Serving};
-    use super::super::http2::BodyBudget;
     use super::super::respond::Respond;
     use crate::accept::{Stopping, accept};
     use crate::clock::ManualClock;
@@ -150,8 +150,7 @@ descriptors:
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
             };
-            let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-            let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
+            let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let serving = Serving {
                 service: Arc::new(RateLimit::new(parts, &settings)),
                 routes: Routes::default().prepare(),

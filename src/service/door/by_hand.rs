@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use tollgate_http2::BodyBudget;
 use tonic::service::Routes;
 
 use super::core::Core;
 use super::cores::Serving;
-use super::http2::BodyBudget;
 use super::respond::Respond;
 use crate::config::settings::Settings;
 use crate::metrics::Metrics;
@@ -44,8 +44,7 @@ impl ByHand {
         settings: &Settings,
         metrics: Arc<Metrics>,
     ) -> Option<Self> {
-        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-        let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
+        let bodies = Arc::new(BodyBudget::new(u64::MAX));
         let serving = Serving {
             service,
             routes: Routes::default().prepare(),

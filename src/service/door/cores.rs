@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinSet, LocalSet};
+use tollgate_http2::BodyBudget;
 use tonic::service::Routes;
 
 use super::buffers::Buffers;
 use super::connection;
 use super::core::Core;
-use super::http2::BodyBudget;
 use super::respond::Caller;
 use crate::accept::{Connection, Detached, Stopping};
 use crate::metrics::Metrics;

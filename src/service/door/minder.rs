@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
+use tollgate_http2::ServerConnection;
 
 use super::cores::Serving;
-use super::http2::{Http2, Order};
 use crate::accept::Stopping;
 use crate::service::connections::{Bounds, over};
 
@@ -27,21 +27,22 @@ const LATE_PER_TURN_MAX: usize = 16;
 /// Late calls are reset by one connection of a core at a time, whose turn it is by `resetting`: whoever opened thousands at
 /// once has them all late at once, and those who ask should not have to wait for all of that.
 pub(super) async fn mind(
-    http2: Rc<RefCell<Http2>>,
+    http2: Rc<RefCell<ServerConnection>>,
     mut stopping: Stopping,
     serving: Serving,
     resetting: Rc<Semaphore>,
 ) {
     let (bounds, metrics) = (serving.bounds, &serving.metrics);
-    let give = |order| http2.borrow_mut().give(order);
+    let graceful_shutdown = || http2.borrow_mut().graceful_shutdown();
+    let abort = || http2.borrow_mut().abort();
     let minding = async {
         tokio::select! {
-            () = stopping.wait() => give(Order::GoAway),
+            () = stopping.wait() => graceful_shutdown(),
             () = over(bounds.own_age()) => {
                 metrics.connections.aged.inc();
-                give(Order::GoAway);
+                graceful_shutdown();
                 over(bounds.age_grace).await;
-                give(Order::Close);
+                abort();
             }
         }
         std::future::pending::<()>().await;
@@ -51,7 +52,7 @@ pub(super) async fn mind(
         () = reset_late_calls(bounds.body_wait, &http2, &serving, &resetting) => {}
         () = keep_alive(bounds, &http2) => {
             metrics.connections.silent.inc();
-            give(Order::Close);
+            abort();
         }
     }
 }
@@ -59,7 +60,7 @@ pub(super) async fn mind(
 /// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
 async fn reset_late_calls(
     wait: Option<Duration>,
-    http2: &RefCell<Http2>,
+    http2: &RefCell<ServerConnection>,
     serving: &Serving,
     resetting: &Semaphore,
 ) {
@@ -76,8 +77,8 @@ async fn reset_late_calls(
             let now_us = serving.service.uptime_us();
             let late = http2
                 .borrow_mut()
-                .reset_late(now_us, wait_us, LATE_PER_TURN_MAX);
-            let (calls, answers) = (late.calls as u64, late.answers as u64);
+                .reset_stalled(now_us, wait_us, LATE_PER_TURN_MAX);
+            let (calls, answers) = (late.requests as u64, late.responses as u64);
             serving.metrics.connections.calls_late.inc_by(calls);
             serving.metrics.connections.answers_unread.inc_by(answers);
             if calls.saturating_add(answers) > 0 {
@@ -91,17 +92,17 @@ async fn reset_late_calls(
 }
 
 /// Ends when a ping was not answered in time.
-async fn keep_alive(bounds: Bounds, http2: &RefCell<Http2>) {
+async fn keep_alive(bounds: Bounds, http2: &RefCell<ServerConnection>) {
     let Some(interval) = bounds.keepalive_interval else {
         return std::future::pending().await;
     };
     loop {
         sleep(interval).await;
-        http2.borrow_mut().ask_whether_there();
+        http2.borrow_mut().send_keepalive_ping();
         let answered = async {
             // Most answer at once; who does not has all the time there is.
             let mut wait = Duration::from_millis(10);
-            while !http2.borrow().is_there() {
+            while !http2.borrow().is_keepalive_acknowledged() {
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(Duration::from_secs(1));
             }

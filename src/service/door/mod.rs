@@ -3,7 +3,7 @@
 //! Why: a check is decided in a fraction of a microsecond, and a task, a boxed future, a header map and a flush for each
 //! cost twenty times that. How: one runtime a core; a connection stays on its core; one turn of a connection takes up all
 //! calls that have arrived, one message a partition carries their checks, and one write sends their answers
-//! ([`connection`], [`core`]). HTTP/2 is spoken by hand ([`http2`]), requests are read from their bytes and answers written
+//! ([`connection`], [`core`]). HTTP/2 is spoken by the crate `tollgate_http2`, requests are read from their bytes and answers written
 //! into theirs ([`read`], [`write`]).
 //!
 //! What it takes is what it is sure of: a call of ShouldRateLimit whose message came whole, uncompressed and in one frame,
@@ -25,15 +25,11 @@ mod connection;
 mod core;
 mod cores;
 mod forward;
-#[path = "../../../crates/http2/src/connection/mod.rs"]
-mod http2;
-#[cfg(fuzzing)]
-pub use self::http2::withstand;
+mod http_types;
 mod minder;
 mod read;
 mod respond;
 mod write;
 
 pub(super) use self::cores::{Cores, Serving};
-pub(super) use self::http2::{BodyBudget, Broken, Passing};
 pub(super) use self::write::write;

@@ -1,285 +1,247 @@
-//! Request bodies: frames of data, the windows that they use, and memory for what is incomplete.
+//! Request bodies: DATA frames, the windows that they use, and memory for incomplete bodies.
 //!
 //! How: a window is returned as soon as its bytes are read, so a started body never waits for one. A
-//! body that is incomplete at the end of a turn is settled with the process's budget
-//! ([`Http2::settle_bodies`], `bodies`).
-//!
-//! What it deliberately does not do: read headers or hand requests over (`calls`).
+//! body that is incomplete at the end of a turn is settled with the budget of the process
+//! ([`ServerConnection::settle_body_budget`], `body_budget`).
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use super::receive::Received;
+use super::stream::StreamState;
+use super::{ServerConnection, WINDOW_RETURNED_BYTES_MIN};
+use crate::error::connection_error;
+use crate::frame::{self, FrameHead};
+use crate::{Event, Reason};
 
-use super::frame::{self, Head};
-use super::receive::{Came, Event, broken};
-use super::{Http2, Part, Reason, Stage, Stream, Unfinished, WINDOW_OWED_BYTES_MAX};
+/// The longest body in parts that is assembled here, in bytes. Much less than a stream's window, so
+/// no client waits for more of one.
+const ASSEMBLED_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a body in parts may be to be put together here. Much less than a stream has room for, so that nobody waits to be
-/// told of more.
-const PARTS_BYTES_MAX: usize = 64 * 1024;
+/// A shorter DATA frame that is neither the first of a body nor its last counts as a control frame:
+/// it carries less than it costs.
+pub(crate) const DATA_BYTES_MIN: usize = 64;
 
-/// A frame of less that is neither a body's first nor its last is counted: what it brings weighs
-/// less than what keeps it.
-pub(super) const DATA_BYTES_MIN: usize = 64;
-
-/// For how many streams a list is kept that is empty at the end of every turn.
+/// For how many streams the list of unsettled bodies keeps memory. It is empty at the end of every
+/// turn.
 const UNSETTLED_KEPT_MAX: usize = 64;
 
-/// How long a gRPC frame's head is: a flag and the message's length.
-pub(super) const GRPC_HEAD_BYTES: usize = 5;
+// === impl ServerConnection ===
 
-// === impl Http2 ===
-
-impl Http2 {
-    pub(super) fn data<'b>(&mut self, head: Head, payload: &'b [u8], now_us: u64) -> Came<'b> {
-        if head.stream == 0 || head.stream > self.newest {
-            return broken(Reason::Protocol, "data of no stream");
+impl ServerConnection {
+    pub(super) fn data<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &'b [u8],
+        now_us: u64,
+    ) -> Received<'b> {
+        let id = head.stream;
+        if id == 0 || id > self.last_stream {
+            return connection_error(Reason::Protocol, "DATA on an idle stream");
         }
-        // A frame is never so long.
+        // A frame is never as long.
         let length = u32::try_from(head.length).unwrap_or(u32::MAX);
-        let Some(room) = self.receive_room.checked_sub(length) else {
-            return broken(Reason::FlowControl, "more data than there was room for");
+        let Some(window) = self.receive_window.checked_sub(length) else {
+            return connection_error(Reason::FlowControl, "DATA exceeds the connection's window");
         };
-        self.receive_room = room;
+        self.receive_window = window;
         let Some(data) = frame::without_padding(head, payload) else {
-            return broken(Reason::Protocol, "more padding than frame");
+            return connection_error(Reason::Protocol, "padding is longer than its frame");
         };
         let end_stream = head.has(frame::END_STREAM);
-        let few = data.len() < DATA_BYTES_MIN && !end_stream;
-        let Some(stream) = self.streams.get_mut(head.stream) else {
-            self.make_room(length);
-            return self.of_a_closed_stream(head.stream, now_us);
+        let short = data.len() < DATA_BYTES_MIN && !end_stream;
+        let Some(stream) = self.streams.get_mut(id) else {
+            self.return_window(length);
+            return self.frame_of_closed_stream(id, now_us);
         };
         let first = !data.is_empty()
             && stream
-                .unfinished
+                .partial_body
                 .is_some_and(|body| body.received_bytes == 0);
-        if few && !first {
-            self.floods.control_frame(now_us)?;
+        if short && !first {
+            self.flood_limits.control_frame(now_us)?;
         }
         if stream.received {
-            self.make_room(length);
-            return self.reset_for_fault(head.stream, Reason::StreamClosed, now_us);
+            self.return_window(length);
+            return self.reset_for_fault(id, Reason::StreamClosed, now_us);
         }
-        if !stream.take_data(data.len(), end_stream) {
-            self.make_room(length);
-            return self.reset_for_fault(head.stream, Reason::Protocol, now_us);
+        if !stream.count_data(data.len(), end_stream) {
+            self.return_window(length);
+            return self.reset_for_fault(id, Reason::Protocol, now_us);
         }
-        // A stream that may go on for ever is bounded by the windows alone.
-        let goes_on = stream.unfinished.is_none();
+        // A body that may go on for ever is bounded by the windows alone.
+        let goes_on = stream.partial_body.is_none();
         let mut expected_bytes = 0;
-        if let Some(unfinished) = &mut stream.unfinished {
+        if let Some(partial_body) = &mut stream.partial_body {
             if end_stream {
-                self.bodies.give_back(unfinished.held_bytes);
-                stream.unfinished = None;
+                self.bodies.release(partial_body.held_bytes);
+                stream.partial_body = None;
             } else {
-                unfinished.add(data, self.limits.message_bytes_max);
-                expected_bytes = unfinished.needed_bytes();
-                if expected_bytes > unfinished.held_bytes && !unfinished.unsettled {
-                    unfinished.unsettled = true;
-                    self.unsettled.push(head.stream);
+                partial_body.add(data, self.config.message_bytes_max);
+                expected_bytes = partial_body.needed_bytes();
+                if expected_bytes > partial_body.held_bytes && !partial_body.unsettled {
+                    partial_body.unsettled = true;
+                    self.unsettled.push(id);
                 }
             }
         }
-        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        match &mut stream.stage {
-            Stage::Call { body, padding, .. } => {
+        match &mut stream.state {
+            StreamState::CallArriving { body, padding, .. } => {
                 if body.is_empty() && end_stream {
                     // Nearly always.
-                    self.make_room(length);
-                    return Ok(self.asked(head.stream, Cow::Borrowed(data)));
+                    self.return_window(length);
+                    return Ok(self.call_arrived(id, Cow::Borrowed(data)));
                 }
-                // Who says that it will be long is answered before it is whole, where it may not be.
-                let says = frame::u32_at_start(body.get(1..).unwrap_or_default());
-                let says_long =
-                    !end_stream && says.is_some_and(|says| says as usize > PARTS_BYTES_MAX);
-                *padding = padding.saturating_add(length.saturating_sub(bytes));
-                if says_long || body.len().saturating_add(data.len()) > PARTS_BYTES_MAX {
-                    let body = std::mem::take(body);
-                    self.make_room(length);
-                    return Ok(self
-                        .hand_over(head.stream, &[&body, data])
-                        .map(Event::Request));
+                // A long message is answered before it is whole if it is too long.
+                let declared = frame::leading_u32(body.get(1..).unwrap_or_default());
+                let declares_long = !end_stream
+                    && declared.is_some_and(|bytes| bytes as usize > ASSEMBLED_BYTES_MAX);
+                *padding = padding.saturating_add(padding_bytes(length, data));
+                if declares_long || body.len().saturating_add(data.len()) > ASSEMBLED_BYTES_MAX {
+                    self.return_window(length);
+                    return Ok(self.long_call(id, data));
                 }
                 if end_stream {
                     let mut body = std::mem::take(body);
                     body.extend_from_slice(data);
-                    self.make_room(length);
-                    return Ok(self.asked(head.stream, Cow::Owned(body)));
+                    self.return_window(length);
+                    return Ok(self.call_arrived(id, Cow::Owned(body)));
                 }
                 grow(body, data.len(), expected_bytes as usize);
                 body.extend_from_slice(data);
-                self.make_room(length);
+                self.return_window(length);
+                Ok(None)
             }
-            Stage::Forwarded(forwarded) => {
-                let Some(room) = forwarded.receive_room.checked_sub(length) else {
-                    self.make_room(length);
-                    return self.reset_for_fault(head.stream, Reason::FlowControl, now_us);
-                };
-                forwarded.receive_room = room;
-                forwarded.uneaten = forwarded.uneaten.saturating_add(bytes);
-                let padding = length.saturating_sub(bytes);
-                forwarded.receive_owed = forwarded.receive_owed.saturating_add(padding);
-                let withheld = if goes_on { bytes } else { 0 };
-                forwarded.withheld = forwarded.withheld.saturating_add(withheld);
-                if !data.is_empty() {
-                    let data = Bytes::copy_from_slice(data);
-                    let _ = forwarded.parts.send(Part::Data(data));
-                }
-                if end_stream {
-                    let _ = forwarded.parts.send(Part::End);
-                }
-                self.make_room(length.saturating_sub(withheld));
+            StreamState::Request(_) => self.request_data((id, length), data, goes_on, now_us),
+            StreamState::CallPending(_) | StreamState::CallAnswered(_) => {
+                self.return_window(length);
+                Ok(None)
             }
-            Stage::Asked(_) | Stage::Answered(_) => self.make_room(length),
         }
-        Ok(None)
     }
 
-    /// So much of a forwarded body was taken: the client may send as much again.
-    pub(in super::super) fn eaten(&mut self, id: u32, bytes: u32) {
-        let Some(Stage::Forwarded(forwarded)) =
-            self.streams.get_mut(id).map(|stream| &mut stream.stage)
+    /// DATA of a request. `frame` is its stream and its length with padding.
+    fn request_data<'b>(
+        &mut self,
+        (id, length): (u32, u32),
+        data: &'b [u8],
+        goes_on: bool,
+        now_us: u64,
+    ) -> Received<'b> {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return Ok(None);
+        };
+        let end_stream = stream.received;
+        let StreamState::Request(request) = &mut stream.state else {
+            return Ok(None);
+        };
+        let Some(window) = request.receive_window.checked_sub(length) else {
+            self.return_window(length);
+            return self.reset_for_fault(id, Reason::FlowControl, now_us);
+        };
+        request.receive_window = window;
+        let padding = padding_bytes(length, data);
+        let bytes = length.saturating_sub(padding);
+        request.unreleased = request.unreleased.saturating_add(bytes);
+        request.receive_window_owed = request.receive_window_owed.saturating_add(padding);
+        let withheld = if goes_on { bytes } else { 0 };
+        request.withheld = request.withheld.saturating_add(withheld);
+        self.return_window(length.saturating_sub(withheld));
+        let event = Event::Data {
+            stream: id,
+            bytes: data,
+            end_stream,
+        };
+        Ok((!data.is_empty() || end_stream).then_some(event))
+    }
+
+    /// Returns the window of a part of a request's body that was used: the client may send as much
+    /// again.
+    ///
+    /// Bytes beyond those of [`Event::Data`] are ignored, so a program may release
+    /// [`crate::Request::body`] as well.
+    pub fn release_capacity(&mut self, stream: u32, bytes: usize) {
+        let Some(StreamState::Request(request)) =
+            self.streams.get_mut(stream).map(|stream| &mut stream.state)
         else {
             return;
         };
-        // The first parts of a call that was handed over were never counted.
-        let counted = bytes.min(forwarded.uneaten);
-        forwarded.uneaten = forwarded.uneaten.saturating_sub(counted);
-        forwarded.receive_owed = forwarded.receive_owed.saturating_add(counted);
-        let withheld = bytes.min(forwarded.withheld);
-        forwarded.withheld = forwarded.withheld.saturating_sub(withheld);
-        self.make_room(withheld);
-        self.tell_stream_room(id);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let released = bytes.min(request.unreleased);
+        request.unreleased = request.unreleased.saturating_sub(released);
+        request.receive_window_owed = request.receive_window_owed.saturating_add(released);
+        let withheld = bytes.min(request.withheld);
+        request.withheld = request.withheld.saturating_sub(withheld);
+        self.return_window(withheld);
+        self.return_stream_window(stream);
         self.wake();
     }
 
-    pub(super) fn tell_stream_room(&mut self, id: u32) {
+    /// Sends WINDOW_UPDATE on a stream if enough of its window was used.
+    pub(super) fn return_stream_window(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(id) else {
             return;
         };
-        if let Stage::Forwarded(forwarded) = &mut stream.stage
+        if let StreamState::Request(request) = &mut stream.state
             && !stream.received
-            && forwarded.receive_owed >= WINDOW_OWED_BYTES_MAX
+            && request.receive_window_owed >= WINDOW_RETURNED_BYTES_MIN
         {
-            let owed = std::mem::take(&mut forwarded.receive_owed);
-            forwarded.receive_room = forwarded.receive_room.saturating_add(owed);
+            let owed = std::mem::take(&mut request.receive_window_owed);
+            request.receive_window = request.receive_window.saturating_add(owed);
             self.write_window_update(id, owed);
         }
     }
 
-    /// The connection has room for so many bytes again; the client is told when there are many.
-    pub(super) fn make_room(&mut self, bytes: u32) {
-        self.receive_owed = self.receive_owed.saturating_add(bytes);
-        if self.receive_owed >= WINDOW_OWED_BYTES_MAX {
-            let owed = std::mem::take(&mut self.receive_owed);
-            self.receive_room = self.receive_room.saturating_add(owed);
+    /// Returns bytes of the connection's window, and sends WINDOW_UPDATE once there are enough.
+    #[inline]
+    pub(super) fn return_window(&mut self, bytes: u32) {
+        self.receive_window_owed = self.receive_window_owed.saturating_add(bytes);
+        if self.receive_window_owed >= WINDOW_RETURNED_BYTES_MIN {
+            let owed = std::mem::take(&mut self.receive_window_owed);
+            self.receive_window = self.receive_window.saturating_add(owed);
             self.write_window_update(0, owed);
         }
     }
 
-    /// Takes what bodies that are incomplete need from the process's budget. Returns the streams
-    /// for which the connection holds too much already: the caller refuses them. Called at the end
-    /// of a turn, so that a call whose body has arrived by then is never refused.
-    pub(in super::super) fn settle_bodies(&mut self) -> Vec<u32> {
+    /// Takes memory for incomplete bodies from the budget. Returns the streams for which there is
+    /// none: refuse them, with [`ServerConnection::send_response`] or
+    /// [`ServerConnection::send_reset`].
+    ///
+    /// Call it at the end of a turn, when all input was received: a request whose body has arrived
+    /// by then is never refused.
+    pub fn settle_body_budget(&mut self) -> Vec<u32> {
         let mut refused = Vec::new();
         for id in self.unsettled.drain(..) {
             let Some(stream) = self.streams.get_mut(id) else {
                 continue;
             };
-            let Some(unfinished) = &mut stream.unfinished else {
+            let Some(partial_body) = &mut stream.partial_body else {
                 continue;
             };
-            unfinished.unsettled = false;
-            let needed = unfinished.needed_bytes();
-            if self
-                .bodies
-                .take(needed.saturating_sub(unfinished.held_bytes))
-            {
-                unfinished.held_bytes = needed;
+            partial_body.unsettled = false;
+            let needed = partial_body.needed_bytes();
+            let more = needed.saturating_sub(partial_body.held_bytes);
+            if self.bodies.take(more) {
+                partial_body.held_bytes = needed;
             } else {
                 refused.push(id);
             }
         }
-        // Its memory is used again, but a crowd's is not kept.
+        // The list keeps its memory, but not that of a flood.
         self.unsettled.shrink_to(UNSETTLED_KEPT_MAX);
         refused
     }
 }
 
-// === impl Stream ===
-
-impl Stream {
-    /// Takes note of data. False when it is not as long as the client said.
-    fn take_data(&mut self, bytes: usize, end_stream: bool) -> bool {
-        self.received = end_stream;
-        match &mut self.body_left {
-            None => true,
-            Some(left) => match left.checked_sub(bytes as u64) {
-                None => false,
-                Some(rest) => {
-                    *left = rest;
-                    !end_stream || rest == 0
-                }
-            },
-        }
-    }
+/// How much of a frame of this length is padding.
+fn padding_bytes(length: u32, data: &[u8]) -> u32 {
+    length.saturating_sub(u32::try_from(data.len()).unwrap_or(u32::MAX))
 }
 
-// === impl Unfinished ===
-
-impl Unfinished {
-    /// A body of which nothing has come, and how long it is if its request says so.
-    pub(super) fn new(since_us: u64, body_bytes: Option<u64>, message_bytes_max: u32) -> Self {
-        Self {
-            since_us,
-            received_bytes: 0,
-            declared_bytes: within_message(body_bytes.unwrap_or(0), message_bytes_max),
-            head: [0; GRPC_HEAD_BYTES],
-            held_bytes: 0,
-            unsettled: false,
-        }
-    }
-
-    /// Takes note of a part of the body.
-    fn add(&mut self, data: &[u8], message_bytes_max: u32) {
-        let known = self.received_bytes as usize;
-        for (byte, came) in self.head.iter_mut().skip(known).zip(data) {
-            *byte = *came;
-        }
-        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        self.received_bytes = self.received_bytes.saturating_add(bytes);
-        if self.declared_bytes == 0 && self.received_bytes as usize >= GRPC_HEAD_BYTES {
-            let [_, message @ ..] = self.head;
-            let bytes = u64::from(u32::from_be_bytes(message)) + GRPC_HEAD_BYTES as u64;
-            self.declared_bytes = within_message(bytes, message_bytes_max);
-        }
-    }
-
-    /// How much of the budget it needs once it has started: what has come, and what is known to
-    /// come.
-    pub(super) fn needed_bytes(&self) -> u32 {
-        match self.received_bytes {
-            0 => 0,
-            received => received.max(self.declared_bytes),
-        }
-    }
-}
-
-/// This length of a body, if a message may be so long; 0 otherwise.
-fn within_message(bytes: u64, message_bytes_max: u32) -> u32 {
-    let bytes_max = u64::from(message_bytes_max) + GRPC_HEAD_BYTES as u64;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|_| bytes <= bytes_max)
-        .unwrap_or(0)
-}
-
-/// Makes room for more of a body: for twice as much, but not for more than is expected of it.
+/// Reserves memory for more of a body: twice as much, but not more than is expected.
 fn grow(body: &mut Vec<u8>, more: usize, expected: usize) {
     let wanted = body.len().saturating_add(more);
     if wanted > body.capacity() {
-        let room = body.capacity().saturating_mul(2).min(expected).max(wanted);
-        body.reserve_exact(room.saturating_sub(body.len()));
+        let capacity = body.capacity().saturating_mul(2).min(expected).max(wanted);
+        body.reserve_exact(capacity.saturating_sub(body.len()));
     }
 }

@@ -1,304 +1,315 @@
-//! Calls as they come: their headers, their trailers, and the way from a call to its answer.
+//! Header blocks: requests and trailers begin here.
 //!
-//! How: a call whose body is whole in one frame of data is handed out as it lies there. One that comes in parts, or whose end
-//! does, waits in its stream; a long one in parts goes to tonic, which takes it as it comes.
-//!
-//! What it deliberately does not do: decode headers (`head`), answer (`send`).
+//! How: a call on the fast path whose body is whole in one DATA frame is handed out as it is in the
+//! input. One whose body arrives in parts waits in its stream; a long one becomes a request.
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
-use tokio::sync::mpsc;
+use super::receive::Received;
+use super::stream::{PartialBody, RequestStream, Stream, StreamState};
+use super::{Goaway, HeaderBlock, ServerConnection};
+use crate::error::connection_error;
+use crate::frame::{self, FrameHead, PAYLOAD_BYTES_MAX};
+use crate::head::{ParsedHead, ParsedTrailers};
+use crate::{Call, ConnectionError, Event, Reason, Request};
 
-use super::frame::{self, Head};
-use super::head::{Asked, Trailers};
-use super::receive::{Came, Event, broken};
-use super::{
-    Block, Broken, FRAME_BYTES_MAX, Forwarded, Goodbye, Handed, Http2, Late, Part, Reason, Stage,
-    Stream, Unfinished, WINDOW_BYTES,
-};
+const INVALID_BLOCK: &str = "a header block cannot be decoded";
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
-
-const UNDECODABLE: &str = "headers that nobody can decode";
-
-/// Whose requests go on as long as the client likes.
-const REFLECTION: &str = "/grpc.reflection.";
-
-/// The longest header block that is read at all, in bytes. What is longer than a connection keeps
-/// is dropped as it comes, up to here; beyond it the connection is closed.
+/// The longest header block that is read at all, in bytes. A block longer than a connection keeps
+/// is skipped as it arrives, up to here; beyond it the connection is closed.
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// A block may come in so many frames however short, and in one more for each of so many bytes.
-const BLOCK_FRAMES: usize = 8;
+/// A block may arrive in this many frames however short, and in one more for each of so many bytes.
+const BLOCK_FRAMES_MIN: usize = 8;
 const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
 
-/// In how many frames and bytes headers may come whose list may be so long. It may be a little longer in its bytes than it
-/// counts, and be cut as its client likes, within reason.
-pub(super) fn block_bounds(header_list_bytes_max: usize) -> (usize, usize) {
-    let bytes_max = header_list_bytes_max.saturating_add(FRAME_BYTES_MAX);
-    let frames_max = (bytes_max / FRAME_BYTES_MAX).saturating_mul(2).max(8);
+/// The most frames and bytes of a block whose list is within its limit. A block may be a little
+/// longer than its list, and in short frames, within reason.
+pub(crate) fn block_limits(header_list_bytes_max: usize) -> (usize, usize) {
+    let bytes_max = header_list_bytes_max.saturating_add(PAYLOAD_BYTES_MAX);
+    let frames_max = (bytes_max / PAYLOAD_BYTES_MAX).saturating_mul(2).max(8);
     (frames_max, bytes_max)
 }
 
-// === impl Http2 ===
+// === impl ServerConnection ===
 
-impl Http2 {
-    pub(super) fn headers<'b>(&mut self, head: Head, payload: &'b [u8], now_us: u64) -> Came<'b> {
+impl ServerConnection {
+    pub(super) fn headers<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &'b [u8],
+        now_us: u64,
+    ) -> Received<'b> {
         if head.stream == 0 {
-            return broken(Reason::Protocol, "headers of no stream");
+            return connection_error(Reason::Protocol, "HEADERS on stream 0");
         }
         let Some(mut block) = frame::without_padding(head, payload) else {
-            return broken(Reason::Protocol, "more padding than frame");
+            return connection_error(Reason::Protocol, "padding is longer than its frame");
         };
-        if head.has(frame::PRIORITISED) {
+        if head.has(frame::HAS_PRIORITY) {
             let Some(rest) = block.get(5..) else {
-                return broken(Reason::FrameSize, "headers too short for their priority");
+                return connection_error(
+                    Reason::FrameSize,
+                    "HEADERS are too short for their priority",
+                );
             };
             block = rest;
         }
         let end_stream = head.has(frame::END_STREAM);
         if head.has(frame::END_HEADERS) {
-            return self.block(head.stream, Some(block), end_stream, now_us);
+            return self.header_block(head.stream, Some(block), end_stream, now_us);
         }
-        self.block = Some(Block {
+        self.header_block = Some(HeaderBlock {
             stream: head.stream,
             end_stream,
             bytes: block.to_vec(),
-            dropped: false,
+            skipped: false,
             received_bytes: block.len(),
             frames: 1,
         });
         Ok(None)
     }
 
-    pub(super) fn continuation<'b>(&mut self, head: Head, payload: &[u8], now_us: u64) -> Came<'b> {
-        let Some(mut block) = self.block.take() else {
-            return broken(Reason::Protocol, "nothing to continue");
+    pub(super) fn continuation<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now_us: u64,
+    ) -> Received<'b> {
+        let Some(mut block) = self.header_block.take() else {
+            return connection_error(Reason::Protocol, "CONTINUATION without HEADERS");
         };
         if block.stream != head.stream {
-            return broken(Reason::Protocol, "another stream's headers continue");
+            return connection_error(Reason::Protocol, "CONTINUATION of another stream");
         }
         block.frames = block.frames.saturating_add(1);
         block.received_bytes = block.received_bytes.saturating_add(payload.len());
-        let frames_max = BLOCK_FRAMES.saturating_add(block.received_bytes / BYTES_PER_BLOCK_FRAME);
+        let frames_max =
+            BLOCK_FRAMES_MIN.saturating_add(block.received_bytes / BYTES_PER_BLOCK_FRAME);
         if block.received_bytes > BLOCK_BYTES_MAX || block.frames > frames_max {
-            return broken(Reason::EnhanceYourCalm, "headers without end");
+            return connection_error(
+                Reason::EnhanceYourCalm,
+                "a header block is too long or in too many frames",
+            );
         }
-        if !self.keep_or_drop(&mut block, payload) {
-            return broken(Reason::Compression, UNDECODABLE);
+        if !self.keep_or_skip(&mut block, payload) {
+            return connection_error(Reason::Compression, INVALID_BLOCK);
         }
         if head.has(frame::END_HEADERS) {
-            let bytes = (!block.dropped).then_some(&block.bytes[..]);
-            return self.block(block.stream, bytes, block.end_stream, now_us);
+            let bytes = (!block.skipped).then_some(&block.bytes[..]);
+            return self.header_block(block.stream, bytes, block.end_stream, now_us);
         }
-        self.block = Some(block);
+        self.header_block = Some(block);
         Ok(None)
     }
 
-    /// Keeps what has come of a block, or drops all of it once it is too long. False when it
+    /// Keeps what has arrived of a block, or skips all of it once it is too long. False if it
     /// cannot be decoded.
-    fn keep_or_drop(&mut self, block: &mut Block, payload: &[u8]) -> bool {
-        if block.dropped {
-            return self.heads.drop_part(payload).is_some();
+    fn keep_or_skip(&mut self, block: &mut HeaderBlock, payload: &[u8]) -> bool {
+        if block.skipped {
+            return self.head_reader.skip_part(payload).is_some();
         }
         block.bytes.extend_from_slice(payload);
-        let (_, bytes_max) = block_bounds(self.limits.header_list_bytes_max);
+        let (_, bytes_max) = block_limits(self.config.header_list_bytes_max);
         if block.bytes.len() <= bytes_max {
             return true;
         }
-        block.dropped = true;
-        self.heads.begin_to_drop();
+        block.skipped = true;
+        self.head_reader.begin_to_skip();
         let bytes = std::mem::take(&mut block.bytes);
-        self.heads.drop_part(&bytes).is_some()
+        self.head_reader.skip_part(&bytes).is_some()
     }
 
-    /// A block of headers is whole; none where it was too long to be kept.
-    fn block<'b>(
+    /// Handles a whole block; none if it was too long to be kept.
+    fn header_block<'b>(
         &mut self,
         stream: u32,
         block: Option<&[u8]>,
         end_stream: bool,
         now_us: u64,
-    ) -> Came<'b> {
+    ) -> Received<'b> {
         if stream.is_multiple_of(2) {
-            return broken(Reason::Protocol, "a client's streams have odd numbers");
+            return connection_error(
+                Reason::Protocol,
+                "a client's stream identifiers must be odd",
+            );
         }
-        if stream <= self.newest {
+        if stream <= self.last_stream {
             return self.trailers(stream, block, end_stream, now_us);
         }
-        let asked = match block {
-            Some(block) => self.heads.read(block),
-            None => self.heads.read_dropped(),
+        let head = match block {
+            Some(block) => self.head_reader.read(block),
+            None => self.head_reader.end_skipped(),
         };
-        let Some(asked) = asked else {
-            return broken(Reason::Compression, UNDECODABLE);
+        let Some(head) = head else {
+            return connection_error(Reason::Compression, INVALID_BLOCK);
         };
-        self.newest = stream;
-        if matches!(self.goodbye, Goodbye::Final(_)) {
+        self.last_stream = stream;
+        if matches!(self.goaway, Goaway::Final(_)) {
             return Ok(None);
         }
-        if self.streams.open() >= self.limits.streams_max {
-            self.floods.reset(now_us)?;
+        if self.streams.open() >= self.config.streams_max {
+            self.flood_limits.reset(now_us)?;
             self.write_reset(stream, Reason::RefusedStream);
             return Ok(None);
         }
-        let body_bytes = match &asked {
-            Asked::Call(call) => call.body_bytes,
-            Asked::Other(_, body_bytes) => *body_bytes,
-            Asked::TooLong { .. } | Asked::Malformed => None,
+        self.open_stream(stream, head, end_stream, now_us)
+    }
+
+    fn open_stream<'b>(
+        &mut self,
+        stream: u32,
+        head: ParsedHead,
+        end_stream: bool,
+        now_us: u64,
+    ) -> Received<'b> {
+        let content_length = match &head {
+            ParsedHead::Call(call) => call.content_length,
+            ParsedHead::Request(_, content_length) => *content_length,
+            ParsedHead::TooLong { .. } | ParsedHead::Malformed => None,
         };
-        // Who asks for reflection may go on asking for ever; all others have one thing to say.
-        let goes_on = matches!(&asked, Asked::Other(request, _) if request.uri().path().starts_with(REFLECTION));
-        let unfinished = (!end_stream && !goes_on)
-            .then(|| Unfinished::new(now_us, body_bytes, self.limits.message_bytes_max));
-        let says_too_much = end_stream && body_bytes.is_some_and(|bytes| bytes > 0);
-        match asked {
-            Asked::Malformed => self.refuse_malformed(stream, now_us)?,
-            _ if says_too_much => self.refuse_malformed(stream, now_us)?,
-            Asked::TooLong { grpc } => {
-                self.floods.reset(now_us)?;
-                self.refuse_headers(stream, grpc, end_stream);
+        let streams = matches!(&head, ParsedHead::Request(request, _)
+            if (self.config.is_client_streaming)(request.path().unwrap_or_default()));
+        let partial_body = (!end_stream && !streams)
+            .then(|| PartialBody::new(now_us, content_length, self.config.message_bytes_max));
+        let body_is_missing = end_stream && content_length.is_some_and(|bytes| bytes > 0);
+        match head {
+            ParsedHead::Malformed => self.refuse_malformed(stream, now_us)?,
+            _ if body_is_missing => self.refuse_malformed(stream, now_us)?,
+            ParsedHead::TooLong { grpc } => {
+                self.flood_limits.reset(now_us)?;
+                self.refuse_header_list(stream, grpc, end_stream);
             }
-            Asked::Call(call) => {
-                let stage = Stage::Call {
+            ParsedHead::Call(call) => {
+                let state = StreamState::CallArriving {
                     call,
                     body: Vec::new(),
                     padding: 0,
                 };
-                self.open(stream, stage, body_bytes, unfinished, end_stream);
+                self.add_stream(stream, state, content_length, partial_body, end_stream);
                 if end_stream {
-                    return Ok(self.asked(stream, Cow::Borrowed(&[])));
+                    return Ok(self.call_arrived(stream, Cow::Borrowed(&[])));
                 }
             }
-            Asked::Other(request, _) => {
-                let (parts, receiver) = mpsc::unbounded_channel();
-                if end_stream {
-                    let _ = parts.send(Part::End);
-                }
-                let stage = Stage::Forwarded(Box::new(Forwarded::new(parts)));
-                self.open(stream, stage, body_bytes, unfinished, end_stream);
-                return Ok(Some(Event::Request(Handed {
+            ParsedHead::Request(head, _) => {
+                let state = StreamState::Request(Box::new(RequestStream::new()));
+                self.add_stream(stream, state, content_length, partial_body, end_stream);
+                return Ok(Some(Event::Request(Request {
                     stream,
-                    request: *request,
-                    parts: receiver,
+                    head,
+                    body: Cow::Borrowed(&[]),
+                    end_stream,
                 })));
             }
         }
         Ok(None)
     }
 
-    /// Answers a request whose headers are longer than they may be, on its stream alone: with the
-    /// status that gRPC clients show, or with 431.
-    fn refuse_headers(&mut self, stream: u32, grpc: bool, end_stream: bool) {
-        self.met.header_lists = self.met.header_lists.saturating_add(1);
-        let mut headers = HeaderMap::new();
-        let mut status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    /// Refuses a request whose header list is too long, on its stream alone: with the status that
+    /// gRPC clients show, or with 431.
+    fn refuse_header_list(&mut self, stream: u32, grpc: bool, end_stream: bool) {
+        self.counts.header_lists_refused = self.counts.header_lists_refused.saturating_add(1);
         if grpc {
-            let bytes_max = self.limits.header_list_bytes_max;
-            let words = format!(
-                "the call's metadata is larger than {bytes_max} bytes; send less of it, or raise --header-list-size-max"
+            let (bytes_max, hint) = (
+                self.config.header_list_bytes_max,
+                self.config.header_list_hint,
             );
-            status = StatusCode::OK;
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-            headers.insert(GRPC_STATUS, RESOURCE_EXHAUSTED);
-            if let Ok(words) = HeaderValue::try_from(words) {
-                headers.insert(GRPC_MESSAGE, words);
-            }
+            let message = format!(
+                "the call's metadata is larger than {bytes_max} bytes; send less of it{hint}"
+            );
+            let headers: [(&[u8], &[u8]); 3] = [
+                (b"content-type", b"application/grpc"),
+                // RESOURCE_EXHAUSTED
+                (b"grpc-status", b"8"),
+                (b"grpc-message", message.as_bytes()),
+            ];
+            self.write_head(stream, 200, headers, true);
+        } else {
+            self.write_head(stream, 431, [], true);
         }
-        self.write_head(stream, status, &headers, true);
         if !end_stream {
-            // The answer is complete, so the rest of the request is not needed.
+            // The response is complete, so the rest of the request is not needed.
             self.write_reset(stream, Reason::NoError);
         }
     }
 
-    fn refuse_malformed(&mut self, stream: u32, now_us: u64) -> Result<(), Broken> {
-        self.floods.reset(now_us)?;
+    fn refuse_malformed(&mut self, stream: u32, now_us: u64) -> Result<(), ConnectionError> {
+        self.flood_limits.reset(now_us)?;
         self.write_reset(stream, Reason::Protocol);
         Ok(())
     }
 
-    fn open(
+    fn add_stream(
         &mut self,
         id: u32,
-        stage: Stage,
+        state: StreamState,
         body_left: Option<u64>,
-        unfinished: Option<Unfinished>,
+        partial_body: Option<PartialBody>,
         received: bool,
     ) {
         let stream = Stream {
-            stage,
-            send_room: self.stream_send_room,
+            state,
+            send_window: self.initial_send_window,
             received,
             body_left,
-            unfinished,
+            partial_body,
             unread_since_us: None,
         };
         self.streams.push(id, stream);
     }
 
-    /// Headers of a stream that is known: what stands behind its body.
+    /// Handles the block behind a body.
     fn trailers<'b>(
         &mut self,
         id: u32,
         block: Option<&[u8]>,
         end_stream: bool,
         now_us: u64,
-    ) -> Came<'b> {
-        // No client of gRPC has any.
-        self.floods.control_frame(now_us)?;
+    ) -> Received<'b> {
+        // gRPC clients send none.
+        self.flood_limits.control_frame(now_us)?;
         let trailers = match block {
-            Some(block) => self.heads.read_trailers(block),
-            None => self.heads.read_dropped().map(|_| Trailers::Malformed),
+            Some(block) => self.head_reader.read_trailers(block),
+            None => self
+                .head_reader
+                .end_skipped()
+                .map(|_| ParsedTrailers::Malformed),
         };
         let Some(trailers) = trailers else {
-            return broken(Reason::Compression, UNDECODABLE);
+            return connection_error(Reason::Compression, INVALID_BLOCK);
         };
         let Some(stream) = self.streams.get_mut(id) else {
-            return self.of_a_closed_stream(id, now_us);
+            return self.frame_of_closed_stream(id, now_us);
         };
         if stream.received {
             return self.reset_for_fault(id, Reason::StreamClosed, now_us);
         }
         let whole = stream.body_left.is_none_or(|left| left == 0);
-        let (Trailers::Good(trailers), true, true) = (trailers, end_stream, whole) else {
+        let (ParsedTrailers::Valid(headers), true, true) = (trailers, end_stream, whole) else {
             return self.reset_for_fault(id, Reason::Protocol, now_us);
         };
         stream.received = true;
-        if let Some(unfinished) = stream.unfinished.take() {
-            self.bodies.give_back(unfinished.held_bytes);
+        if let Some(partial_body) = stream.partial_body.take() {
+            self.bodies.release(partial_body.held_bytes);
         }
-        match &mut stream.stage {
-            Stage::Call { body, .. } => {
+        match &mut stream.state {
+            StreamState::CallArriving { body, .. } => {
                 let body = std::mem::take(body);
-                return Ok(self.asked(id, Cow::Owned(body)));
+                Ok(self.call_arrived(id, Cow::Owned(body)))
             }
-            Stage::Forwarded(forwarded) => {
-                let _ = forwarded.parts.send(Part::Trailers(Box::new(trailers)));
-            }
-            Stage::Asked(_) | Stage::Answered(_) => {}
+            StreamState::Request(_) => Ok(Some(Event::Trailers {
+                stream: id,
+                headers,
+            })),
+            StreamState::CallPending(_) | StreamState::CallAnswered(_) => Ok(None),
         }
-        Ok(None)
     }
 
-    /// Resets a stream because of what its client did. What it had under way may be worked on all the same, so that a
-    /// client could have more under way than it may have streams; so it counts as if the client had reset it.
-    pub(super) fn reset_for_fault<'b>(&mut self, id: u32, reason: Reason, now_us: u64) -> Came<'b> {
-        self.floods.reset(now_us)?;
-        self.reset(id, reason);
-        Ok(None)
-    }
-
-    /// A frame for a stream that has ended here. Where it was reset here the client did not know
-    /// yet, and the frame is ignored (RFC 9113, section 5.1).
-    pub(super) fn of_a_closed_stream<'b>(&mut self, id: u32, now_us: u64) -> Came<'b> {
-        self.floods.control_frame(now_us)?;
-        let ignored = matches!(self.goodbye, Goodbye::Final(last) if id > last)
+    /// A frame for a stream that has ended here. If it was reset here the client did not know yet,
+    /// and the frame is ignored (RFC 9113, section 5.1).
+    pub(super) fn frame_of_closed_stream<'b>(&mut self, id: u32, now_us: u64) -> Received<'b> {
+        self.flood_limits.control_frame(now_us)?;
+        let ignored = matches!(self.goaway, Goaway::Final(last) if id > last)
             || self.reset_streams.iter().rev().any(|reset| *reset == id);
         if !ignored {
             self.write_reset(id, Reason::StreamClosed);
@@ -306,110 +317,86 @@ impl Http2 {
         Ok(None)
     }
 
-    /// A call's body is whole.
-    pub(super) fn asked<'b>(&mut self, id: u32, body: Cow<'b, [u8]>) -> Option<Event<'b>> {
+    /// A call on the fast path is complete.
+    #[inline]
+    pub(super) fn call_arrived<'b>(&mut self, id: u32, body: Cow<'b, [u8]>) -> Option<Event<'b>> {
         let stream = self.streams.get_mut(id)?;
-        let Stage::Call { call, .. } = &stream.stage else {
+        let StreamState::CallArriving { call, .. } = &stream.state else {
             return None;
         };
         let call = *call;
-        stream.stage = Stage::Asked(call);
-        Some(Event::Call {
+        stream.state = StreamState::CallPending(call);
+        Some(Event::Call(Call {
             stream: id,
             body,
             timeout_us: call.timeout.map(|timeout| timeout.us),
-            parent: call.parent,
-        })
+            captured: call.captured,
+        }))
     }
 
-    /// Makes of a call a request for tonic, whose body begins with these bytes, which there was room for.
-    pub(in super::super) fn hand_over(&mut self, id: u32, body: &[&[u8]]) -> Option<Handed> {
-        let stream = self.streams.get_mut(id)?;
-        let (call, padding) = match &stream.stage {
-            Stage::Call { call, padding, .. } => (call, *padding),
-            // All of its body has come, and no window matters any more.
-            Stage::Asked(call) => (call, 0),
-            Stage::Answered(_) | Stage::Forwarded(_) => return None,
+    /// Turns a call into a request, for a program that has one handler for all unusual calls.
+    ///
+    /// Its head has the path, `content-type`, `grpc-timeout` and the captured header; no other
+    /// header of a call is kept. None if the stream has ended.
+    pub fn decline_call<'b>(&mut self, call: Call<'b>) -> Option<Request<'b>> {
+        let stream = self.streams.get_mut(call.stream)?;
+        let StreamState::CallPending(head) = &stream.state else {
+            return None;
         };
-        let request: Request<()> = call.request();
-        let (parts, receiver) = mpsc::unbounded_channel();
-        let mut forwarded = Box::new(Forwarded::new(parts));
-        for part in body.iter().filter(|part| !part.is_empty()) {
-            let _ = forwarded
-                .parts
-                .send(Part::Data(Bytes::copy_from_slice(part)));
-            // The connection has its room back already, and the stream gets it when this is taken.
-            let bytes = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            forwarded.receive_room = forwarded.receive_room.saturating_sub(bytes);
-            forwarded.receive_owed = forwarded.receive_owed.saturating_add(bytes);
-        }
-        forwarded.receive_room = forwarded.receive_room.saturating_sub(padding);
-        forwarded.receive_owed = forwarded.receive_owed.saturating_add(padding);
-        if stream.received {
-            let _ = forwarded.parts.send(Part::End);
-        }
-        stream.stage = Stage::Forwarded(forwarded);
-        self.tell_stream_room(id);
-        Some(Handed {
-            stream: id,
-            request,
-            parts: receiver,
+        let head = self.head_reader.request_of(head);
+        // All of its body has arrived, and no receive window matters any more.
+        stream.state = StreamState::Request(Box::new(RequestStream::new()));
+        Some(Request {
+            stream: call.stream,
+            head,
+            body: call.body,
+            end_stream: true,
         })
     }
 
-    /// Resets calls that began longer ago than this and are not whole, and those whose answers were seen to wait for room
-    /// as long ago; so many at most. Says how many there were.
-    pub(in super::super) fn reset_late(&mut self, now_us: u64, wait_us: u64, max: usize) -> Late {
-        let is_over = |since_us: u64| now_us.saturating_sub(since_us) > wait_us;
-        let (mut late, mut ids) = (Late::default(), Vec::new());
-        for (id, stream) in self.streams.each_mut() {
-            if ids.len() >= max {
-                late.more = true;
-                break;
-            }
-            let unfinished = stream.unfinished.as_ref();
-            if unfinished.is_some_and(|unfinished| is_over(unfinished.since_us)) {
-                late.calls = late.calls.saturating_add(1);
-                ids.push(id);
-            } else if !stream.waits_for_room() {
-                stream.unread_since_us = None;
-            } else if is_over(*stream.unread_since_us.get_or_insert(now_us)) {
-                late.answers = late.answers.saturating_add(1);
-                ids.push(id);
-            }
-        }
-        for id in ids {
-            self.reset(id, Reason::Cancel);
-        }
-        late
+    /// Turns a call that is too long for the fast path into a request. `data` is the last part of
+    /// its body.
+    pub(super) fn long_call(&mut self, id: u32, data: &[u8]) -> Option<Event<'static>> {
+        let stream = self.streams.get_mut(id)?;
+        let StreamState::CallArriving {
+            call,
+            body,
+            padding,
+        } = &mut stream.state
+        else {
+            return None;
+        };
+        let head = self.head_reader.request_of(call);
+        let mut request = RequestStream::new();
+        let mut body = std::mem::take(body);
+        body.extend_from_slice(data);
+        // The connection's window has been returned already. The stream's is returned at once,
+        // since the whole body so far leaves with the event.
+        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let used = bytes.saturating_add(*padding);
+        request.receive_window = request.receive_window.saturating_sub(used);
+        request.receive_window_owed = request.receive_window_owed.saturating_add(used);
+        let end_stream = stream.received;
+        stream.state = StreamState::Request(Box::new(request));
+        self.return_stream_window(id);
+        Some(Event::Request(Request {
+            stream: id,
+            head,
+            body: Cow::Owned(body),
+            end_stream,
+        }))
     }
-}
 
-// === impl Stream ===
-
-impl Stream {
-    /// Whether what it has to say waits for the client to widen a window.
-    fn waits_for_room(&self) -> bool {
-        match &self.stage {
-            Stage::Answered(_) => true,
-            Stage::Forwarded(forwarded) => forwarded.starved,
-            Stage::Call { .. } | Stage::Asked(_) => false,
-        }
-    }
-}
-
-// === impl Forwarded ===
-
-impl Forwarded {
-    fn new(parts: mpsc::UnboundedSender<Part>) -> Self {
-        Self {
-            parts,
-            receive_room: WINDOW_BYTES,
-            receive_owed: 0,
-            uneaten: 0,
-            withheld: 0,
-            starved: false,
-            task: None,
-        }
+    /// Resets a request whose head or trailers the embedding program finds malformed, and counts
+    /// it as if the client had reset it.
+    ///
+    /// # Errors
+    ///
+    /// If the client has had too many streams reset: the connection must end, as after an error of
+    /// [`ServerConnection::receive`].
+    pub fn reset_malformed(&mut self, stream: u32, now_us: u64) -> Result<(), ConnectionError> {
+        self.flood_limits.reset(now_us)?;
+        self.send_reset(stream, Reason::Protocol);
+        Ok(())
     }
 }

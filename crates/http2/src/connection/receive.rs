@@ -1,66 +1,55 @@
-//! What comes: frames, and what those that bring no call on do to the connection.
+//! Frames from the client, and what control frames do to the connection.
 //!
-//! How: [`Http2::next`] reads frames off the bytes that it is given until one makes something for others to do. What breaks
-//! a rule of the connection ends it ([`Broken`]); what breaks a stream's resets that stream.
-//!
-//! What it deliberately does not do: read sockets, keep bytes that are no whole frame (`connection`).
+//! How: [`ServerConnection::receive`] reads frames until one makes an event. A frame that breaks a
+//! rule of the connection ends it ([`ConnectionError`]); one that breaks a rule of its stream
+//! resets that stream.
 
-use std::borrow::Cow;
+use super::{Handshake, ServerConnection};
+use crate::error::connection_error;
+use crate::frame::{self, FrameHead, HEAD_BYTES, PAYLOAD_BYTES_MAX, PREFACE};
+use crate::{ConnectionError, Event, Reason};
 
-use super::frame::{self, Head};
-use super::{
-    Broken, FRAME_BYTES_MAX, GOODBYE_PING, Greeted, HEAD_BYTES, Handed, Http2, KEEPALIVE_PING,
-    PREFACE, Reason,
-};
-use crate::telemetry::TraceParent;
-
-/// Something to do.
-pub(in super::super) enum Event<'b> {
-    /// A call of ShouldRateLimit has come.
-    Call {
-        stream: u32,
-        body: Cow<'b, [u8]>,
-        timeout_us: Option<u64>,
-        parent: Option<TraceParent>,
-    },
-    /// A request for tonic has come.
-    Request(Handed),
-    /// Many frames have come that bring no call on, and there may be more: others have waited long enough.
-    Nothing,
-}
-
-/// How many frames are read that bring no call on, before somebody asks again.
+/// How many frames that complete no request are read before others have a chance to run.
 const FRAMES_MAX: usize = 64;
 
-/// So many open streams are as much work to look through as a frame.
-const STREAMS_A_FRAME: usize = 32;
+/// This many open streams are as much work to visit as one control frame.
+const STREAMS_PER_FRAME: usize = 32;
 
-/// Who has no room and makes less than this has more to come.
-const ROOM_BYTES_MIN: i64 = 1_024;
+/// Smaller WINDOW_UPDATEs on an exhausted window count as control frames.
+const WINDOW_UPDATE_BYTES_MIN: i64 = 1_024;
 
-/// What one frame came to.
-pub(super) type Came<'b> = Result<Option<Event<'b>>, Broken>;
+/// What one frame made.
+pub(super) type Received<'b> = Result<Option<Event<'b>>, ConnectionError>;
 
-pub(super) fn broken<T>(reason: Reason, why: &'static str) -> Result<T, Broken> {
-    Err(Broken { reason, why })
-}
+// === impl ServerConnection ===
 
-// === impl Http2 ===
-
-impl Http2 {
-    /// Reads frames off `input` until there is something to do; none when the rest of `input` is no whole frame.
-    pub(in super::super) fn next<'b>(&mut self, input: &mut &'b [u8], now_us: u64) -> Came<'b> {
-        if self.greeted == Greeted::Nothing && !self.read_preface(input)? {
+impl ServerConnection {
+    /// Reads frames from `input` until one makes an event; none if the rest of `input` is less
+    /// than a frame. Pass that rest again with more bytes behind it.
+    ///
+    /// `input` is advanced behind what was read. `now_us` are microseconds of a monotonic clock.
+    ///
+    /// # Errors
+    ///
+    /// If the client broke a rule of the protocol or exceeded a limit, so that the connection must
+    /// end: call [`ServerConnection::abrupt_shutdown`] with the error's reason.
+    pub fn receive<'b>(
+        &mut self,
+        input: &mut &'b [u8],
+        now_us: u64,
+    ) -> Result<Option<Event<'b>>, ConnectionError> {
+        if self.handshake == Handshake::AwaitsPreface && !self.read_preface(input)? {
             return Ok(None);
         }
-        for _ in 0..FRAMES_MAX {
-            let Some(head) = Head::read(input) else {
+        let mut frames = std::mem::take(&mut self.frames_read);
+        while frames < FRAMES_MAX {
+            let Some(head) = FrameHead::read(input) else {
                 return Ok(None);
             };
-            if head.length > FRAME_BYTES_MAX {
-                return broken(
+            if head.length > PAYLOAD_BYTES_MAX {
+                return connection_error(
                     Reason::FrameSize,
-                    "a frame is longer than we said it may be",
+                    "a frame is longer than SETTINGS_MAX_FRAME_SIZE",
                 );
             }
             let rest = input.get(HEAD_BYTES..).unwrap_or_default();
@@ -68,64 +57,74 @@ impl Http2 {
                 return Ok(None);
             };
             *input = rest;
+            frames = frames.saturating_add(1);
             if let Some(event) = self.frame(head, payload, now_us)? {
+                if !matches!(event, Event::Call(_) | Event::Request(_)) {
+                    self.frames_read = frames;
+                }
                 return Ok(Some(event));
             }
         }
-        Ok(Some(Event::Nothing))
+        Ok(Some(Event::Yield))
     }
 
-    fn read_preface(&mut self, input: &mut &[u8]) -> Result<bool, Broken> {
+    fn read_preface(&mut self, input: &mut &[u8]) -> Result<bool, ConnectionError> {
         let known = input.len().min(PREFACE.len());
         if input.get(..known) != PREFACE.get(..known) {
-            return broken(Reason::Protocol, "this is no HTTP/2");
+            return connection_error(
+                Reason::Protocol,
+                "the connection preface is not that of HTTP/2",
+            );
         }
         let whole = known == PREFACE.len();
         if whole {
             *input = input.get(known..).unwrap_or_default();
-            self.greeted = Greeted::Preface;
+            self.handshake = Handshake::AwaitsSettings;
         }
         Ok(whole)
     }
 
-    fn frame<'b>(&mut self, head: Head, payload: &'b [u8], now_us: u64) -> Came<'b> {
-        if self.block.is_some() != (head.kind == frame::CONTINUATION) {
-            return broken(
+    fn frame<'b>(&mut self, head: FrameHead, payload: &'b [u8], now_us: u64) -> Received<'b> {
+        if self.header_block.is_some() != (head.kind == frame::CONTINUATION) {
+            return connection_error(
                 Reason::Protocol,
-                "headers and what continues them belong together",
+                "a header block is interrupted, or CONTINUATION without one",
             );
         }
-        if self.greeted == Greeted::Preface && head.kind != frame::SETTINGS {
-            return broken(Reason::Protocol, "settings come first");
+        if self.handshake == Handshake::AwaitsSettings && head.kind != frame::SETTINGS {
+            return connection_error(Reason::Protocol, "SETTINGS must be the first frame");
         }
         match head.kind {
             frame::DATA => return self.data(head, payload, now_us),
             frame::HEADERS => return self.headers(head, payload, now_us),
             frame::CONTINUATION => return self.continuation(head, payload, now_us),
-            frame::RST_STREAM => self.reset_by_client(head, payload, now_us)?,
-            frame::WINDOW_UPDATE => self.window_update(head, payload, now_us)?,
+            frame::RST_STREAM => return self.reset_by_client(head, payload, now_us),
+            frame::WINDOW_UPDATE => return self.window_update(head, payload, now_us),
             kind => {
-                self.floods.control_frame(now_us)?;
+                self.flood_limits.control_frame(now_us)?;
                 match kind {
                     frame::SETTINGS => self.settings(head, payload, now_us)?,
                     frame::PING => self.ping(head, payload)?,
                     frame::GOAWAY if head.stream != 0 => {
-                        return broken(Reason::Protocol, "a goodbye of a stream");
+                        return connection_error(Reason::Protocol, "GOAWAY on a stream");
                     }
                     frame::GOAWAY if head.length < 8 => {
-                        return broken(Reason::FrameSize, "a goodbye has eight bytes or more");
+                        return connection_error(
+                            Reason::FrameSize,
+                            "GOAWAY of less than eight bytes",
+                        );
                     }
                     frame::GOAWAY => self.client_leaves = true,
                     frame::PUSH_PROMISE => {
-                        return broken(Reason::Protocol, "a client has nothing to push");
+                        return connection_error(Reason::Protocol, "PUSH_PROMISE from a client");
                     }
                     frame::PRIORITY if head.stream == 0 => {
-                        return broken(Reason::Protocol, "a priority of no stream");
+                        return connection_error(Reason::Protocol, "PRIORITY on stream 0");
                     }
-                    frame::PRIORITY if head.length != 5 && head.stream <= self.newest => {
-                        self.reset(head.stream, Reason::FrameSize);
+                    frame::PRIORITY if head.length != 5 && head.stream <= self.last_stream => {
+                        return Ok(self.reset_and_report(head.stream, Reason::FrameSize));
                     }
-                    // Priorities, and what nobody knows yet.
+                    // Priorities and unknown frames are ignored.
                     _ => {}
                 }
             }
@@ -133,128 +132,173 @@ impl Http2 {
         Ok(None)
     }
 
-    fn reset_by_client(&mut self, head: Head, payload: &[u8], now_us: u64) -> Result<(), Broken> {
+    fn reset_by_client<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now_us: u64,
+    ) -> Received<'b> {
         if payload.len() != 4 {
-            return broken(Reason::FrameSize, "a reset has four bytes");
+            return connection_error(Reason::FrameSize, "RST_STREAM must have four bytes");
         }
-        if head.stream == 0 || head.stream > self.newest {
-            return broken(Reason::Protocol, "a reset of no stream");
+        if head.stream == 0 || head.stream > self.last_stream {
+            return connection_error(Reason::Protocol, "RST_STREAM on an idle stream");
         }
-        self.floods.reset(now_us)?;
-        if self.remove(head.stream).is_none() {
+        self.flood_limits.reset(now_us)?;
+        let Some(stream) = self.remove(head.stream) else {
             // Now the client knows that the stream has ended: a later frame is its mistake.
             self.reset_streams.retain(|reset| *reset != head.stream);
-        }
-        Ok(())
+            return Ok(None);
+        };
+        Ok(stream.is_request().then_some(Event::Reset {
+            stream: head.stream,
+        }))
     }
 
-    fn window_update(&mut self, head: Head, payload: &[u8], now_us: u64) -> Result<(), Broken> {
-        let (4, Some(bytes)) = (payload.len(), frame::u32_at_start(payload)) else {
-            return broken(Reason::FrameSize, "a window's update has four bytes");
+    /// Resets a stream because of a fault of its client, and counts it as if the client had reset
+    /// it. Work for it may go on all the same, so that a client could otherwise have more under
+    /// way than it may have streams.
+    pub(super) fn reset_for_fault<'b>(
+        &mut self,
+        stream: u32,
+        reason: Reason,
+        now_us: u64,
+    ) -> Received<'b> {
+        self.flood_limits.reset(now_us)?;
+        Ok(self.reset_and_report(stream, reason))
+    }
+
+    fn reset_and_report<'b>(&mut self, id: u32, reason: Reason) -> Option<Event<'b>> {
+        let stream = self.streams.get_mut(id);
+        let is_request = stream.is_some_and(|stream| stream.is_request());
+        self.reset(id, reason);
+        is_request.then_some(Event::Reset { stream: id })
+    }
+
+    fn window_update<'b>(&mut self, head: FrameHead, payload: &[u8], now_us: u64) -> Received<'b> {
+        let (4, Some(bytes)) = (payload.len(), frame::leading_u32(payload)) else {
+            return connection_error(Reason::FrameSize, "WINDOW_UPDATE must have four bytes");
         };
         let bytes = i64::from(bytes & frame::MAX_31_BITS);
         if head.stream == 0 {
             if bytes == 0 {
-                return broken(Reason::Protocol, "a window is widened by nothing");
+                return connection_error(Reason::Protocol, "WINDOW_UPDATE of 0 bytes");
             }
-            let before = self.send_room;
-            // One for each answer is fair, and many a client does so.
-            if before >= self.send_room_told {
-                self.floods.control_frame(now_us)?;
+            let before = self.send_window;
+            // One for each response is fair, and many clients do so.
+            if before >= self.send_window_granted {
+                self.flood_limits.control_frame(now_us)?;
             }
-            // All that wait are looked through: little by little that is much.
-            if before <= 0 && bytes < ROOM_BYTES_MIN {
-                self.look_through(now_us)?;
+            // All streams that wait are visited.
+            if before <= 0 && bytes < WINDOW_UPDATE_BYTES_MIN {
+                self.count_visit(now_us)?;
             }
-            self.send_room = before.saturating_add(bytes);
-            if self.send_room > i64::from(frame::MAX_31_BITS) {
-                return broken(Reason::FlowControl, "a window wider than any may be");
+            self.send_window = before.saturating_add(bytes);
+            if self.send_window > i64::from(frame::MAX_31_BITS) {
+                return connection_error(Reason::FlowControl, "a window exceeds 2^31-1 bytes");
             }
-            self.send_room_told = self.send_room;
+            self.send_window_granted = self.send_window;
             if before <= 0 {
                 self.send_waiting();
             }
-            return Ok(());
+            return Ok(None);
         }
-        if head.stream > self.newest {
-            return broken(Reason::Protocol, "a window of no stream");
+        if head.stream > self.last_stream {
+            return connection_error(Reason::Protocol, "WINDOW_UPDATE on an idle stream");
         }
-        self.floods.control_frame(now_us)?;
+        self.flood_limits.control_frame(now_us)?;
         let Some(stream) = self.streams.get_mut(head.stream) else {
-            return Ok(());
+            return Ok(None);
         };
-        stream.send_room = stream.send_room.saturating_add(bytes);
+        stream.send_window = stream.send_window.saturating_add(bytes);
         if bytes == 0 {
-            self.reset_for_fault(head.stream, Reason::Protocol, now_us)?;
-        } else if stream.send_room > i64::from(frame::MAX_31_BITS) {
-            self.reset_for_fault(head.stream, Reason::FlowControl, now_us)?;
-        } else {
-            self.send_waiting_of(head.stream);
+            return self.reset_for_fault(head.stream, Reason::Protocol, now_us);
         }
-        Ok(())
+        if stream.send_window > i64::from(frame::MAX_31_BITS) {
+            return self.reset_for_fault(head.stream, Reason::FlowControl, now_us);
+        }
+        self.send_waiting_of(head.stream);
+        Ok(None)
     }
 
-    /// All streams are looked through, which is counted as the work that it is.
-    fn look_through(&mut self, now_us: u64) -> Result<(), Broken> {
-        let frames = self.streams.open() / STREAMS_A_FRAME;
-        self.floods.control_frames(frames, now_us)
+    /// Counts a frame for which all streams are visited as the work that it is.
+    fn count_visit(&mut self, now_us: u64) -> Result<(), ConnectionError> {
+        let frames = self.streams.open() / STREAMS_PER_FRAME;
+        self.flood_limits.control_frames(frames, now_us)
     }
 
-    fn settings(&mut self, head: Head, payload: &[u8], now_us: u64) -> Result<(), Broken> {
+    fn settings(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now_us: u64,
+    ) -> Result<(), ConnectionError> {
         if head.stream != 0 {
-            return broken(Reason::Protocol, "settings of a stream");
+            return connection_error(Reason::Protocol, "SETTINGS on a stream");
         }
         if head.has(frame::ACK) {
             return match payload {
                 [] => Ok(()),
-                _ => broken(Reason::FrameSize, "settings agreed to with more to say"),
+                _ => connection_error(Reason::FrameSize, "SETTINGS acknowledgement with a payload"),
             };
         }
         let (settings, []) = payload.as_chunks::<6>() else {
-            return broken(Reason::FrameSize, "a setting has six bytes");
+            return connection_error(
+                Reason::FrameSize,
+                "SETTINGS must have six bytes for each setting",
+            );
         };
-        // Of several the last counts, and streams are looked through once.
+        // The last of several counts, and streams are visited once.
         let mut window_bytes = None;
         for [n0, n1, v0, v1, v2, v3] in settings {
             let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
             match u16::from_be_bytes([*n0, *n1]) {
-                frame::HEADER_TABLE_SIZE => self.encoder.client_remembers(value as usize),
+                frame::HEADER_TABLE_SIZE => self.encoder.set_client_table_bytes(value as usize),
                 frame::ENABLE_PUSH if value > 1 => {
-                    return broken(Reason::Protocol, "push is on or off");
+                    return connection_error(
+                        Reason::Protocol,
+                        "SETTINGS_ENABLE_PUSH must be 0 or 1",
+                    );
                 }
                 frame::INITIAL_WINDOW_SIZE => {
                     if value > frame::MAX_31_BITS {
-                        return broken(Reason::FlowControl, "a window wider than any may be");
+                        return connection_error(
+                            Reason::FlowControl,
+                            "a window exceeds 2^31-1 bytes",
+                        );
                     }
                     window_bytes = Some(value);
                 }
                 frame::MAX_FRAME_SIZE => {
                     if !(16_384..=0xff_ffff).contains(&value) {
-                        return broken(Reason::Protocol, "no frame may be so long");
+                        return connection_error(
+                            Reason::Protocol,
+                            "SETTINGS_MAX_FRAME_SIZE is out of range",
+                        );
                     }
-                    self.frame_bytes_max = value as usize;
+                    self.send_payload_bytes_max = value as usize;
                 }
                 _ => {}
             }
         }
         if let Some(bytes) = window_bytes
-            && i64::from(bytes) != self.stream_send_room
+            && i64::from(bytes) != self.initial_send_window
         {
-            self.look_through(now_us)?;
+            self.count_visit(now_us)?;
             self.resize_windows(bytes)?;
         }
-        self.greeted = Greeted::Settings;
+        self.handshake = Handshake::Complete;
         self.write_frame(frame::SETTINGS, frame::ACK, 0, &[]);
         Ok(())
     }
 
-    fn resize_windows(&mut self, bytes: u32) -> Result<(), Broken> {
-        let wider = i64::from(bytes).saturating_sub(self.stream_send_room);
-        self.stream_send_room = i64::from(bytes);
-        for (_, stream) in self.streams.each_mut() {
-            stream.send_room = stream.send_room.saturating_add(wider);
-            if stream.send_room > i64::from(frame::MAX_31_BITS) {
-                return broken(Reason::FlowControl, "a window wider than any may be");
+    fn resize_windows(&mut self, bytes: u32) -> Result<(), ConnectionError> {
+        let wider = i64::from(bytes).saturating_sub(self.initial_send_window);
+        self.initial_send_window = i64::from(bytes);
+        for (_, stream) in self.streams.iter_mut() {
+            stream.send_window = stream.send_window.saturating_add(wider);
+            if stream.send_window > i64::from(frame::MAX_31_BITS) {
+                return connection_error(Reason::FlowControl, "a window exceeds 2^31-1 bytes");
             }
         }
         if wider > 0 {
@@ -263,19 +307,17 @@ impl Http2 {
         Ok(())
     }
 
-    fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+    fn ping(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), ConnectionError> {
         if head.stream != 0 {
-            return broken(Reason::Protocol, "a ping of a stream");
+            return connection_error(Reason::Protocol, "PING on a stream");
         }
         if payload.len() != 8 {
-            return broken(Reason::FrameSize, "a ping has eight bytes");
+            return connection_error(Reason::FrameSize, "PING must have eight bytes");
         }
-        if !head.has(frame::ACK) {
+        if head.has(frame::ACK) {
+            self.ping_acknowledged(payload);
+        } else {
             self.write_frame(frame::PING, frame::ACK, 0, payload);
-        } else if payload == GOODBYE_PING {
-            self.say_last_goodbye();
-        } else if payload == KEEPALIVE_PING {
-            self.ping_answered = true;
         }
         Ok(())
     }

@@ -1,149 +1,161 @@
-//! What goes: answers, as much of them as the client has room for, and what a connection says besides.
+//! Responses, as far as windows allow, and control frames.
 //!
-//! How: a good answer is written whole behind what is to be sent, unless its stream or the connection has no room for its
-//! message; then it waits in its stream and goes when the client widens a window. What tonic answers is written by whoever
-//! carries it, as room comes. All that was written leaves together ([`Http2::to_send`]).
-//!
-//! What it deliberately does not do: choose among streams. Answers go in the order in which they are ready.
+//! How: a response to a call is written whole into the output, unless its stream or the connection
+//! has no window for its message; then it waits in its stream until the client widens a window. The
+//! responses to other requests are written by the embedding program as windows allow. Streams have
+//! no priorities: responses go in the order in which they are ready.
 
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, StatusCode};
-
-use super::frame::{self, Head};
-use super::hpack::Encoder;
+use super::stream::{Stream, StreamState, WaitingResponse};
 use super::{
-    Answered, FRAME_BYTES_MAX, GOODBYE_PING, Goodbye, Http2, KEEPALIVE_PING, OUT_BYTES_MAX,
-    RESET_STREAMS_REMEMBERED_MAX, Reason, Stage, Stream, UNREAD_BYTES_MAX, USUAL_WINDOW_BYTES,
-    WINDOW_BYTES,
+    DEFAULT_WINDOW_BYTES, OUTPUT_BYTES_MAX, RESET_STREAMS_REMEMBERED_MAX, ServerConnection,
+    UNREAD_BYTES_MAX, WINDOW_BYTES,
 };
+use crate::Reason;
+use crate::frame::{self, FrameHead, PAYLOAD_BYTES_MAX};
+use crate::hpack::Encoder;
 
-/// How much of what was sent may lie in front of what was not, beside half of all: so what is left is not moved often.
+/// How much output that was sent may lie before what was not, beside half of all. So what is left
+/// is seldom moved.
 const SENT_BYTES_MAX: usize = 64 * 1024;
 
-// === impl Http2 ===
+// === impl ServerConnection ===
 
-impl Http2 {
-    /// What is to be sent.
-    pub(in super::super) fn to_send(&self) -> &[u8] {
-        self.out.get(self.sent..).unwrap_or_default()
+impl ServerConnection {
+    /// Bytes to write to the socket.
+    #[must_use]
+    #[inline]
+    pub fn output(&self) -> &[u8] {
+        self.output.get(self.output_sent..).unwrap_or_default()
     }
 
-    /// So much of it has been sent.
-    pub(in super::super) fn sent(&mut self, bytes: usize) {
-        let (full_before, full) = (self.is_full(), {
-            self.sent = self.sent.saturating_add(bytes);
-            self.is_full()
-        });
-        if self.sent >= self.out.len() {
-            self.sent = 0;
-            self.out.clear();
-            // Connections are many and most of them silent; few have something to say at the same moment.
-            self.buffers.give_back(std::mem::take(&mut self.out));
-        } else if self.sent >= SENT_BYTES_MAX.max(self.out.len() / 2) {
-            self.out.drain(..self.sent);
-            self.sent = 0;
+    /// The socket has taken this many bytes of the output.
+    pub fn consume_output(&mut self, bytes: usize) {
+        let was_full = self.is_output_full();
+        self.output_sent = self.output_sent.saturating_add(bytes);
+        let is_full = self.is_output_full();
+        if self.output_sent >= self.output.len() {
+            self.output_sent = 0;
+            self.output.clear();
+            // Connections are many, and few have something to write at the same moment.
+            self.buffers.put(std::mem::take(&mut self.output));
+        } else if self.output_sent >= SENT_BYTES_MAX.max(self.output.len() / 2) {
+            self.output.drain(..self.output_sent);
+            self.output_sent = 0;
         }
-        if full_before && !full {
+        if was_full && !is_full {
             self.send_waiting();
         }
     }
 
-    /// Whether so much waits for the client that nothing more is read of it.
-    pub(in super::super) fn is_full(&self) -> bool {
-        self.out.len().saturating_sub(self.sent) > OUT_BYTES_MAX
+    /// Whether so much output waits that nothing more should be read from the client.
+    #[must_use]
+    #[inline]
+    pub fn is_output_full(&self) -> bool {
+        self.output.len().saturating_sub(self.output_sent) > OUTPUT_BYTES_MAX
     }
 
-    /// Whether a stream is there no more.
-    pub(in super::super) fn is_gone(&self, id: u32) -> bool {
-        !self.streams.is_open(id)
-    }
-
-    /// Answers a call: `write` writes a gRPC frame of so many bytes.
-    pub(in super::super) fn answer(
-        &mut self,
-        id: u32,
-        bytes: usize,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let connection_room = self.send_room;
-        let waiting = self.to_send().len().saturating_add(self.kept_bytes);
-        let Some(stream) = self.streams.get_mut(id) else {
-            return;
-        };
-        let room = usize::try_from(connection_room.min(stream.send_room)).unwrap_or(0);
-        if waiting > 0 && waiting.saturating_add(bytes) > UNREAD_BYTES_MAX {
-            self.met.answers_unread = self.met.answers_unread.saturating_add(1);
-            return self.reset(id, Reason::Cancel);
-        }
-        if bytes > room.min(self.frame_bytes_max) {
-            self.answer_later(id, bytes, write);
-        } else {
-            self.streams.remove(id);
-            self.send_room = self.send_room.saturating_sub_unsigned(bytes as u64);
-            self.write_good_head(id);
-            let out = self.out();
-            let head = Head {
-                length: bytes,
-                kind: frame::DATA,
-                flags: 0,
-                stream: id,
-            };
-            head.write(out);
+    /// Answers a call: HEADERS, one gRPC message of `bytes` bytes with its head, which `write`
+    /// appends, and trailers with `grpc-status: 0`.
+    ///
+    /// The response waits in the connection while there is no window for it. It is dropped, and its
+    /// stream reset, when more than 4 MiB wait ([`crate::LimitCounts::responses_dropped`]).
+    #[inline]
+    pub fn respond_unary(&mut self, stream: u32, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(out) = self.begin_unary(stream, bytes) {
             write(out);
-            self.write_good_trailers(id);
+            self.end_unary(stream);
+        } else if !self.is_closed(stream) {
+            let mut message = Vec::with_capacity(bytes);
+            write(&mut message);
+            self.respond_later(stream, message);
         }
+    }
+
+    /// Writes what is before the message of a response, and says where to write it; none if the
+    /// stream is closed or the message must wait.
+    fn begin_unary(&mut self, id: u32, bytes: usize) -> Option<&mut Vec<u8>> {
+        let connection_window = self.send_window;
+        let waiting = self.output().len().saturating_add(self.waiting_bytes);
+        let stream = self.streams.get_mut(id)?;
+        let window = usize::try_from(connection_window.min(stream.send_window)).unwrap_or(0);
+        if waiting > 0 && waiting.saturating_add(bytes) > UNREAD_BYTES_MAX {
+            self.counts.responses_dropped = self.counts.responses_dropped.saturating_add(1);
+            self.reset(id, Reason::Cancel);
+            return None;
+        }
+        if bytes > window.min(self.send_payload_bytes_max) {
+            return None;
+        }
+        self.streams.remove(id);
+        self.send_window = self.send_window.saturating_sub_unsigned(bytes as u64);
+        self.write_unary_head(id);
+        let out = self.out();
+        let head = FrameHead {
+            length: bytes,
+            kind: frame::DATA,
+            flags: 0,
+            stream: id,
+        };
+        head.write(out);
+        Some(out)
+    }
+
+    fn end_unary(&mut self, id: u32) {
+        self.write_unary_trailers(id);
         self.wake();
     }
 
-    fn answer_later(&mut self, id: u32, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut frame = Vec::with_capacity(bytes);
-        write(&mut frame);
-        // Other answers may come between its head and its trailers.
-        let mut headers = HeaderMap::with_capacity(1);
-        let kind = http::HeaderValue::from_static("application/grpc");
-        headers.insert(http::header::CONTENT_TYPE, kind);
-        self.write_head(id, StatusCode::OK, &headers, false);
-        self.kept_bytes = self.kept_bytes.saturating_add(frame.len());
+    fn respond_later(&mut self, id: u32, message: Vec<u8>) {
+        // Other responses may come between its head and its trailers.
+        let headers: [(&[u8], &[u8]); 1] = [(b"content-type", b"application/grpc")];
+        self.write_head(id, 200, headers, false);
+        self.waiting_bytes = self.waiting_bytes.saturating_add(message.len());
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.stage = Stage::Answered(Box::new(Answered { frame, sent: 0 }));
+            let response = WaitingResponse { message, sent: 0 };
+            stream.state = StreamState::CallAnswered(Box::new(response));
         }
         self.send_waiting_of(id);
+        self.wake();
     }
 
-    /// Answers a call or a request without a body.
-    pub(in super::super) fn refuse(&mut self, id: u32, status: StatusCode, headers: &HeaderMap) {
-        if !self.is_gone(id) {
-            self.write_head(id, status, headers, true);
-            self.finish(id);
-            self.wake();
-        }
-    }
-
-    /// Begins an answer that goes on.
-    pub(in super::super) fn begin(&mut self, id: u32, status: StatusCode, headers: &HeaderMap) {
-        if !self.is_gone(id) {
-            self.write_head(id, status, headers, false);
-            self.wake();
-        }
-    }
-
-    /// Waits until a stream has room, and says how much; none when the stream is gone.
-    pub(in super::super) fn poll_room(
+    /// Sends the head of a response: `:status` and headers, whose names must be in lower case.
+    ///
+    /// With `end_stream` the response is complete, and so is the stream.
+    pub fn send_response<'h>(
         &mut self,
-        id: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<usize>> {
-        let (full, connection_room) = (self.is_full(), self.send_room);
-        let Some(stream) = self.streams.get_mut(id) else {
+        stream: u32,
+        status: u16,
+        headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
+        end_stream: bool,
+    ) {
+        if !self.is_closed(stream) {
+            self.write_head(stream, status, headers, end_stream);
+            if end_stream {
+                self.finish(stream);
+            }
+            self.wake();
+        }
+    }
+
+    /// Waits until there is a window for a response, and says how many bytes one
+    /// [`ServerConnection::send_data`] may have; none if the stream is closed.
+    ///
+    /// One task at a time can wait for a stream, here and in [`ServerConnection::poll_closed`].
+    pub fn poll_capacity(&mut self, stream: u32, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let (is_full, connection_window) = (self.is_output_full(), self.send_window);
+        let Some(stream) = self.streams.get_mut(stream) else {
             return Poll::Ready(None);
         };
-        let room = connection_room.min(stream.send_room);
-        if let Stage::Forwarded(forwarded) = &mut stream.stage {
-            forwarded.starved = room <= 0;
+        let window = connection_window.min(stream.send_window);
+        if let StreamState::Request(request) = &mut stream.state {
+            request.starved = window <= 0;
         }
-        match usize::try_from(room) {
-            Ok(room) if room > 0 && !full => Poll::Ready(Some(room.min(self.frame_bytes_max))),
+        match usize::try_from(window) {
+            Ok(window) if window > 0 && !is_full => {
+                Poll::Ready(Some(window.min(self.send_payload_bytes_max)))
+            }
             _ => {
                 stream.wait(cx);
                 Poll::Pending
@@ -151,9 +163,9 @@ impl Http2 {
         }
     }
 
-    /// Waits until a stream is gone.
-    pub(in super::super) fn poll_gone(&mut self, id: u32, cx: &mut Context<'_>) -> Poll<()> {
-        match self.streams.get_mut(id) {
+    /// Waits until a stream is closed.
+    pub fn poll_closed(&mut self, stream: u32, cx: &mut Context<'_>) -> Poll<()> {
+        match self.streams.get_mut(stream) {
             None => Poll::Ready(()),
             Some(stream) => {
                 stream.wait(cx);
@@ -162,81 +174,65 @@ impl Http2 {
         }
     }
 
-    /// Sends data for which there was room.
-    pub(in super::super) fn data_out(&mut self, id: u32, data: &[u8]) {
-        if let Some(stream) = self.streams.get_mut(id) {
-            stream.send_room = stream.send_room.saturating_sub_unsigned(data.len() as u64);
-            stream.unread_since_us = None;
-            self.send_room = self.send_room.saturating_sub_unsigned(data.len() as u64);
-            self.write_frame(frame::DATA, 0, id, data);
+    /// Sends a part of a response's body, as long as [`ServerConnection::poll_capacity`] allows.
+    ///
+    /// With `end_stream` the response is complete, and so is the stream.
+    pub fn send_data(&mut self, stream: u32, data: &[u8], end_stream: bool) {
+        let Some(open) = self.streams.get_mut(stream) else {
+            return;
+        };
+        open.send_window = open.send_window.saturating_sub_unsigned(data.len() as u64);
+        open.unread_since_us = None;
+        self.send_window = self.send_window.saturating_sub_unsigned(data.len() as u64);
+        let flags = if end_stream { frame::END_STREAM } else { 0 };
+        self.write_frame(frame::DATA, flags, stream, data);
+        if end_stream {
+            self.finish(stream);
+        }
+        self.wake();
+    }
+
+    /// Sends trailers, whose names must be in lower case: the response is complete, and so is the
+    /// stream.
+    pub fn send_trailers<'h>(
+        &mut self,
+        stream: u32,
+        trailers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
+    ) {
+        if !self.is_closed(stream) {
+            let mut block = Vec::new();
+            self.encoder.trailers(trailers, &mut block);
+            self.write_block(stream, &block, frame::END_STREAM);
+            self.finish(stream);
             self.wake();
         }
     }
 
-    /// Ends an answer, with trailers if there are any.
-    pub(in super::super) fn end_answer(&mut self, id: u32, trailers: Option<&HeaderMap>) {
-        if self.is_gone(id) {
-            return;
+    /// Ends a stream before its response is complete.
+    pub fn send_reset(&mut self, stream: u32, reason: Reason) {
+        if !self.is_closed(stream) {
+            self.reset(stream, reason);
         }
-        match trailers {
-            None => self.write_frame(frame::DATA, frame::END_STREAM, id, &[]),
-            Some(trailers) => {
-                let mut block = Vec::new();
-                self.encoder.trailers(trailers, &mut block);
-                self.write_block(id, &block, frame::END_STREAM);
-            }
-        }
-        self.finish(id);
-        self.wake();
     }
 
-    /// Ends a stream before its time.
-    pub(in super::super) fn reset(&mut self, id: u32, reason: Reason) {
+    /// Sends RST_STREAM, whether the stream is open or not.
+    pub(super) fn reset(&mut self, id: u32, reason: Reason) {
         self.remove(id);
         self.write_reset(id, reason);
         self.wake();
     }
 
-    /// Says GOAWAY; streams that were opened before the client knows are still served.
-    pub(in super::super) fn say_goodbye(&mut self) {
-        if self.goodbye == Goodbye::None {
-            self.goodbye = Goodbye::Said;
-            self.write_goaway(frame::MAX_31_BITS, Reason::NoError);
-            self.write_frame(frame::PING, 0, 0, &GOODBYE_PING);
-        }
-    }
-
-    /// Says why the connection ends.
-    pub(in super::super) fn say_broken(&mut self, reason: Reason) {
-        let last = match self.goodbye {
-            Goodbye::Final(last) => last,
-            Goodbye::None | Goodbye::Said => self.newest,
-        };
-        self.write_goaway(last, reason);
-    }
-
-    /// Asks whether anybody is there.
-    pub(in super::super) fn ask_whether_there(&mut self) {
-        self.ping_answered = false;
-        self.write_frame(frame::PING, 0, 0, &KEEPALIVE_PING);
-        self.wake();
-    }
-
-    /// Whether that was answered.
-    pub(in super::super) fn is_there(&self) -> bool {
-        self.ping_answered
-    }
-
-    pub(super) fn say_hello(&mut self) {
+    /// Writes the server's SETTINGS and widens the connection's window.
+    pub(super) fn write_settings(&mut self) {
         let settings = [
             (
                 frame::MAX_CONCURRENT_STREAMS,
-                u32::try_from(self.limits.streams_max).unwrap_or(u32::MAX),
+                u32::try_from(self.config.streams_max).unwrap_or(u32::MAX),
             ),
             (frame::INITIAL_WINDOW_SIZE, WINDOW_BYTES),
             (
                 frame::MAX_HEADER_LIST_SIZE,
-                u32::try_from(self.limits.header_list_bytes_max).unwrap_or(u32::MAX),
+                u32::try_from(self.config.header_list_bytes_max).unwrap_or(u32::MAX),
             ),
         ];
         let mut payload = Vec::new();
@@ -245,22 +241,20 @@ impl Http2 {
             payload.extend_from_slice(&value.to_be_bytes());
         }
         self.write_frame(frame::SETTINGS, 0, 0, &payload);
-        self.write_window_update(0, WINDOW_BYTES.saturating_sub(USUAL_WINDOW_BYTES));
+        self.write_window_update(0, WINDOW_BYTES.saturating_sub(DEFAULT_WINDOW_BYTES));
     }
 
-    pub(super) fn say_last_goodbye(&mut self) {
-        if self.goodbye == Goodbye::Said {
-            self.goodbye = Goodbye::Final(self.newest);
-            self.write_goaway(self.newest, Reason::NoError);
-        }
-    }
-
-    /// The connection has room again: what waited for it goes.
+    /// The connection has a window again: sends what waited for it.
     pub(super) fn send_waiting(&mut self) {
         let waiting: Vec<u32> = self
             .streams
-            .each_mut()
-            .filter(|(_, stream)| !matches!(stream.stage, Stage::Call { .. } | Stage::Asked(_)))
+            .iter_mut()
+            .filter(|(_, stream)| {
+                matches!(
+                    stream.state,
+                    StreamState::CallAnswered(_) | StreamState::Request(_)
+                )
+            })
             .map(|(id, _)| id)
             .collect();
         for id in waiting {
@@ -268,106 +262,104 @@ impl Http2 {
         }
     }
 
-    /// A stream has room again: what waited for it goes.
+    /// A stream has a window again: sends what waited for it.
     pub(super) fn send_waiting_of(&mut self, id: u32) {
         loop {
-            let connection_room = self.send_room;
+            let connection_window = self.send_window;
             let Some(stream) = self.streams.get_mut(id) else {
                 return;
             };
-            let answered = match &mut stream.stage {
-                Stage::Forwarded(forwarded) => return forwarded.wake(),
-                Stage::Answered(answered) => answered,
-                Stage::Call { .. } | Stage::Asked(_) => return,
+            let response = match &mut stream.state {
+                StreamState::Request(request) => return request.wake(),
+                StreamState::CallAnswered(response) => response,
+                StreamState::CallArriving { .. } | StreamState::CallPending(_) => return,
             };
-            let rest = answered.frame.get(answered.sent..).unwrap_or_default();
+            let rest = response.message.get(response.sent..).unwrap_or_default();
             if rest.is_empty() {
-                let mut trailers = HeaderMap::with_capacity(1);
-                let good = http::HeaderValue::from_static("0");
-                trailers.insert(http::HeaderName::from_static("grpc-status"), good);
-                return self.end_answer(id, Some(&trailers));
+                return self.send_trailers(id, [(&b"grpc-status"[..], &b"0"[..])]);
             }
-            let room = usize::try_from(connection_room.min(stream.send_room)).unwrap_or(0);
-            let bytes = rest.len().min(room).min(self.frame_bytes_max);
+            let window = usize::try_from(connection_window.min(stream.send_window)).unwrap_or(0);
+            let bytes = rest.len().min(window).min(self.send_payload_bytes_max);
             if bytes == 0 {
                 return;
             }
             let part = rest.get(..bytes).unwrap_or_default().to_vec();
-            answered.sent = answered.sent.saturating_add(bytes);
-            self.data_out(id, &part);
+            response.sent = response.sent.saturating_add(bytes);
+            self.send_data(id, &part, false);
         }
     }
 
-    /// All was said on our side.
+    /// The response is complete.
     fn finish(&mut self, id: u32) {
         if let Some(stream) = self.remove(id)
             && !stream.received
         {
-            // What the client would still say matters to nobody.
+            // The rest of the request is not needed.
             self.write_reset(id, Reason::NoError);
         }
     }
 
+    /// Ends a stream without a frame, and returns what it held.
     pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
         let mut stream = self.streams.remove(id)?;
         let mut withheld = 0;
-        if let Stage::Answered(answered) = &stream.stage {
-            self.kept_bytes = self.kept_bytes.saturating_sub(answered.frame.len());
+        if let StreamState::CallAnswered(response) = &stream.state {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(response.message.len());
         }
-        if let Stage::Forwarded(forwarded) = &mut stream.stage {
-            forwarded.wake();
-            withheld = std::mem::take(&mut forwarded.withheld);
+        if let StreamState::Request(request) = &mut stream.state {
+            request.wake();
+            withheld = std::mem::take(&mut request.withheld);
         }
-        if let Some(unfinished) = &stream.unfinished {
-            self.bodies.give_back(unfinished.held_bytes);
+        if let Some(partial_body) = &stream.partial_body {
+            self.bodies.release(partial_body.held_bytes);
         }
         if withheld > 0 {
-            self.make_room(withheld);
+            self.return_window(withheld);
         }
         Some(stream)
     }
 
-    /// Where to write.
+    /// The buffer to write into.
     fn out(&mut self) -> &mut Vec<u8> {
-        if self.out.capacity() == 0 {
-            self.out = self.buffers.take();
+        if self.output.capacity() == 0 {
+            self.output = self.buffers.take();
         }
-        &mut self.out
+        &mut self.output
     }
 
-    fn write_good_head(&mut self, id: u32) {
-        if self.encoder.knows_good_answers() {
+    fn write_unary_head(&mut self, id: u32) {
+        if self.encoder.knows_unary_responses() {
             let [s0, s1, s2, s3] = id.to_be_bytes();
-            let [h0, h1] = Encoder::GOOD_HEAD;
+            let [h0, h1] = Encoder::UNARY_HEAD;
             let flags = frame::END_HEADERS;
             let bytes = [0, 0, 2, frame::HEADERS, flags, s0, s1, s2, s3, h0, h1];
             self.out().extend_from_slice(&bytes);
         } else {
             let mut block = Vec::new();
-            self.encoder.good_head(&mut block);
+            self.encoder.unary_head(&mut block);
             self.write_block(id, &block, 0);
         }
     }
 
-    fn write_good_trailers(&mut self, id: u32) {
-        if self.encoder.knows_good_answers() {
+    fn write_unary_trailers(&mut self, id: u32) {
+        if self.encoder.knows_unary_responses() {
             let [s0, s1, s2, s3] = id.to_be_bytes();
-            let [h0] = Encoder::GOOD_TRAILERS;
+            let [h0] = Encoder::UNARY_TRAILERS;
             let flags = frame::END_HEADERS | frame::END_STREAM;
             let bytes = [0, 0, 1, frame::HEADERS, flags, s0, s1, s2, s3, h0];
             self.out().extend_from_slice(&bytes);
         } else {
             let mut block = Vec::new();
-            self.encoder.good_trailers(&mut block);
+            self.encoder.unary_trailers(&mut block);
             self.write_block(id, &block, frame::END_STREAM);
         }
     }
 
-    pub(super) fn write_head(
+    pub(super) fn write_head<'h>(
         &mut self,
         id: u32,
-        status: StatusCode,
-        headers: &HeaderMap,
+        status: u16,
+        headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
         end_stream: bool,
     ) {
         let mut block = Vec::new();
@@ -376,10 +368,10 @@ impl Http2 {
         self.write_block(id, &block, flags);
     }
 
-    /// Headers, in as many frames as they take.
+    /// Writes a header block in as many frames as it takes.
     fn write_block(&mut self, id: u32, block: &[u8], flags: u8) {
         let (mut kind, mut flags, mut rest) = (frame::HEADERS, flags, block);
-        while let Some((part, more)) = rest.split_at_checked(FRAME_BYTES_MAX)
+        while let Some((part, more)) = rest.split_at_checked(PAYLOAD_BYTES_MAX)
             && !more.is_empty()
         {
             self.write_frame(kind, flags, id, part);
@@ -393,37 +385,14 @@ impl Http2 {
             self.reset_streams.pop_front();
         }
         self.reset_streams.push_back(id);
-        self.write_frame(frame::RST_STREAM, 0, id, &(reason as u32).to_be_bytes());
+        self.write_frame(frame::RST_STREAM, 0, id, &reason.code().to_be_bytes());
     }
 
     pub(super) fn write_window_update(&mut self, id: u32, bytes: u32) {
         self.write_frame(frame::WINDOW_UPDATE, 0, id, &bytes.to_be_bytes());
     }
 
-    fn write_goaway(&mut self, last: u32, reason: Reason) {
-        let [l0, l1, l2, l3] = last.to_be_bytes();
-        let [r0, r1, r2, r3] = (reason as u32).to_be_bytes();
-        let payload = [l0, l1, l2, l3, r0, r1, r2, r3];
-        self.write_frame(frame::GOAWAY, 0, 0, &payload);
-    }
-
     pub(super) fn write_frame(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
         frame::write(kind, flags, id, payload, self.out());
-    }
-}
-
-// === impl Stream ===
-
-impl Stream {
-    /// Who waits for room, or for the end.
-    fn wait(&mut self, cx: &mut Context<'_>) {
-        if let Stage::Forwarded(forwarded) = &mut self.stage
-            && !forwarded
-                .task
-                .as_ref()
-                .is_some_and(|known| known.will_wake(cx.waker()))
-        {
-            forwarded.task = Some(cx.waker().clone());
-        }
     }
 }

@@ -1,90 +1,91 @@
-//! The streams of a connection that are open, by number.
+//! The open streams of a connection by identifier.
 //!
-//! How: numbers only ever grow, so streams stand in the order in which they came, and one is found by halving. One that has
-//! ended leaves an empty place until those before it have ended too, or until there are more empty places than others.
-//! (A map by hash would need a key, since strangers choose the numbers.)
-//!
-//! What it deliberately does not do: bound how many there are.
+//! How: identifiers only grow, so streams are in the order in which they were opened, and one is
+//! found by binary search. A stream that has ended leaves an empty slot until those before it have
+//! ended too, or until there are more empty slots than others. (A hash map would need a secret key,
+//! since clients choose the identifiers.)
 
 use std::collections::VecDeque;
 
-/// So many empty places are no matter.
-const EMPTY_PLACES: usize = 32;
+/// This many empty slots are kept in any case.
+const EMPTY_SLOTS: usize = 32;
 
-/// Streams and what is kept of each.
+/// Open streams, and how many there are.
 #[derive(Debug)]
-pub(super) struct Streams<T> {
-    /// In order; none where one has ended.
-    places: VecDeque<(u32, Option<T>)>,
+pub(super) struct StreamMap<T> {
+    /// In order; none where a stream has ended.
+    slots: VecDeque<(u32, Option<T>)>,
     open: usize,
 }
 
-// === impl Streams ===
+// === impl StreamMap ===
 
-impl<T> Streams<T> {
-    /// How many are open.
+impl<T> StreamMap<T> {
+    /// How many streams are open.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// Opens one, whose number must be larger than those of all before it.
+    /// Adds a stream. Its identifier must be larger than all before it.
     pub(super) fn push(&mut self, id: u32, stream: T) {
-        self.places.push_back((id, Some(stream)));
+        self.slots.push_back((id, Some(stream)));
         self.open = self.open.saturating_add(1);
     }
 
     pub(super) fn is_open(&self, id: u32) -> bool {
-        let place = self.place(id).and_then(|place| self.places.get(place));
-        place.is_some_and(|(_, stream)| stream.is_some())
+        let slot = self
+            .position(id)
+            .and_then(|position| self.slots.get(position));
+        slot.is_some_and(|(_, stream)| stream.is_some())
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        let place = self.place(id)?;
-        self.places.get_mut(place)?.1.as_mut()
+        let position = self.position(id)?;
+        self.slots.get_mut(position)?.1.as_mut()
     }
 
-    /// Takes one out, if it is there.
+    /// Removes a stream.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
-        let place = self.place(id)?;
-        let stream = self.places.get_mut(place)?.1.take()?;
+        let position = self.position(id)?;
+        let stream = self.slots.get_mut(position)?.1.take()?;
         self.open = self.open.saturating_sub(1);
         while self
-            .places
+            .slots
             .front()
             .is_some_and(|(_, stream)| stream.is_none())
         {
-            self.places.pop_front();
+            self.slots.pop_front();
         }
-        if self.places.len() > self.open.saturating_mul(2).saturating_add(EMPTY_PLACES) {
-            self.places.retain(|(_, stream)| stream.is_some());
+        if self.slots.len() > self.open.saturating_mul(2).saturating_add(EMPTY_SLOTS) {
+            self.slots.retain(|(_, stream)| stream.is_some());
         }
         Some(stream)
     }
 
-    /// All that are open, in order.
-    pub(super) fn each_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.places
+    /// All open streams in order.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.slots
             .iter_mut()
             .filter_map(|(id, stream)| Some((*id, stream.as_mut()?)))
     }
 
-    fn place(&self, id: u32) -> Option<usize> {
-        // What is sent or answered is most often the newest or the oldest.
-        let last = self.places.len().checked_sub(1)?;
-        if self.places.get(last)?.0 == id {
+    fn position(&self, id: u32) -> Option<usize> {
+        // Most often it is the newest or the oldest.
+        let last = self.slots.len().checked_sub(1)?;
+        if self.slots.get(last)?.0 == id {
             return Some(last);
         }
-        if self.places.front()?.0 == id {
+        if self.slots.front()?.0 == id {
             return Some(0);
         }
-        self.places.binary_search_by_key(&id, |(id, _)| *id).ok()
+        self.slots.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 }
 
-impl<T> Default for Streams<T> {
+impl<T> Default for StreamMap<T> {
     fn default() -> Self {
         Self {
-            places: VecDeque::new(),
+            slots: VecDeque::new(),
             open: 0,
         }
     }
@@ -97,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_come_and_go_in_any_order() {
-        let mut streams = Streams::default();
+    fn streams_are_added_and_removed_in_any_order() {
+        let mut streams = StreamMap::default();
         let mut model = BTreeMap::new();
         let mut random = 0x2545_f491_u64;
         for number in 0..20_000_u32 {
@@ -108,23 +109,23 @@ mod tests {
             let id = number * 2 + 1;
             streams.push(id, number);
             model.insert(id, number);
-            // The first lives for ever; others go by chance.
+            // The first stays; others are removed by chance.
             while model.len() > (random % 50) as usize + 1 {
-                let place = (random >> 8) as usize % (model.len() - 1) + 1;
-                let gone = *model.keys().nth(place).unwrap();
+                let position = (random >> 8) as usize % (model.len() - 1) + 1;
+                let gone = *model.keys().nth(position).unwrap();
                 assert_eq!(streams.remove(gone), model.remove(&gone));
                 assert_eq!(streams.remove(gone), None);
                 assert_eq!(streams.get_mut(gone), None);
                 random = random.rotate_left(9) | 1;
             }
             assert_eq!(streams.open(), model.len());
-            assert!(streams.places.len() <= 2 * model.len() + EMPTY_PLACES + 1);
+            assert!(streams.slots.len() <= 2 * model.len() + EMPTY_SLOTS + 1);
         }
         for (id, stream) in &mut model {
             assert_eq!(streams.get_mut(*id), Some(stream));
         }
         assert_eq!(
-            streams.each_mut().map(|(id, _)| id).collect::<Vec<_>>(),
+            streams.iter_mut().map(|(id, _)| id).collect::<Vec<_>>(),
             model.into_keys().collect::<Vec<_>>()
         );
     }

@@ -1,156 +1,152 @@
-//! The headers of answers.
+//! Encodes the headers of responses.
 //!
-//! How: a good answer's head and trailers never differ, so the client is had to remember the two texts in them once, and
-//! from then on they are two bytes and one. All other headers are written out: they are rare, and what is remembered stays
-//! where it is.
-//!
-//! What it deliberately does not do: Huffman, more than those two entries.
-
-use http::{HeaderMap, StatusCode};
+//! How: HEADERS and trailers of a successful unary response never differ, so their two literals are
+//! added to the client's dynamic table once, and from then on they are two bytes and one. All other
+//! fields are literals without indexing: they are rare, and the two entries keep their indexes.
 
 use super::table::{ENTRY_OVERHEAD_BYTES, STATIC};
 
 const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_STATUS: (&[u8], &[u8]) = (b"grpc-status", b"0");
 
-/// By index: what was remembered last has the first index behind the static table.
+/// The newest entry has the first index behind the static table.
 const GRPC_STATUS_INDEX: usize = STATIC.len() + 1;
 const CONTENT_TYPE_INDEX: usize = STATIC.len() + 2;
 const STATUS_200_INDEX: usize = 8;
 
-/// How much a client must be able to remember.
-const REMEMBERED_BYTES: usize = CONTENT_TYPE.0.len()
+/// Size that the client's table must have.
+const INDEXED_BYTES: usize = CONTENT_TYPE.0.len()
     + CONTENT_TYPE.1.len()
     + GRPC_STATUS.0.len()
     + GRPC_STATUS.1.len()
     + 2 * ENTRY_OVERHEAD_BYTES;
 
-/// How much a client remembers that says nothing.
-const USUAL_TABLE_BYTES: usize = 4_096;
+/// Size of the client's table by default.
+const DEFAULT_TABLE_BYTES: usize = 4_096;
 
-/// First bytes of fields.
+/// First bytes of representations (RFC 7541, section 6).
 const INDEXED: u8 = 0x80;
-const REMEMBERED: u8 = 0x40;
-const NOT_REMEMBERED: u8 = 0;
+const INCREMENTAL_INDEXING: u8 = 0x40;
+const WITHOUT_INDEXING: u8 = 0;
 const TABLE_SIZE: u8 = 0x20;
 
-/// What a connection's client remembers of what we sent.
+/// Encoder of one connection.
 #[derive(Debug, Default)]
-pub(in super::super) struct Encoder {
-    memory: Memory,
-    /// The client was promised less than it might have remembered, and not yet told that nothing is used.
-    owes_size: bool,
+pub(crate) struct Encoder {
+    client_table: ClientTable,
+    /// A size update must be the start of the next block: the client reduced its table.
+    owes_size_update: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Memory {
-    /// Nothing yet.
+enum ClientTable {
+    /// No entry yet.
     #[default]
     Empty,
-    /// The two.
-    Full,
-    /// It has too little.
-    None,
+    /// The two entries.
+    Filled,
+    /// It is smaller than the default, and not used.
+    Unused,
 }
 
 // === impl Encoder ===
 
 impl Encoder {
-    /// The client remembers so many bytes at most.
-    pub(in super::super) fn client_remembers(&mut self, bytes: usize) {
-        if bytes < USUAL_TABLE_BYTES {
-            self.owes_size = true;
-            // Told that the table is empty from now on, it has forgotten.
-            self.memory = Memory::None;
+    /// Takes note of the client's SETTINGS_HEADER_TABLE_SIZE.
+    pub(crate) fn set_client_table_bytes(&mut self, bytes: usize) {
+        if bytes < DEFAULT_TABLE_BYTES {
+            self.owes_size_update = true;
+            // The size update to 0 evicts all entries.
+            self.client_table = ClientTable::Unused;
         }
     }
 
-    /// Whether a good answer's head and trailers are no more than [`Encoder::GOOD_HEAD`] and
-    /// [`Encoder::GOOD_TRAILERS`].
-    pub(in super::super) fn knows_good_answers(&self) -> bool {
-        self.memory == Memory::Full
+    /// Whether a successful unary response is no more than [`Encoder::UNARY_HEAD`] and
+    /// [`Encoder::UNARY_TRAILERS`].
+    pub(crate) fn knows_unary_responses(&self) -> bool {
+        self.client_table == ClientTable::Filled
     }
 
-    /// A good answer's head.
+    /// Header block of a successful unary response.
     #[allow(clippy::cast_possible_truncation)] // below 128
-    pub(in super::super) const GOOD_HEAD: [u8; 2] = [
+    pub(crate) const UNARY_HEAD: [u8; 2] = [
         INDEXED | STATUS_200_INDEX as u8,
         INDEXED | CONTENT_TYPE_INDEX as u8,
     ];
 
-    /// What stands behind a good answer.
+    /// Its trailers.
     #[allow(clippy::cast_possible_truncation)]
-    pub(in super::super) const GOOD_TRAILERS: [u8; 1] = [INDEXED | GRPC_STATUS_INDEX as u8];
+    pub(crate) const UNARY_TRAILERS: [u8; 1] = [INDEXED | GRPC_STATUS_INDEX as u8];
 
-    /// Writes the head of a good answer whose trailers come next of all that is sent.
-    pub(in super::super) fn good_head(&mut self, into: &mut Vec<u8>) {
+    /// Writes that header block. The trailers must be the next block of the connection.
+    pub(crate) fn unary_head(&mut self, into: &mut Vec<u8>) {
         self.begin(into);
-        match self.memory {
-            Memory::Full => into.extend_from_slice(&Self::GOOD_HEAD),
+        match self.client_table {
+            ClientTable::Filled => into.extend_from_slice(&Self::UNARY_HEAD),
             memory => {
                 number(into, INDEXED, 7, STATUS_200_INDEX);
-                let first = if memory == Memory::Empty {
-                    REMEMBERED
+                let first = if memory == ClientTable::Empty {
+                    INCREMENTAL_INDEXING
                 } else {
-                    NOT_REMEMBERED
+                    WITHOUT_INDEXING
                 };
                 literal(into, first, CONTENT_TYPE.0, CONTENT_TYPE.1);
             }
         }
     }
 
-    /// Writes those trailers.
-    pub(in super::super) fn good_trailers(&mut self, into: &mut Vec<u8>) {
-        match self.memory {
-            Memory::Full => into.extend_from_slice(&Self::GOOD_TRAILERS),
-            Memory::Empty => {
-                literal(into, REMEMBERED, GRPC_STATUS.0, GRPC_STATUS.1);
-                self.memory = Memory::Full;
+    /// Writes its trailers.
+    pub(crate) fn unary_trailers(&mut self, into: &mut Vec<u8>) {
+        match self.client_table {
+            ClientTable::Filled => into.extend_from_slice(&Self::UNARY_TRAILERS),
+            ClientTable::Empty => {
+                literal(into, INCREMENTAL_INDEXING, GRPC_STATUS.0, GRPC_STATUS.1);
+                self.client_table = ClientTable::Filled;
             }
-            Memory::None => literal(into, NOT_REMEMBERED, GRPC_STATUS.0, GRPC_STATUS.1),
+            ClientTable::Unused => literal(into, WITHOUT_INDEXING, GRPC_STATUS.0, GRPC_STATUS.1),
         }
     }
 
-    /// Writes any head.
-    pub(in super::super) fn head(
+    /// Writes the header block of any response.
+    pub(crate) fn head<'h>(
         &mut self,
-        status: StatusCode,
-        headers: &HeaderMap,
+        status: u16,
+        headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
         into: &mut Vec<u8>,
     ) {
         self.begin(into);
-        if status == StatusCode::OK {
+        if status == 200 {
             number(into, INDEXED, 7, STATUS_200_INDEX);
         } else {
-            literal(into, NOT_REMEMBERED, b":status", status.as_str().as_bytes());
+            let status = status.to_string();
+            literal(into, WITHOUT_INDEXING, b":status", status.as_bytes());
         }
         put_all(headers, into);
     }
 
     /// Writes any trailers.
-    pub(in super::super) fn trailers(&mut self, trailers: &HeaderMap, into: &mut Vec<u8>) {
+    pub(crate) fn trailers<'h>(
+        &mut self,
+        trailers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
+        into: &mut Vec<u8>,
+    ) {
         self.begin(into);
         put_all(trailers, into);
     }
 
-    /// What must stand first in the next block, whatever that is.
+    /// Writes what must be the start of the next block.
     fn begin(&mut self, into: &mut Vec<u8>) {
-        if std::mem::take(&mut self.owes_size) {
+        if std::mem::take(&mut self.owes_size_update) {
             number(into, TABLE_SIZE, 5, 0);
         }
     }
 }
 
-const _: () = assert!(REMEMBERED_BYTES < USUAL_TABLE_BYTES);
+const _: () = assert!(INDEXED_BYTES < DEFAULT_TABLE_BYTES);
 
-fn put_all(headers: &HeaderMap, into: &mut Vec<u8>) {
+fn put_all<'h>(headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>, into: &mut Vec<u8>) {
     for (name, value) in headers {
-        literal(
-            into,
-            NOT_REMEMBERED,
-            name.as_str().as_bytes(),
-            value.as_bytes(),
-        );
+        literal(into, WITHOUT_INDEXING, name, value);
     }
 }
 
@@ -162,7 +158,7 @@ fn literal(into: &mut Vec<u8>, first: u8, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Writes a number into the low `bits` of a byte and as many more as it takes.
+/// Writes an integer with a prefix of `bits` (section 5.1).
 fn number(into: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
     let mask = usize::from(u8::MAX >> 8_u32.saturating_sub(bits));
     let low = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
@@ -189,32 +185,35 @@ mod tests {
         decoder.decode(block, &mut fields).unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         fields
-            .each()
+            .iter()
             .map(|(_, name, value)| format!("{}={}", text(name), text(value)))
             .collect()
     }
 
-    fn good(encoder: &mut Encoder) -> (Vec<u8>, Vec<u8>) {
+    fn unary(encoder: &mut Encoder) -> (Vec<u8>, Vec<u8>) {
         let (mut head, mut trailers) = (Vec::new(), Vec::new());
-        encoder.good_head(&mut head);
-        encoder.good_trailers(&mut trailers);
+        encoder.unary_head(&mut head);
+        encoder.unary_trailers(&mut trailers);
         (head, trailers)
     }
 
     fn any(encoder: &mut Encoder) -> Vec<u8> {
         let mut block = Vec::new();
-        let mut headers = HeaderMap::new();
-        headers.insert("grpc-message", "x".repeat(300).parse().unwrap());
-        encoder.head(StatusCode::NOT_FOUND, &headers, &mut block);
+        let message = "x".repeat(300);
+        encoder.head(
+            404,
+            [(&b"grpc-message"[..], message.as_bytes())],
+            &mut block,
+        );
         block
     }
 
     #[test]
-    fn good_answers_are_three_bytes_once_they_are_known() {
+    fn unary_responses_are_three_bytes_once_they_are_indexed() {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         for round in 0..5 {
-            let (head, trailers) = good(&mut encoder);
-            assert!(encoder.knows_good_answers());
+            let (head, trailers) = unary(&mut encoder);
+            assert!(encoder.knows_unary_responses());
             if round > 0 {
                 assert_eq!((head.len(), trailers.len()), (2, 1));
             }
@@ -228,21 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_remembers_less_is_told_once_that_nothing_is_left_to_it() {
-        for good_before in [false, true] {
-            for good_first in [false, true] {
+    fn a_smaller_client_table_is_emptied_once_and_not_used() {
+        for unary_before in [false, true] {
+            for unary_first in [false, true] {
                 let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
-                if good_before {
-                    let (head, trailers) = good(&mut encoder);
+                if unary_before {
+                    let (head, trailers) = unary(&mut encoder);
                     decoded(&mut decoder, &head);
                     decoded(&mut decoder, &trailers);
                 }
-                encoder.client_remembers(REMEMBERED_BYTES);
-                assert!(!encoder.knows_good_answers());
+                encoder.set_client_table_bytes(INDEXED_BYTES);
+                assert!(!encoder.knows_unary_responses());
                 for round in 0..2 {
-                    if good_first || round > 0 {
-                        let (head, trailers) = good(&mut encoder);
-                        assert_eq!(head.starts_with(&[0x20]), round == 0 && good_first);
+                    if unary_first || round > 0 {
+                        let (head, trailers) = unary(&mut encoder);
+                        assert_eq!(head.starts_with(&[0x20]), round == 0 && unary_first);
                         let seen = decoded(&mut decoder, &head);
                         assert_eq!(seen, [":status=200", "content-type=application/grpc"]);
                         assert_eq!(decoded(&mut decoder, &trailers), ["grpc-status=0"]);

@@ -1,75 +1,69 @@
-//! The same bounds for HTTP/2 that somebody else speaks: frames are counted as their bytes go by.
+//! The same flood limits for HTTP/2 that another library speaks: counts frames as they pass.
 //!
-//! Why: below the door of tonic hyper speaks HTTP/2, whose bounds are its own and which tells nobody when one is met. How: of
-//! what comes only the nine bytes that each frame begins with are looked at, and held against what `floods` allows; of what
-//! goes, so that a goodbye is not said in the middle of a frame, and to see why the other side says one.
+//! Not part of the public API: it serves a listener that is deprecated, and is removed with it.
 //!
-//! It is a little coarser than `receive`, which knows windows and streams: a stream's number that has been used is taken for
-//! trailers, and a connection's window may be widened once for each call.
-//!
-//! What it deliberately does not do: change anything, decode headers, say what is wrong with a frame.
+//! It is coarser than `receive`, which knows windows and streams: a stream identifier that has been
+//! used is taken for trailers, and a connection's window may be widened once for each request.
 
-use super::floods::Floods;
-use super::frame::{self, Head};
-use super::receive::broken;
-use super::{Broken, HEAD_BYTES, PREFACE, Reason, block_bounds};
+use crate::connection::{DATA_BYTES_MIN, block_limits};
+use crate::error::connection_error;
+use crate::flood_limits::FloodLimits;
+use crate::frame::{self, FrameHead, HEAD_BYTES, PREFACE};
+use crate::{ConnectionError, Reason};
 
-/// A frame of less that is not the last is counted, as in `data`.
-use super::data::DATA_BYTES_MIN;
-
-/// What goes by on one connection.
+/// Counts the frames of one connection.
 #[derive(Debug)]
-pub(in crate::service) struct Passing {
-    incoming: Heads,
-    outgoing: Heads,
-    floods: Floods,
-    /// How many frames and bytes headers may be in that have not ended.
+pub struct FrameMeter {
+    incoming: FrameHeads,
+    outgoing: FrameHeads,
+    flood_limits: FloodLimits,
+    /// Most frames and bytes of a header block that has not ended.
     block_max: (usize, usize),
     block: Option<(usize, usize)>,
-    /// The newest stream that the client has opened.
-    newest: u32,
-    /// How often it may widen its connection's window without being counted.
+    /// The last_stream stream that the client has opened.
+    last_stream: u32,
+    /// How often the client may widen the connection's window uncounted.
     updates_left: u32,
 }
 
-/// Where frames begin.
+/// Finds where frames begin.
 #[derive(Debug)]
-struct Heads {
-    /// What is still to come of the preface, or of the frame that goes by.
+struct FrameHeads {
+    /// How much of the preface or of the current frame is still to come.
     skipped: usize,
-    /// What has come of the next one's head.
+    /// What has arrived of the next frame's head.
     head: [u8; HEAD_BYTES],
     known: usize,
 }
 
-// === impl Passing ===
+// === impl FrameMeter ===
 
-impl Passing {
-    /// A new connection. So many resets and frames that bring no call on in a second, and headers of so many bytes.
-    pub(in crate::service) fn new(
-        resets_max: u32,
-        control_frames_max: u32,
-        header_list_bytes_max: usize,
-    ) -> Self {
+impl FrameMeter {
+    /// A new connection with these limits.
+    pub fn new(resets_max: u32, control_frames_max: u32, header_list_bytes_max: usize) -> Self {
         Self {
-            incoming: Heads::new(PREFACE.len()),
-            outgoing: Heads::new(0),
-            floods: Floods::new(resets_max, control_frames_max),
-            block_max: block_bounds(header_list_bytes_max),
+            incoming: FrameHeads::new(PREFACE.len()),
+            outgoing: FrameHeads::new(0),
+            flood_limits: FloodLimits::new(resets_max, control_frames_max),
+            block_max: block_limits(header_list_bytes_max),
             block: None,
-            newest: 0,
+            last_stream: 0,
             updates_left: 1,
         }
     }
 
-    /// Looks at bytes that have come, until where so many frames have begun and the next one would. Says how many began, and
-    /// what it has not looked at.
-    pub(in crate::service) fn came<'b>(
+    /// Counts the frames in bytes from the client, `frames_max` at most. Returns how many there are
+    /// and the rest.
+    ///
+    /// # Errors
+    ///
+    /// If a limit is exceeded.
+    pub fn received<'b>(
         &mut self,
         bytes: &'b [u8],
         frames_max: usize,
         now_us: u64,
-    ) -> Result<(usize, &'b [u8]), Broken> {
+    ) -> Result<(usize, &'b [u8]), ConnectionError> {
         let (mut rest, mut frames) = (bytes, 0_usize);
         loop {
             self.incoming.skip(&mut rest);
@@ -84,14 +78,14 @@ impl Passing {
         }
     }
 
-    fn frame(&mut self, head: Head, now_us: u64) -> Result<(), Broken> {
+    fn frame(&mut self, head: FrameHead, now_us: u64) -> Result<(), ConnectionError> {
         match head.kind {
             frame::HEADERS => {
                 self.updates_left = self.updates_left.saturating_add(1);
-                if head.stream <= self.newest {
-                    self.floods.control_frame(now_us)?;
+                if head.stream <= self.last_stream {
+                    self.flood_limits.control_frame(now_us)?;
                 }
-                self.newest = self.newest.max(head.stream);
+                self.last_stream = self.last_stream.max(head.stream);
                 self.block(head, 1, head.length)
             }
             frame::CONTINUATION => {
@@ -100,51 +94,60 @@ impl Passing {
                 self.block(head, frames.saturating_add(1), bytes)
             }
             frame::DATA if head.length >= DATA_BYTES_MIN || head.has(frame::END_STREAM) => Ok(()),
-            frame::RST_STREAM => self.floods.reset(now_us),
+            frame::RST_STREAM => self.flood_limits.reset(now_us),
             frame::WINDOW_UPDATE if head.stream == 0 && self.updates_left > 0 => {
                 self.updates_left = self.updates_left.saturating_sub(1);
                 Ok(())
             }
-            _ => self.floods.control_frame(now_us),
+            _ => self.flood_limits.control_frame(now_us),
         }
     }
 
-    fn block(&mut self, head: Head, frames: usize, bytes: usize) -> Result<(), Broken> {
+    fn block(
+        &mut self,
+        head: FrameHead,
+        frames: usize,
+        bytes: usize,
+    ) -> Result<(), ConnectionError> {
         let (frames_max, bytes_max) = self.block_max;
         self.block = (!head.has(frame::END_HEADERS)).then_some((frames, bytes));
         if self.block.is_some() && (frames > frames_max || bytes > bytes_max) {
-            return broken(Reason::EnhanceYourCalm, "headers without end");
+            return connection_error(
+                Reason::EnhanceYourCalm,
+                "a header block is too long or in too many frames",
+            );
         }
         Ok(())
     }
 
-    /// Looks at bytes that have gone, and says why whoever speaks HTTP/2 here says that it is over, where he does.
-    pub(in crate::service) fn went(&mut self, mut bytes: &[u8]) -> Option<&'static str> {
+    /// Reads bytes to the client, and returns the reason of a GOAWAY among them.
+    pub fn sent(&mut self, mut bytes: &[u8]) -> Option<&'static str> {
         let mut why = None;
         while let Some((head, payload)) = self.outgoing.next(&mut bytes) {
             // The last stream, and the reason.
-            let code = payload.get(4..).and_then(frame::u32_at_start);
+            let code = payload.get(4..).and_then(frame::leading_u32);
             if let (frame::GOAWAY, Some(code @ 1..)) = (head.kind, code) {
-                why = Some(Reason::named(code));
+                why = Some(Reason::name_of(code));
             }
         }
         why
     }
 
-    /// What tells the client to calm down; none in the middle of a frame.
-    pub(in crate::service) fn goodbye(&self, broken: &Broken) -> Option<Vec<u8>> {
-        let last = self.newest.to_be_bytes();
-        let payload = [last, (broken.reason as u32).to_be_bytes()].concat();
+    /// A GOAWAY frame; none in the middle of a frame.
+    #[must_use]
+    pub fn goaway(&self, error: &ConnectionError) -> Option<Vec<u8>> {
+        let last = self.last_stream.to_be_bytes();
+        let payload = [last, (error.reason.code()).to_be_bytes()].concat();
         let mut bytes = Vec::new();
         frame::write(frame::GOAWAY, 0, 0, &payload, &mut bytes);
         self.outgoing.is_between().then_some(bytes)
     }
 }
 
-// === impl Heads ===
+// === impl FrameHeads ===
 
-impl Heads {
-    /// Frames begin after so many bytes.
+impl FrameHeads {
+    /// Frames begin behind this many bytes.
     fn new(skipped: usize) -> Self {
         Self {
             skipped,
@@ -153,15 +156,15 @@ impl Heads {
         }
     }
 
-    /// Drops from `bytes` what is still to come of the frame that goes by.
+    /// Drops the rest of the current frame from `bytes`.
     fn skip(&mut self, bytes: &mut &[u8]) {
         let skipped = self.skipped.min(bytes.len());
         self.skipped = self.skipped.saturating_sub(skipped);
         *bytes = bytes.get(skipped..).unwrap_or_default();
     }
 
-    /// The next frame that begins in `bytes`, and what of its payload is there; what lies before is dropped from `bytes`.
-    fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<(Head, &'b [u8])> {
+    /// The next frame that begins in `bytes`, and what of its payload is there.
+    fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<(FrameHead, &'b [u8])> {
         self.skip(bytes);
         let wanted = HEAD_BYTES.saturating_sub(self.known).min(bytes.len());
         let (part, rest) = bytes.split_at_checked(wanted)?;
@@ -172,7 +175,7 @@ impl Heads {
         if self.known < HEAD_BYTES {
             return None;
         }
-        let head = Head::read(&self.head)?;
+        let head = FrameHead::read(&self.head)?;
         self.known = 0;
         self.skipped = head.length;
         let payload = rest.get(..head.length.min(rest.len()));
@@ -196,8 +199,8 @@ mod tests {
     }
 
     /// A connection that may reset twice and send three frames that bring no call on.
-    fn passing() -> Passing {
-        Passing::new(2, 3, 16_384)
+    fn meter() -> FrameMeter {
+        FrameMeter::new(2, 3, 16_384)
     }
 
     /// How many frames go by before the connection breaks, and how many begin, whichever way the bytes are cut.
@@ -206,19 +209,19 @@ mod tests {
         let found: Vec<_> = at_a_time
             .flat_map(|max| [1, 2, 7, 9, 10, 1_000_000].map(|cut| (max, cut)))
             .map(|(max, cut)| {
-                let mut passing = passing();
+                let mut meter = meter();
                 let bytes = [PREFACE.to_vec(), frames.concat()].concat();
                 let mut begun = 0;
                 for mut part in bytes.chunks(cut) {
                     while !part.is_empty() {
-                        match passing.came(part, max, 5) {
+                        match meter.received(part, max, 5) {
                             Ok((frames, rest)) => {
                                 assert!(frames <= max);
                                 begun += frames;
                                 part = rest;
                             }
-                            Err(broken) => {
-                                assert_eq!(broken.reason, Reason::EnhanceYourCalm);
+                            Err(error) => {
+                                assert_eq!(error.reason, Reason::EnhanceYourCalm);
                                 return None;
                             }
                         }
@@ -286,20 +289,20 @@ mod tests {
 
     #[test]
     fn a_goodbye_is_said_between_frames_and_the_others_is_understood() {
-        let mut passing = passing();
-        let calm = Broken {
+        let mut meter = meter();
+        let calm = ConnectionError {
             reason: Reason::EnhanceYourCalm,
-            why: "",
+            message: "",
         };
         let (front, rest) = (written(frame::PING, 0, 0, &[0; 8]), [0; 3]);
         let (front, behind) = front.split_at(14);
-        assert_eq!(passing.went(front), None);
-        assert_eq!(passing.goodbye(&calm), None);
-        assert_eq!(passing.went(behind), None);
-        let goodbye = passing.goodbye(&calm).unwrap();
-        assert_eq!(passing.went(&goodbye), Some("enhance_your_calm"));
-        assert_eq!(passing.went(&rest), None);
+        assert_eq!(meter.sent(front), None);
+        assert_eq!(meter.goaway(&calm), None);
+        assert_eq!(meter.sent(behind), None);
+        let goodbye = meter.goaway(&calm).unwrap();
+        assert_eq!(meter.sent(&goodbye), Some("enhance_your_calm"));
+        assert_eq!(meter.sent(&rest), None);
         let no_error = written(frame::GOAWAY, 0, 0, &[0; 8]);
-        assert_eq!(Passing::new(1, 1, 1).went(&no_error), None);
+        assert_eq!(FrameMeter::new(1, 1, 1).sent(&no_error), None);
     }
 }
