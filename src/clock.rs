@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 
 /// Tells the time.
 pub trait Clock: Send + Sync + 'static {

@@ -11,7 +11,7 @@ use std::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::limiter::{Digest, KeyHasher};
+use tollgate_limiter::{Digest, KeyHasher};
 
 /// SipHash with a secret.
 #[derive(Clone, Copy)]

@@ -22,8 +22,8 @@ use std::process::{Child, Command, Stdio};
 use clap::CommandFactory as _;
 use running::TOLLGATE;
 use tollgate::cli::Cli;
-use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
-use tollgate::config::settings::REFERENCE_REDIS;
+use tollgate::settings::REFERENCE_REDIS;
+use tollgate::settings::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
 
 /// The reference's variables, chapter by chapter of its page.
 const NAMES: &str = "

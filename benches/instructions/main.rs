@@ -15,7 +15,7 @@
     clippy::indexing_slicing
 )]
 
-mod counted;
+mod check_count;
 mod pipeline;
 mod scenarios;
 
@@ -25,7 +25,7 @@ use gungraun::{
     Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
 
-use counted::CHECKS;
+use check_count::CHECKS;
 use scenarios::Scenario;
 
 #[library_benchmark]

@@ -6,14 +6,14 @@
 //!
 //! What it deliberately does not do: print (`table`).
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
-use crate::asking::{Ask, Template};
-use crate::figures::{Spread, grouped};
 use crate::generator::{self, Expected, Shape, Target};
 use crate::h2load;
 use crate::options::Options;
+use crate::requests::{Ask, Template};
 use crate::servers::{Kind, Server, cpu, used_us};
+use crate::statistics::{Spread, grouped};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,7 +89,6 @@ fn cell(name: impl Into<String>, kind: Kind, ask: Ask) -> Cell {
 /// Every axis, in the order of the page.
 #[allow(clippy::too_many_lines)] // a table
 pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
-    let tollgates = Kind::tollgates;
     let usual = || Ask::of_keys(KEYS);
     let mut all = Vec::new();
     let mut axis = |name, cells| all.push(Axis { name, cells });
@@ -169,11 +168,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
         (format!("{}, all asked for", grouped(rules as f64)), ask)
     });
     for (name, ask) in beside.into_iter().chain(each) {
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name.clone(), kind, ask.clone())),
-        );
+        cells.push(cell(name, Kind::Tollgate, ask));
     }
     axis("rules", cells);
 
@@ -184,12 +179,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     }
     for keys in counts {
         let name = grouped(keys as f64);
-        let ask = Ask::of_keys(keys);
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name.clone(), kind, ask.clone())),
-        );
+        cells.push(cell(name, Kind::Tollgate, Ask::of_keys(keys)));
     }
     axis("keys", cells);
 
@@ -199,22 +189,14 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
             descriptors,
             ..usual()
         };
-        let kinds = [vec![Kind::Bare], tollgates()].concat();
-        cells.extend(
-            kinds
-                .into_iter()
-                .map(|kind| cell(descriptors.to_string(), kind, ask.clone())),
-        );
+        let kinds = [Kind::Bare, Kind::Tollgate];
+        cells.extend(kinds.map(|kind| cell(descriptors.to_string(), kind, ask.clone())));
     }
     axis("descriptors", cells);
 
     let mut cells = vec![bare()];
     for (name, ask) in [("allowed", usual()), ("over limit", usual().over_limit())] {
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name, kind, ask.clone())),
-        );
+        cells.push(cell(name, Kind::Tollgate, ask));
     }
     axis("verdict", cells);
 
@@ -280,7 +262,7 @@ impl Cell {
     /// Makes every bucket, and sees code and caches through a first while.
     fn warm_up(&self, server: &Server) {
         let target = Target::of(server);
-        if matches!(self.kind, Kind::Tollgate | Kind::TonicDoor) {
+        if self.kind == Kind::Tollgate {
             generator::on_this_thread(generator::send_all(&target, self.ask.warming()));
         }
         generator::on_this_thread(generator::closed_loop(

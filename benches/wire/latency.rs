@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, yield_now};
 
-use crate::asking::Ask;
-use crate::figures::{Spread, quantile};
 use crate::generator::{self, Keys, Shape, Target};
 use crate::options::Options;
+use crate::requests::Ask;
 use crate::servers::{Kind, Server};
+use crate::statistics::{Spread, quantile};
 
 const CAPACITY_PERCENT: [u64; 3] = [25, 50, 75];
 const KEYS: u64 = 10_000;
@@ -54,7 +54,7 @@ struct Run {
 #[allow(clippy::cast_precision_loss)] // rates
 pub(crate) fn run(options: &Options) -> Vec<Row> {
     let ask = Ask::of_keys(KEYS);
-    let kinds = [vec![Kind::Bare], Kind::tollgates()].concat();
+    let kinds = [Kind::Bare, Kind::Tollgate];
     let servers: Vec<Server> = kinds
         .iter()
         .map(|kind| {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::asking::Ask;
-use crate::bare;
+use crate::bare_tonic;
+use crate::requests::Ask;
 use crate::running::{PATIENCE, TOLLGATE, free_port, http, program, wait_for};
 
 /// What nghttpd serves: as much as a short answer.
@@ -30,8 +30,6 @@ pub(crate) enum Kind {
     Bare,
     /// tollgate as its settings stand.
     Tollgate,
-    /// tollgate by the door that tonic serves, where there are two.
-    TonicDoor,
     /// throttlecrab-server, where `make bench-peers` installed it. It speaks a protocol of its own.
     Throttlecrab,
     /// Envoy's reference service, where `make deps` built it. It wants a Redis.
@@ -57,7 +55,6 @@ impl Kind {
             Self::Floor => "nghttpd",
             Self::Bare => "bare tonic",
             Self::Tollgate => "tollgate",
-            Self::TonicDoor => "tollgate --door tonic",
             Self::Throttlecrab => "throttlecrab",
             Self::Reference => "reference",
         }
@@ -68,17 +65,8 @@ impl Kind {
         let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
         let mut all = vec![Self::Floor, Self::Bare];
         all.extend(peers);
-        all.extend(Self::tollgates());
+        all.push(Self::Tollgate);
         all
-    }
-
-    /// Every tollgate there is to measure.
-    pub(crate) fn tollgates() -> Vec<Self> {
-        if knows("--door") {
-            vec![Self::TonicDoor, Self::Tollgate]
-        } else {
-            vec![Self::Tollgate]
-        }
     }
 }
 
@@ -124,7 +112,10 @@ impl Server {
             Kind::Floor => Self::start_floor(command, cores, files),
             Kind::Bare => {
                 let this = std::env::current_exe().expect("this program");
-                command.arg(this).arg(bare::ARGUMENT).stdout(Stdio::piped());
+                command
+                    .arg(this)
+                    .arg(bare_tonic::ARGUMENT)
+                    .stdout(Stdio::piped());
                 let mut child = command.spawn().expect("it starts again");
                 let mut line = String::new();
                 BufReader::new(child.stdout.take().expect("stdout"))
@@ -140,11 +131,11 @@ impl Server {
             }
             Kind::Throttlecrab => Self::start_throttlecrab(command, files),
             Kind::Reference => Self::start_reference(ask, &[]),
-            Kind::Tollgate | Kind::TonicDoor => {
+            Kind::Tollgate => {
                 if let Some(partitions) = partitions {
                     command.env("TOLLGATE_PARTITIONS", partitions.to_string());
                 }
-                Self::start_tollgate(kind, command, ask, cores, files)
+                Self::start_tollgate(command, ask, cores, files)
             }
         }
     }
@@ -154,7 +145,7 @@ impl Server {
         let files = tempfile::tempdir().expect("a temporary directory");
         let mut command = on_cores(cores);
         command.envs(variables.iter().copied());
-        Self::start_tollgate(Kind::Tollgate, command, ask, cores, files)
+        Self::start_tollgate(command, ask, cores, files)
     }
 
     /// Starts Envoy's reference service on the first core, with these variables.
@@ -216,7 +207,6 @@ impl Server {
     }
 
     fn start_tollgate(
-        kind: Kind,
         mut command: Command,
         ask: &Ask,
         cores: usize,
@@ -240,9 +230,6 @@ impl Server {
         if knows("--cores") {
             command.arg(format!("--cores={cores}"));
         }
-        if kind == Kind::TonicDoor {
-            command.arg("--door=tonic");
-        }
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
         let banner = loop {
@@ -264,7 +251,7 @@ impl Server {
             text.trim().parse().expect("an address")
         };
         Self {
-            kind,
+            kind: Kind::Tollgate,
             address: address("gRPC "),
             metrics: Some(address("HTTP ")),
             child,

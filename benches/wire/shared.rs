@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
-use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
 use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 
-use crate::asking::{Ask, OK};
-use crate::figures::Spread;
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
 use crate::options::Options;
 use crate::redis_server::RedisServer;
+use crate::requests::{Ask, OK};
 use crate::running::{http, program};
 use crate::servers::{Server, cpu, used_us};
+use crate::statistics::Spread;
 
 /// What this is asked for by.
 pub(crate) const AXIS: &str = "shared";

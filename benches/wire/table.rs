@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use crate::axes::Row;
-use crate::figures::{Spread, grouped};
 use crate::latency;
 use crate::options::Options;
 use crate::reference;
 use crate::shared;
+use crate::statistics::{Spread, grouped};
 
 pub(crate) const PAGE: &str = "docs/performance.md";
 const BEGIN: &str = "<!-- figures: ";

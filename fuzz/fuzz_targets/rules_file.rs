@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::config::rules_file::{Options, PROBLEMS_MAX, load};
-use tollgate::config::rules_path::Source;
+use tollgate::rules::file::{Options, PROBLEMS_MAX, load};
+use tollgate::rules::path::Source;
 
 fuzz_target!(|text: &str| {
     let source = Source {

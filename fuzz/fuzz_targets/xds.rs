@@ -6,9 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::config::reload::LoadError;
-use tollgate::config::rules_file::{Options, PROBLEMS_MAX};
-use tollgate::config::xds::load_bytes;
+use tollgate::rules::reload::LoadError;
+use tollgate::rules::file::{Options, PROBLEMS_MAX};
+use tollgate::rules::xds::load_bytes;
 
 fuzz_target!(|resource: &[u8]| {
     let told = match load_bytes(&[resource], Options::default()) {

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 
-use crate::accept::{Connection, Stopping, serve_each};
+use crate::net::{Connection, ShutdownSignal, serve_each};
 
 /// How long a client may take to send a request's headers.
 const HEADERS_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub async fn serve(
     serve_each(connections, shutdown, serve_one).await;
 }
 
-async fn serve_one(router: Router, connection: Connection, mut stopping: Stopping) {
+async fn serve_one(router: Router, connection: Connection, mut stopping: ShutdownSignal) {
     let mut serving = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

@@ -12,19 +12,19 @@ use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
-use crate::service::ratelimit::Unanswered;
-use crate::service::{JsonAnswer, JsonRateLimit};
+use crate::admin::protobuf_json::{JsonResult, JsonService};
+use crate::pipeline::RequestError;
 
 /// The largest question, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
-pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Response {
+pub(super) async fn decide(json: Arc<JsonService>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
-    match json.ask(&head.headers, &body).await {
-        JsonAnswer::Decided { allowed, body } => {
+    match json.decide(&head.headers, &body).await {
+        JsonResult::Decided { allowed, body } => {
             let status = if allowed {
                 StatusCode::OK
             } else {
@@ -32,19 +32,19 @@ pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Respon
             };
             (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
         }
-        JsonAnswer::NotUnderstood(why) => {
+        JsonResult::Invalid(why) => {
             tracing::debug!(why, "/json: question not understood");
             refusal(StatusCode::BAD_REQUEST)
         }
-        JsonAnswer::Unanswered(why @ (Unanswered::Store(_) | Unanswered::NoRules)) => {
+        JsonResult::Failed(why @ (RequestError::Store(_) | RequestError::NoRules)) => {
             tracing::debug!(%why, "/json: question not answered");
             refusal(StatusCode::SERVICE_UNAVAILABLE)
         }
-        JsonAnswer::Unanswered(why) => {
+        JsonResult::Failed(why) => {
             tracing::debug!(%why, "/json: question not answered");
             refusal(StatusCode::BAD_REQUEST)
         }
-        JsonAnswer::Unwritable(why) => {
+        JsonResult::Unwritable(why) => {
             tracing::error!(why, "/json: answer cannot be written");
             refusal(StatusCode::INTERNAL_SERVER_ERROR)
         }

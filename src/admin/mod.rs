@@ -2,14 +2,15 @@
 //!
 //! Two listeners, because they have two audiences. Port 8080 faces the network: health, `/json`, `/metrics`, and
 //! nothing else about rules or stores. Port 6070 shows the rules themselves, and so stays on loopback unless a token
-//! (`guard`) or client certificates keep strangers away. A third listener, for metrics alone, is where the reference has it.
+//! (`token`) or client certificates keep strangers away. A third listener, for metrics alone, is where the reference has it.
 //!
 //! What it deliberately does not do: decide (`service`), accept connections (`accept`), count (`metrics`).
 
-mod guard;
 mod http;
 mod json;
+mod protobuf_json;
 mod readiness;
+mod token;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -24,18 +25,21 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, put};
 
-pub use self::guard::Token;
 pub use self::http::serve;
+pub use self::protobuf_json::JsonService;
+#[cfg(fuzzing)]
+pub use self::protobuf_json::round_trip;
 pub use self::readiness::Readiness;
-use crate::limiter::{Allowance, Rule};
+pub use self::token::AdminToken;
 use crate::metrics::Metrics;
-use crate::service::{Generations, JsonRateLimit};
+use crate::pipeline::Generations;
+use tollgate_limiter::{Allowance, Rule};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
 /// What the side door shows.
 #[derive(Clone)]
-pub struct Shown {
+pub struct AdminState {
     /// Whether requests should come here.
     pub readiness: Readiness,
     /// Every metric.
@@ -43,7 +47,7 @@ pub struct Shown {
     /// The rules in use.
     pub generations: Arc<Generations>,
     /// Decisions by JSON; none when a setting switches them off.
-    pub json: Option<Arc<JsonRateLimit>>,
+    pub json: Option<Arc<JsonService>>,
     /// How the log level is changed, where it can be.
     pub log_level: Option<LogLevelSwitch>,
 }
@@ -59,8 +63,8 @@ const WORK_MAX: usize = 64;
 const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What port 8080 answers.
-pub fn public(shown: Shown) -> Router {
-    let shed = shown.metrics.connections.http_shed.clone();
+pub fn public_router(state: AdminState) -> Router {
+    let shed = state.metrics.connections.http_shed.clone();
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |_: BoxError| {
             shed.inc();
@@ -70,7 +74,7 @@ pub fn public(shown: Shown) -> Router {
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
     let mut router = Router::new().route("/metrics", get(metrics));
-    if let Some(json) = shown.json.clone() {
+    if let Some(json) = state.json.clone() {
         router = router.route("/json", any(move |request| json::decide(json, request)));
     }
     router
@@ -78,16 +82,16 @@ pub fn public(shown: Shown) -> Router {
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
-        .with_state(shown)
+        .with_state(state)
 }
 
 /// What the port for metrics alone answers.
-pub fn prometheus(shown: Shown, path: &str) -> Router {
-    Router::new().route(path, get(metrics)).with_state(shown)
+pub fn metrics_router(state: AdminState, path: &str) -> Router {
+    Router::new().route(path, get(metrics)).with_state(state)
 }
 
 /// What port 6070 answers; with a token only those who carry it.
-pub fn private(shown: Shown, token: Option<Token>) -> Router {
+pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
     let router = Router::new()
         .route("/", get(index))
         .route("/rlconfig", get(rlconfig))
@@ -95,16 +99,16 @@ pub fn private(shown: Shown, token: Option<Token>) -> Router {
         .route("/healthcheck", any(healthcheck))
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
-        .with_state(shown);
+        .with_state(state);
     match token {
         None => router,
-        Some(token) => router.layer(middleware::from_fn_with_state(token, guard::check)),
+        Some(token) => router.layer(middleware::from_fn_with_state(token, token::require_token)),
     }
 }
 
 /// As the reference answers it: 200 and OK, or 500 and nothing.
-async fn healthcheck(State(shown): State<Shown>) -> Response {
-    if shown.readiness.ready() {
+async fn healthcheck(State(state): State<AdminState>) -> Response {
+    if state.readiness.ready() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
@@ -112,23 +116,23 @@ async fn healthcheck(State(shown): State<Shown>) -> Response {
 }
 
 /// Whether it is ready; with `?verbose` also why.
-async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> Response {
-    let status = if shown.readiness.ready() {
+async fn readyz(State(state): State<AdminState>, RawQuery(query): RawQuery) -> Response {
+    let status = if state.readiness.ready() {
         StatusCode::OK
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
     let verbose = query.is_some_and(|query| query == "verbose" || query.starts_with("verbose="));
     let body = if verbose {
-        shown.readiness.reasons()
+        state.readiness.report()
     } else {
         String::new()
     };
     (status, body).into_response()
 }
 
-async fn log_level(State(shown): State<Shown>, level: String) -> Response {
-    let Some(switch) = &shown.log_level else {
+async fn log_level(State(state): State<AdminState>, level: String) -> Response {
+    let Some(switch) = &state.log_level else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match switch(level.trim()) {
@@ -137,9 +141,9 @@ async fn log_level(State(shown): State<Shown>, level: String) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
+async fn metrics(State(state): State<AdminState>) -> Response {
     // It may be megabytes, and the threads here decide.
-    let rendered = tokio::task::spawn_blocking(move || shown.metrics.render()).await;
+    let rendered = tokio::task::spawn_blocking(move || state.metrics.render()).await;
     match rendered
         .map_err(|error| error.to_string())
         .and_then(|text| text.map_err(|error| error.to_string()))
@@ -165,8 +169,8 @@ async fn index() -> &'static str {
      /rlconfig: print the limits in use\n"
 }
 
-async fn rlconfig(State(shown): State<Shown>) -> String {
-    let Some(generation) = shown.generations.present() else {
+async fn rlconfig(State(state): State<AdminState>) -> String {
+    let Some(generation) = state.generations.current() else {
         return String::new();
     };
     generation.rules.rules().iter().map(rlconfig_line).collect()
@@ -182,7 +186,7 @@ fn rlconfig_line(rule: &Rule) -> String {
             limit
                 .unit()
                 // No window, as on the wire.
-                .map_or("unknown", crate::limiter::Unit::name)
+                .map_or("unknown", tollgate_limiter::Unit::name)
                 .to_ascii_uppercase(),
             limit.requests_per_unit(),
         ),

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::config::settings::Settings;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::settings::Settings;
 
 /// Readiness, shared by everyone who shows it.
 #[derive(Clone)]
@@ -18,11 +18,11 @@ pub struct Readiness {
     without_rules: bool,
     /// Rules without any domain count as none.
     needs_a_domain: bool,
-    store: StoreWords,
+    store: StoreStatus,
 }
 
 /// Whether the store that replicas share decides, and how it is; none where there is no such store.
-type StoreWords = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
+type StoreStatus = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
 
 // === impl Readiness ===
 
@@ -55,7 +55,7 @@ impl Readiness {
     }
 
     fn rules_ready(&self) -> bool {
-        let generation = self.generations.present();
+        let generation = self.generations.current();
         let domains = generation
             .as_ref()
             .map(|generation| generation.rules.domain_count());
@@ -66,15 +66,15 @@ impl Readiness {
         }
     }
 
-    /// The reasons, a line each: `[+]` for what is as it should be, `[-]` for what is not.
-    pub(super) fn reasons(&self) -> String {
+    /// The report, a line each: `[+]` for what is as it should be, `[-]` for what is not.
+    pub(super) fn report(&self) -> String {
         let mark = |good| if good { "[+]" } else { "[-]" };
-        let mut reasons = String::new();
+        let mut report = String::new();
         let mut say = |good, what: std::fmt::Arguments<'_>| {
             // Writing to a string does not fail.
-            let _ = writeln!(reasons, "{} {what}", mark(good));
+            let _ = writeln!(report, "{} {what}", mark(good));
         };
-        match self.generations.present() {
+        match self.generations.current() {
             Some(generation) => say(
                 self.rules_ready(),
                 format_args!(
@@ -101,8 +101,8 @@ impl Readiness {
         };
         say(!stopping, format_args!("stop: {words}"));
         let verdict = if self.ready() { "ready" } else { "not ready" };
-        reasons.push_str(verdict);
-        reasons.push('\n');
-        reasons
+        report.push_str(verdict);
+        report.push('\n');
+        report
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 
 use tokio::net::TcpListener;
 
-use crate::accept::{self, Listener};
-use crate::config::settings::Settings;
+use crate::net::{self, Listener};
+use crate::settings::Settings;
 
 /// The ports, already bound.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Listeners {
     /// admin port and nothing guards it.
     pub async fn bind(settings: &Settings) -> io::Result<Self> {
         let grpc = match &settings.grpc_uds {
-            Some(path) => accept::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
+            Some(path) => net::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
                 let message = format!("cannot listen on {}: {error} (--grpc-uds)", path.display());
                 io::Error::new(error.kind(), message)
             })?,
@@ -47,8 +47,8 @@ impl Listeners {
             .inspect_err(|error| tracing::error!(%error, "going on without the admin port"))
             .ok();
         let guard = &settings.admin;
-        let guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
-        if let Some(admin) = admin.as_ref().filter(|_| !guarded) {
+        let is_guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
+        if let Some(admin) = admin.as_ref().filter(|_| !is_guarded) {
             let address = admin.local_addr()?;
             if !address.ip().is_loopback() {
                 let message = format!(
@@ -89,7 +89,7 @@ async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
 }
 
 async fn bind(host: &str, port: u16, setting: &str) -> io::Result<TcpListener> {
-    accept::bind(host, port).await.map_err(|error| {
+    net::bind(host, port).await.map_err(|error| {
         let message =
             format!("cannot listen on {host}:{port}: {error}; choose another with {setting}");
         io::Error::new(error.kind(), message)

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{AppError, LOOK_INTERVAL, store};
-use crate::config::reload::{Change, LoadError, Reload};
-use crate::config::settings::{ConfigType, Settings};
-use crate::config::xds::Xds;
-use crate::service::Generations;
+use super::{AppError, POLL_INTERVAL, store};
+use crate::pipeline::Generations;
+use crate::rules::reload::{Change, LoadError, Reload};
+use crate::rules::xds::Xds;
+use crate::settings::{ConfigType, Settings};
 
 /// Looks for changes of the rules' files for ever, and at once when asked. A file may take long to read, a pipe or a
 /// network file system for ever; nothing else waits for that.
-pub(super) async fn look_after(
+pub(super) async fn watch(
     mut rules: Reload,
     generations: Arc<Generations>,
     mut reload: mpsc::Receiver<()>,
@@ -24,11 +24,11 @@ pub(super) async fn look_after(
     let mut now = true;
     loop {
         let afresh = rules.afresh();
-        let looked = tokio::task::spawn_blocking(move || look(rules, now)).await;
+        let looked = tokio::task::spawn_blocking(move || reload_if_changed(rules, now)).await;
         rules = match looked {
             Ok((rules, change)) => {
                 if leased && let Some(Ok(change)) = &change {
-                    store::say_what_has_no_leases(change.loaded.rules.rules());
+                    store::warn_about_rules_without_leases(change.loaded.rules.rules());
                 }
                 generations.take(change);
                 rules
@@ -41,19 +41,19 @@ pub(super) async fn look_after(
         };
         now = tokio::select! {
             asked = reload.recv() => asked.is_some(),
-            () = sleep(LOOK_INTERVAL) => false,
+            () = sleep(POLL_INTERVAL) => false,
         };
     }
 }
 
 /// Looks for a change of the rules, or reads them whatever has changed.
-fn look(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
+fn reload_if_changed(mut reload: Reload, now: bool) -> (Reload, Option<Change>) {
     let change = if now { reload.read() } else { reload.look() };
     (reload, change)
 }
 
 /// The xDS server that rules come from, where the settings say so.
-pub(super) fn from_xds(settings: &Settings) -> Result<Option<Xds>, AppError> {
+pub(super) fn xds_client(settings: &Settings) -> Result<Option<Xds>, AppError> {
     if settings.xds.config_type == ConfigType::File {
         return Ok(None);
     }

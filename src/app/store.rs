@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::AppError;
-use crate::config::settings::{
+use crate::keyed_hash::KeyedHash;
+use crate::settings::{
     NamedVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
-use crate::keyed_hash::KeyedHash;
-use crate::limiter::key::Identity;
-use crate::limiter::{Allowance, Entry, Lease, Rule};
-use crate::store::fallback::Fallback;
-use crate::store::leased::{self, LeasedStore};
+use crate::store::failover::Fallback;
+use crate::store::lease::{self, LeasedStore};
 use crate::store::redis::{
     Certificates, Password, RedisSetup, ReferenceNames, Secret, Servers, Target, TargetError,
     bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
+use tollgate_limiter::key::Identity;
+use tollgate_limiter::{Allowance, Entry, Lease, Rule};
 
 /// The digest's key where none is given: no secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
@@ -111,7 +111,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
     let mut all = vec![workers, shared_workers];
     if is_leased(settings) {
         let partitions = setup.memory.partitions.max(1);
-        let bounds = leased::Bounds {
+        let bounds = lease::Bounds {
             age_max_us: settings.lease_age_max_ms.saturating_mul(1_000),
             ahead_hits_max: settings.lease_hits_max,
             leases_max: LEASES_MAX / partitions,
@@ -142,7 +142,7 @@ pub(super) fn is_leased(settings: &StoreSettings) -> bool {
 }
 
 /// Says which rules are decided by the shared store check by check, though leases were asked for.
-pub(super) fn say_what_has_no_leases(rules: &[Rule]) {
+pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
         .filter(|rule| match &rule.allowance {

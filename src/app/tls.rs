@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{AppError, LOOK_INTERVAL};
-use crate::accept::{HandshakeBounds, Secured};
+use super::{AppError, POLL_INTERVAL};
 use crate::clock::Clock;
-use crate::config::settings::GrpcTlsSettings;
-use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
-use crate::limiter::Timestamp;
 use crate::metrics::{CertificateCounters, Metrics};
+use crate::net::{HandshakeLimits, TlsAcceptor};
+use crate::settings::GrpcTlsSettings;
+use crate::tls::{Loaded, ServerFiles, TlsError, Watch};
+use tollgate_limiter::Timestamp;
 
 /// TLS on one port, and what looks after its certificates.
 #[derive(Debug)]
-pub(super) struct Guarded {
-    pub(super) secured: Arc<Secured>,
+pub(super) struct CertificateReloader {
+    pub(super) acceptor: Arc<TlsAcceptor>,
     port: &'static str,
     files: ServerFiles,
     watch: Watch,
@@ -28,9 +28,9 @@ pub(super) struct Guarded {
     counters: CertificateCounters,
 }
 
-// === impl Guarded ===
+// === impl CertificateReloader ===
 
-impl Guarded {
+impl CertificateReloader {
     pub(super) fn new(
         port: &'static str,
         files: ServerFiles,
@@ -40,37 +40,37 @@ impl Guarded {
     ) -> Result<Self, AppError> {
         // Before they are read, so that nothing that happens meanwhile is missed.
         let watch = files.watch();
-        let loaded = files.read().map_err(|error| refusal(port, &error))?;
+        let loaded = files.read().map_err(|error| tls_error(port, &error))?;
         if let Err(error) = files.read_at(now) {
             tracing::error!("the {port} port's certificate is shown all the same: {error}");
         }
-        let bounds = HandshakeBounds {
-            under_way_max: settings.tls_handshakes_max,
-            within: settings.tls_handshake_timeout,
+        let bounds = HandshakeLimits {
+            concurrent_max: settings.tls_handshakes_max,
+            timeout: settings.tls_handshake_timeout,
             cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
         };
-        let secured =
-            Secured::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
+        let acceptor =
+            TlsAcceptor::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
                 AppError::Tls(format!(
                     "the {port} port: no thread for handshakes: {error}"
                 ))
             })?;
-        let guarded = Self {
-            secured: Arc::new(secured),
+        let reloader = Self {
+            acceptor: Arc::new(acceptor),
             port,
             files,
             watch,
             until: loaded.until,
             counters: metrics.certificate(port),
         };
-        guarded.measure(now);
-        Ok(guarded)
+        reloader.measure(now);
+        Ok(reloader)
     }
 
     /// Looks for changes for ever.
-    pub(super) async fn look_after(mut self, clock: Arc<dyn Clock>) {
+    pub(super) async fn watch(mut self, clock: Arc<dyn Clock>) {
         loop {
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
             let now = clock.now();
             // A file system may hang.
             let looked = tokio::task::spawn_blocking(move || {
@@ -79,8 +79,8 @@ impl Guarded {
                 (self, change)
             });
             let change = match looked.await {
-                Ok((guarded, change)) => {
-                    self = guarded;
+                Ok((reloader, change)) => {
+                    self = reloader;
                     change
                 }
                 Err(panic) => {
@@ -99,7 +99,7 @@ impl Guarded {
         match change {
             None => {}
             Some(Ok(Loaded { config, until })) => {
-                self.secured.exchange(config);
+                self.acceptor.replace_config(config);
                 self.until = until;
                 self.counters.taken.inc();
                 let days = until.since_us(now) / 86_400_000_000;
@@ -126,6 +126,6 @@ impl Guarded {
 }
 
 /// Why there is no start.
-pub(super) fn refusal(port: &str, error: &TlsError) -> AppError {
+pub(super) fn tls_error(port: &str, error: &TlsError) -> AppError {
     AppError::Tls(format!("the {port} port: {error}"))
 }

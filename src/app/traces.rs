@@ -6,23 +6,26 @@
 
 use std::sync::Arc;
 
-use crate::config::settings::TracingSettings;
-use crate::config::traces::TraceExport;
 use crate::metrics::Metrics;
-use crate::telemetry::Traces;
+use crate::settings::TracingSettings;
+use crate::tracing::Traces;
+use crate::tracing::export_settings::TraceExport;
 
 /// Where decisions are traced; none where they are not to be, or cannot.
 pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {
-    let export = TraceExport::of(settings).unwrap_or_else(|error| {
+    let export = TraceExport::from_settings(settings).unwrap_or_else(|error| {
         tracing::error!("going on without traces: {error}");
         None
     })?;
-    for remark in &export.remarks {
-        tracing::warn!("{remark}");
+    for warning in &export.warnings {
+        tracing::warn!("{warning}");
     }
     match Traces::new(&export, metrics) {
         Ok(traces) => {
-            tracing::info!("decisions are traced; spans go to {}", traces.place());
+            tracing::info!(
+                "decisions are traced; spans go to {}",
+                traces.display_endpoint()
+            );
             Some(Arc::new(traces))
         }
         Err(error) => {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store;
-use crate::config::xds::{News, Xds};
 use crate::metrics::Metrics;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::rules::xds::{News, Xds};
 
 /// How often at most it is said that there is no connection, in losses: the first, and then each so many.
-const LOSSES_A_WORD: u64 = 10;
+const LOSSES_PER_WARNING: u64 = 10;
 
 /// Takes what comes for ever.
-pub(super) async fn look_after(
+pub(super) async fn watch(
     xds: Xds,
     generations: Arc<Generations>,
     metrics: Arc<Metrics>,
@@ -33,7 +33,7 @@ pub(super) async fn look_after(
                 Ok(change) => {
                     metrics.xds.acks.inc();
                     if leased {
-                        store::say_what_has_no_leases(change.loaded.rules.rules());
+                        store::warn_about_rules_without_leases(change.loaded.rules.rules());
                     }
                 }
                 Err(_) => metrics.xds.nacks.inc(),
@@ -49,7 +49,7 @@ pub(super) async fn look_after(
                 "there are none in use"
             };
             let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            if lost.is_multiple_of(LOSSES_A_WORD) {
+            if lost.is_multiple_of(LOSSES_PER_WARNING) {
                 tracing::warn!("{why}; {kept}; it is tried again in {wait:?}");
             } else {
                 tracing::debug!("{why}; {kept}; it is tried again in {wait:?}");

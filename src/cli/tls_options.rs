@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use crate::config::channel::Tls;
-use crate::config::tls::ClientFiles;
+use crate::grpc_channel::Tls;
+use crate::tls::ClientFiles;
 
 /// Either of these makes it TLS.
 pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];

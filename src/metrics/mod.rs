@@ -64,7 +64,7 @@ pub use self::telemetry::{StatsdMetrics, TraceMetrics};
 use self::tls::TlsVecs;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
-use crate::limiter::{Key, RuleSet};
+use tollgate_limiter::{Key, RuleSet};
 
 /// A number that only grows.
 pub type Counter = IntCounter;

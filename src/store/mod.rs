@@ -10,13 +10,13 @@
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
-pub mod fallback;
-mod going_back;
-pub mod leased;
-mod mailbox;
+pub mod failover;
+pub mod lease;
 pub mod memory;
+mod queue;
 pub mod redis;
-mod trouble;
+mod refund_queue;
+mod store_error;
 
 use std::fmt;
 use std::future::Future;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::clock::Clock;
-use crate::limiter::{Ask, Check, Hits, Outcome};
 use crate::metrics::Metrics;
+use tollgate_limiter::{Ask, Check, Hits, Outcome};
 
-pub use self::trouble::Trouble;
+pub use self::store_error::Trouble;
 
 /// Until when an answer is of use, in the clock's uptime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -106,7 +106,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether it goes on with counters of Envoy's reference service, and so wants their names
-    /// ([`crate::limiter::Plan::name_as_the_reference`]).
+    /// ([`tollgate_limiter::Plan::name_as_the_reference`]).
     fn wants_reference_keys(&self) -> bool {
         false
     }

@@ -15,11 +15,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
-use tollgate::config::settings::Settings;
-use tollgate::limiter::{Algorithm, Choice, RuleSet, Timestamp};
+use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
-use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tollgate::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::settings::Settings;
+use tollgate_limiter::{Algorithm, Choice, RuleSet, Timestamp};
 use tonic::transport::{Channel, Endpoint};
 
 pub use common::RateLimitDescriptor as Descriptor;
@@ -36,6 +37,8 @@ pub struct Service {
     pub client: RateLimitServiceClient<Channel>,
     pub clock: Arc<ManualClock>,
     pub metrics: Arc<Metrics>,
+    /// tonic's routes of this service, without a port. Their health says "serving".
+    pub routes: Routes,
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
@@ -106,6 +109,9 @@ impl Service {
         let clock = Arc::new(ManualClock::at(START));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
+        let health = Health::new().await;
+        health.set_serving(true).await;
+        let routes = app.routes(health).expect("the routes");
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
         let (reload, reloads) = mpsc::channel(1);
@@ -118,6 +124,7 @@ impl Service {
             client: Self::connect(grpc).await,
             clock,
             metrics,
+            routes,
             grpc,
             http,
             admin,

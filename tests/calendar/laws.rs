@@ -8,7 +8,7 @@
 //! What it deliberately does not do: doubt the offsets themselves. `twin` does.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use tollgate::limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
 use crate::days::{DAY_US, HOUR_US, date, number, parsed, spelled};
 use crate::{at, given, us};

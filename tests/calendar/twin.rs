@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::{Unit, Weekday};
+use tollgate_limiter::{Unit, Weekday};
 
 use crate::days::spelled;
 use crate::running::component;

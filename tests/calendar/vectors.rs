@@ -4,9 +4,9 @@
 //!
 //! What they deliberately do not do: random inputs, or anything that a newspaper of the time does not decide.
 
-use tollgate::config::calendar::{CALENDARS_MAX, CalendarError};
-use tollgate::limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
-use tollgate::limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
+use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
+use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
 use crate::days::{DAY_US, HOUR_US, parsed, spelled};
 use crate::{asked, at, given, plain, us};

@@ -9,8 +9,8 @@
 use serde_json::Value;
 
 use crate::arbitrary::Arbitrary;
+use crate::invalid_values::guards;
 use crate::matrix::KUBERNETES;
-use crate::refused::guards;
 use crate::rendering::{HELMS, chart, read, template, validated};
 
 fn number(variable: &str, otherwise: u64) -> u64 {

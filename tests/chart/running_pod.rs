@@ -11,10 +11,10 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::certified::{Authority, Secret};
+use crate::notes_and_readme::{cluster, notes};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
 use crate::running::{PATIENCE, TOLLGATE, component, free_port, http, wait_for};
-use crate::words::{cluster, notes};
 
 /// An Envoy that runs until dropped.
 struct Envoy(Child);

@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::asking::{Descriptor, Service, descriptor};
+use crate::background_load::SetOnDrop;
 use crate::caller::Caller;
-use crate::crowd::SetOnDrop;
 use crate::proxy::{Counts, Envoy};
 use crate::relay::{Relay, Way};
 use crate::running::{PATIENCE, wait_for};

@@ -22,17 +22,17 @@ mod pages;
 #[path = "../running/mod.rs"]
 mod running;
 
-mod aging;
+mod background_load;
 mod caller;
-mod crowd;
+mod client_responses;
+mod connection_age;
 mod dotnet;
+mod example_bootstrap;
 mod in_flight;
 mod limits;
 mod overload;
 mod proxy;
 mod relay;
 mod reloading;
-mod shown;
-mod stopping;
-mod told;
+mod shutdown;
 mod upstream;

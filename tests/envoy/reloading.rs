@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::background_load::{Answers, statuses, wait_for_decisions, while_asked};
 use crate::caller::Caller;
-use crate::crowd::{Answers, statuses, wait_for_decisions, while_asked};
 use crate::proxy::{Envoy, OnError};
 use crate::running::{PATIENCE, Tollgate, wait_for};
 

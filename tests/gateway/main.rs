@@ -22,7 +22,7 @@ mod running;
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // they were made for another binary
 mod caller;
-#[path = "../envoy/crowd.rs"]
+#[path = "../envoy/background_load.rs"]
 #[allow(dead_code)]
 mod crowd;
 #[path = "../envoy/proxy.rs"]
@@ -55,6 +55,3 @@ descriptors:
 
 /// How long a change of files may take to count.
 const RECOVERY: Duration = Duration::from_secs(10);
-
-/// Each way in.
-const DOORS: [&str; 2] = ["h2", "tonic"];

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::exposed_metrics::{SHOWN, unknown};
 use crate::guide::{Guide, anchor, read, root, yaml};
 use crate::running::component;
-use crate::shown::{SHOWN, unknown};
 
 const FILE: &str = "helm/tollgate/files/alerts.yaml";
 const CASES: &str = "tests/guides/alerts_test.yaml";

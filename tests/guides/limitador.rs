@@ -245,10 +245,10 @@ fn every_metric_that_is_named_in_limitador_s_place_exists() {
             // Labels without a value, as this page writes them, are only named.
             let (name, labels) = expression.split_once('{').unwrap_or((expression, ""));
             if labels.contains('=') {
-                assert_eq!(crate::shown::unknown(expression), [""; 0]);
+                assert_eq!(crate::exposed_metrics::unknown(expression), [""; 0]);
             } else {
                 let name = name.trim_start_matches("1 - ");
-                let shown = crate::shown::SHOWN
+                let shown = crate::exposed_metrics::SHOWN
                     .get(name)
                     .unwrap_or_else(|| panic!("no {name}"));
                 let named: Vec<_> = labels

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+use tollgate::settings::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
 
+use crate::exposed_metrics::SHOWN;
 use crate::guide::Guide;
 use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::running::{PATIENCE, TOLLGATE, http, wait_for};
-use crate::shown::SHOWN;
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 const DAY_S: u64 = 86_400;

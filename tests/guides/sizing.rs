@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
+use crate::exposed_metrics::unknown;
 use crate::guide::{Guide, read, yaml};
 use crate::redis_server::RedisServer;
 use crate::running::{PATIENCE, Tollgate, http, wait_for};
-use crate::shown::unknown;
 
 /// The rows of the table whose head begins so.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {

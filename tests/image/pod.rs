@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::machine::{IMAGE, PODS, podman, run};
+use crate::isolation::{IMAGE, PODS, podman, run};
 use crate::running::{component, http, wait_for};
 use crate::yaml::yaml;
 

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use crate::asking::{Code, Service, descriptor, request};
-use crate::machine::alone;
+use crate::isolation::alone;
 use crate::pod::{Pod, Rendered};
 use crate::running::{PATIENCE, wait_for};
 use crate::volume::Volume;

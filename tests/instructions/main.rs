@@ -15,8 +15,8 @@
 )]
 
 mod baseline;
-#[path = "../../benches/instructions/counted.rs"]
-mod counted;
+#[path = "../../benches/instructions/check_count.rs"]
+mod check_count;
 #[path = "../running/mod.rs"]
 mod running;
 
@@ -29,7 +29,7 @@ use running::{component, program};
 const FILE: &str = "benches/instructions/baseline.txt";
 
 /// Instructions a check of every scenario, counted now.
-fn counted() -> BTreeMap<String, u64> {
+fn count_instructions() -> BTreeMap<String, u64> {
     program("valgrind");
     let output = Command::new(env!("CARGO"))
         .args(["bench", "--locked", "--bench", "instructions"])
@@ -47,7 +47,7 @@ fn counted() -> BTreeMap<String, u64> {
         let metrics = &summary["profiles"][0]["data"]["parts"][0]["metrics"];
         let all = metrics["Ir"]["values"]["new"].as_u64();
         let all = all.unwrap_or_else(|| panic!("no instructions in {line}"));
-        (name, all / u64::from(counted::CHECKS))
+        (name, all / u64::from(check_count::CHECKS))
     });
     scenarios.collect()
 }
@@ -56,7 +56,7 @@ fn counted() -> BTreeMap<String, u64> {
 fn the_hot_path_costs_what_the_baseline_says() {
     let now = Baseline {
         compiler: Compiler::present(),
-        scenarios: counted(),
+        scenarios: count_instructions(),
     };
     if std::env::var_os("WRITE_BASELINE").is_some() {
         std::fs::write(FILE, now.to_string()).unwrap();

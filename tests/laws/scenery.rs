@@ -10,10 +10,10 @@ use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::Parent;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::{
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::Parent;
+use tollgate_limiter::algorithm::named;
+use tollgate_limiter::{
     Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Level, Limit, Modes,
     Outcome, Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
 };

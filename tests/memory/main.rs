@@ -22,12 +22,12 @@
 #[path = "../asking/mod.rs"]
 mod asking;
 mod bodies;
+mod bytes_per_key;
 mod container;
-mod given_back;
 mod gzip;
+mod released_memory;
 #[path = "../running/mod.rs"]
 mod running;
-mod weight;
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@
 
 use prost_types::value::Kind;
 use prost_types::{Duration, Struct, Value};
-use tollgate::service::proto::envoy::config::core::v3::HeaderValue;
+use tollgate::proto::envoy::config::core::v3::HeaderValue;
 use tonic::{Code as GrpcCode, Status};
 
 use crate::asking::{Code, RateLimitResponse};

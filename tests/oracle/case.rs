@@ -4,7 +4,7 @@
 //! file depends on the case alone: `spelling` seeds the choice between the ways in which YAML can
 //! say the same thing.
 //!
-//! What it deliberately does not do: choose (`draw`), or know what either service makes of it
+//! What it deliberately does not do: choose (`generator`), or know what either service makes of it
 //! (`model`).
 
 use std::fmt::Write as _;

@@ -6,9 +6,9 @@
 //!
 //! What it deliberately does not do: judge what only tollgate knows.
 
-use tollgate::config::rules_file::{Loaded, Options, Problem, load};
-use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Rule};
+use tollgate::rules::file::{Loaded, Options, Problem, load};
+use tollgate::rules::path::Source;
+use tollgate_limiter::{Allowance, Rule};
 
 use crate::case::Case;
 use crate::differences::met;

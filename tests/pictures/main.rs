@@ -13,16 +13,12 @@
 )]
 
 mod drawing;
-#[path = "../../src/store/leased/leases.rs"]
+mod lease_cost;
+#[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
-mod leases_price;
 #[path = "../../benches/wire/picture.rs"]
 mod measured;
-/// Where `leases` finds its words.
-mod limiter {
-    pub(crate) use tollgate::limiter::*;
-}
 mod page;
 #[path = "../running/mod.rs"]
 mod running;
@@ -32,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use measured::Bar;
 use running::component;
@@ -51,7 +47,7 @@ fn pictures() -> BTreeMap<String, String> {
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
     let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
-    let leases = (leases_price::FILE.to_owned(), leases_price::picture());
+    let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
     each.chain([all, measured, leases]).collect()
 }
 
@@ -136,18 +132,18 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
 /// Whatever a replica holds, no more is admitted than the limit; and what is held is asked for again in time.
 #[test]
 fn leases_cost_what_the_page_says() {
-    let page = std::fs::read_to_string(leases_price::PAGE).unwrap();
+    let page = std::fs::read_to_string(lease_cost::PAGE).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let sentence = leases_price::sentence();
+    let sentence = lease_cost::sentence();
     assert!(
         words.contains(&sentence),
         "{}: wants: {sentence}",
-        leases_price::PAGE
+        lease_cost::PAGE
     );
-    assert!(page.contains(&format!("](pictures/{})", leases_price::FILE)));
+    assert!(page.contains(&format!("](pictures/{})", lease_cost::FILE)));
     for age_ms in [500, 2_000, 5_000] {
         for rate in [10, 1_000] {
-            let minute = leases_price::mean(rate, age_ms);
+            let minute = lease_cost::mean(rate, age_ms);
             assert_eq!(minute.admitted, rate * 30, "{minute:?}");
             assert!(minute.late_ms <= age_ms, "{age_ms}: {minute:?}");
             assert!(minute.held < 200, "{age_ms}: {minute:?}");

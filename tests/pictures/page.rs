@@ -10,8 +10,8 @@ use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 
-use tollgate::limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, named};
-use tollgate::limiter::{
+use tollgate_limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, named};
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Choice, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
 

@@ -11,7 +11,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Algorithm, Ask, Choice, Hits, Holder, Limit, Outcome, State, Timestamp, Unit,
 };
 

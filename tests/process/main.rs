@@ -16,7 +16,7 @@ mod grammar;
 mod running;
 
 mod commands;
+mod hostile_clients;
 mod load;
 mod readme;
 mod signals;
-mod strangers;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use super::asking::Code;
 use super::exactness::{self, IN_FLIGHT};

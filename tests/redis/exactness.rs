@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use super::asking::{Code, limit_of};
 use super::redis_server::RedisServer;

@@ -5,8 +5,8 @@
 //!
 //! What it deliberately does not do: say which rule a request finds (`tests/laws`).
 
-use tollgate::config::rules_file::load;
-use tollgate::limiter::{Unit, Value};
+use tollgate::rules::file::load;
+use tollgate_limiter::{Unit, Value};
 
 use crate::reading::{APART, MERGED, found, good, limit, only, read, source};
 

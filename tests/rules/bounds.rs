@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use tollgate::config::rules_file::{LEVELS_MAX, PROBLEMS_MAX, TEXT_BYTES_MAX, load};
+use tollgate::rules::file::{LEVELS_MAX, PROBLEMS_MAX, TEXT_BYTES_MAX, load};
 
 use crate::reading::{APART, bad, found, good, read, source};
 

@@ -8,9 +8,9 @@
 
 use std::num::NonZeroU16;
 
-use tollgate::config::rules_file::{TEXT_BYTES_MAX, load};
-use tollgate::limiter::algorithm::SEGMENTS_MAX;
-use tollgate::limiter::{
+use tollgate::rules::file::{TEXT_BYTES_MAX, load};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{
     ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OnStoreFailure, OverLimit,
     Rule, Value,
 };

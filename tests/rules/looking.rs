@@ -11,8 +11,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tollgate::config::reload::{Change, LoadError, Reload, load};
-use tollgate::config::rules_path::RulesPath;
+use tollgate::rules::path::RulesPath;
+use tollgate::rules::reload::{Change, LoadError, Reload, load};
 
 use crate::reading::APART;
 

@@ -2,9 +2,9 @@
 //!
 //! What it deliberately does not do: touch files; a source is a name and a text.
 
-use tollgate::config::rules_file::{Loaded, Options, Problem, load};
-use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
+use tollgate::rules::file::{Loaded, Options, Problem, load};
+use tollgate::rules::path::Source;
+use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
 use crate::schema::agreed;
 

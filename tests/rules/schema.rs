@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use tollgate::config::rules_file::{Loaded, Problem, schema};
+use tollgate::rules::file::{Loaded, Problem, schema};
 
 use crate::reading::read;
 

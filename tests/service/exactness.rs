@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 
 use crate::asking::{Code, Service, descriptor, limit_of, request};
 

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`) or the grammar (`tests/rules`).
 
-use tollgate::limiter::{ALGORITHMS, Algorithm, Choice, Timestamp};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, Timestamp};
 
 use crate::asking::{
     Code, Descriptor, DescriptorStatus, RateLimitResponse, Service, descriptor, hits, limit_of,

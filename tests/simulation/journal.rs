@@ -12,10 +12,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::limiter::{
+use tollgate::store::{Answer, Applying, Deadline, Store, StoreError, Terms};
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Ask, Check, Choice, CountRefused, Limit, Outcome, State, Timestamp,
 };
-use tollgate::store::{Answer, Applying, Deadline, Store, StoreError, Terms};
 
 /// One check of one caller.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -199,10 +199,6 @@ impl Algorithm for Ticketed {
         outcome: &Outcome,
     ) -> bool {
         self.base.changed(limit, was, state, ask, outcome)
-    }
-
-    fn script(&self) -> &'static str {
-        self.base.script()
     }
 
     fn life_us(&self, limit: &Limit) -> u64 {

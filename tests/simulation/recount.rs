@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::limiter::{CountRefused, Hits};
+use tollgate_limiter::{CountRefused, Hits};
 
 use crate::scenario::Terms;
 

@@ -8,9 +8,9 @@
 //! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars. Those are matters of a plan, which
 //! `tests/laws` knows without concurrency. Nor a bound on marks that is ever met (`tests/store`).
 
-use tollgate::config::settings::Verdict;
-use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Unit};
+use tollgate::settings::Verdict;
 use tollgate::store::memory::{Bounds, WhenFull};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Unit};
 
 use crate::asking::{Descriptor, Entry, RateLimitOverride};
 use crate::chance::Chance;

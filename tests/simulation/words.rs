@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use tollgate::limiter::{Check, Hits, Outcome};
 use tollgate::store::Answer;
+use tollgate_limiter::{Check, Hits, Outcome};
 
 use crate::asking::Code;
 use crate::journal::{Entry, Ticket};

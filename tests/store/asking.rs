@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use tollgate::limiter::Check;
 use tollgate::store::{Answer, Asking, Deadline, StoreError, Terms, Ticket, Trial, memory};
+use tollgate_limiter::Check;
 
 use super::{BOUNDS, Running, check, futures_poll, idle};
 

@@ -3,8 +3,8 @@
 //! What it deliberately does not do: weigh a process (`tests/memory`).
 
 use super::{BOUNDS, Running, check, idle};
-use tollgate::limiter::{Check, Limit, Unit};
 use tollgate::store::memory;
+use tollgate_limiter::{Check, Limit, Unit};
 
 /// Room for a hundred thousand buckets.
 const MEMORY_MAX: usize = 5_200_000;

@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tollgate::limiter::{Ask, Outcome};
 use tollgate::store::Asking;
-use tollgate::store::leased::{Bounds, LeasedStore};
+use tollgate::store::lease::{Bounds, LeasedStore};
 use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::{Ask, Outcome};
 
 use super::*;
 
@@ -331,7 +331,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         ("token_bucket", minute, AGE_US),
     ] {
         let replicas = Replicas::new(1, LEASES);
-        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::named(name).unwrap();
         let one = Check {
             algorithm,
             limit,

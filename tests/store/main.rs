@@ -32,12 +32,12 @@ use std::time::Duration;
 use redis_server::RedisServer;
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
-use tollgate::limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, Target};
 use tollgate::store::{
     Answer, Applied, BACKENDS, Backend, Deadline, Setup, Store, StoreError, Terms, memory,
 };
+use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 
 /// A store that runs, and what it was made of.
 struct Running {

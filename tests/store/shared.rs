@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::store::fallback::Fallback;
+use tollgate::store::failover::Fallback;
 use tollgate::store::{Applying, Asking, Share, Ticket, Trial, Trouble};
 
 use super::*;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use tollgate::limiter::{CountRefused, Limit, Unit};
 use tollgate::store::{Applied, Deadline, Terms};
+use tollgate_limiter::{CountRefused, Limit, Unit};
 
 use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 

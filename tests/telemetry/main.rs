@@ -27,12 +27,12 @@ mod certified;
 mod proxy;
 
 mod collector;
-mod dead;
 mod envoy;
-mod secured;
+mod shutdown;
 mod statsd;
-mod stop;
+mod tls;
 mod traces;
+mod unreachable_collector;
 
 /// Two limits, one of them three levels down.
 const RULES: &str = "
@@ -49,6 +49,3 @@ descriptors:
     - key: e
       rate_limit: { unit: day, requests_per_unit: 1000000 }
 ";
-
-/// Each way in.
-const DOORS: [&str; 2] = ["h2", "tonic"];

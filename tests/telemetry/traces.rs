@@ -6,12 +6,12 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
+use crate::RULES;
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, Service, descriptor, request,
 };
 use crate::collector::{Collector, PROTOCOLS, Protocol, Seen};
 use crate::running::Tollgate;
-use crate::{DOORS, RULES};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -78,101 +78,99 @@ fn ended(mut service: Tollgate, collector: &Collector) -> Vec<Seen> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sampled_decision_is_a_span_under_its_callers_and_no_other_is() {
-    for door in DOORS {
-        for protocol in PROTOCOLS {
-            let collector = Collector::start(protocol).await;
-            let headers = format!("authorization=Bearer%20{SECRET}");
-            let variables = [
-                ("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()),
-                (
-                    "OTEL_RESOURCE_ATTRIBUTES",
-                    "deployment.environment.name=test,service.name=no",
-                ),
-                ("OTEL_SERVICE_NAME", "no"),
-                ("TRACING_SERVICE_NAME", "edge-limits"),
-                ("TRACING_SAMPLING_RATE", "0"),
-            ];
-            let arguments = ["--door", door, "--log-level", "trace"];
-            let service = traced(&collector, protocol, &arguments, &variables);
-            let asked = || request("d", key(SECRET));
-            // None of these is: the caller says no, says nothing, or nothing that can be read.
-            for not in [
-                Some(parent("00")),
-                None,
-                Some(parent("01").replace('4', "X")),
-            ] {
-                let code = ask(&service, asked(), not.as_deref()).await;
-                assert_eq!(code.unwrap(), Code::Ok);
-            }
-            let code = ask(&service, asked(), Some(&parent("01"))).await.unwrap();
-            assert_eq!(code, Code::OverLimit, "the fourth of three");
-            let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", SECRET)];
-            let two = vec![descriptor(&deep), descriptor(&[("unknown", SECRET)])];
-            let code = ask(&service, request("d", two), Some(&parent("03"))).await;
+    for protocol in PROTOCOLS {
+        let collector = Collector::start(protocol).await;
+        let headers = format!("authorization=Bearer%20{SECRET}");
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()),
+            (
+                "OTEL_RESOURCE_ATTRIBUTES",
+                "deployment.environment.name=test,service.name=no",
+            ),
+            ("OTEL_SERVICE_NAME", "no"),
+            ("TRACING_SERVICE_NAME", "edge-limits"),
+            ("TRACING_SAMPLING_RATE", "0"),
+        ];
+        let arguments = ["--log-level", "trace"];
+        let service = traced(&collector, protocol, &arguments, &variables);
+        let asked = || request("d", key(SECRET));
+        // None of these is: the caller says no, says nothing, or nothing that can be read.
+        for not in [
+            Some(parent("00")),
+            None,
+            Some(parent("01").replace('4', "X")),
+        ] {
+            let code = ask(&service, asked(), not.as_deref()).await;
             assert_eq!(code.unwrap(), Code::Ok);
-            let refused = ask(&service, request("", key("x")), Some(&parent("01"))).await;
-            assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
+        }
+        let code = ask(&service, asked(), Some(&parent("01"))).await.unwrap();
+        assert_eq!(code, Code::OverLimit, "the fourth of three");
+        let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", SECRET)];
+        let two = vec![descriptor(&deep), descriptor(&[("unknown", SECRET)])];
+        let code = ask(&service, request("d", two), Some(&parent("03"))).await;
+        assert_eq!(code.unwrap(), Code::Ok);
+        let refused = ask(&service, request("", key("x")), Some(&parent("01"))).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
 
-            let spans = ended(service, &collector);
-            let what = format!("{door}, {protocol:?}: {spans:#?}");
-            assert_eq!(spans.len(), 3, "{what}");
+        let spans = ended(service, &collector);
+        let what = format!("{protocol:?}: {spans:#?}");
+        assert_eq!(spans.len(), 3, "{what}");
+        assert!(
+            !format!(
+                "{:?}",
+                spans.iter().map(|seen| &seen.span).collect::<Vec<_>>()
+            )
+            .contains(SECRET),
+            "{what}"
+        );
+        for seen in &spans {
+            assert_eq!(hex(&seen.span.trace_id), TRACE, "{what}");
+            assert_eq!(hex(&seen.span.parent_span_id), PARENT, "{what}");
+            assert_eq!(seen.span.kind(), SpanKind::Server, "{what}");
+            assert_eq!(
+                seen.span.name,
+                "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+            );
             assert!(
-                !format!(
-                    "{:?}",
-                    spans.iter().map(|seen| &seen.span).collect::<Vec<_>>()
-                )
-                .contains(SECRET),
+                seen.span.end_time_unix_nano >= seen.span.start_time_unix_nano,
                 "{what}"
             );
-            for seen in &spans {
-                assert_eq!(hex(&seen.span.trace_id), TRACE, "{what}");
-                assert_eq!(hex(&seen.span.parent_span_id), PARENT, "{what}");
-                assert_eq!(seen.span.kind(), SpanKind::Server, "{what}");
-                assert_eq!(
-                    seen.span.name,
-                    "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-                );
-                assert!(
-                    seen.span.end_time_unix_nano >= seen.span.start_time_unix_nano,
-                    "{what}"
-                );
-                let bearer = format!("Bearer {SECRET}");
-                assert_eq!(seen.authorization.as_deref(), Some(bearer.as_str()));
-                assert_eq!(seen.sender("service.name").as_deref(), Some("edge-limits"));
-                assert_eq!(
-                    seen.sender("deployment.environment.name").as_deref(),
-                    Some("test")
-                );
-            }
-            let says = |span: &Seen, name: &str| span.says(name).unwrap_or_default();
-            let [over, deep, error] = &spans[..] else {
-                unreachable!()
-            };
-            for (name, value) in [
-                ("rpc.system.name", "grpc"),
-                ("rpc.response.status_code", "OK"),
-                ("ratelimit.domain", "d"),
-                ("ratelimit.descriptors", "1"),
-                ("ratelimit.code", "OVER_LIMIT"),
-                ("ratelimit.rules", "d.k"),
-                ("ratelimit.rules_over_limit", "d.k"),
-            ] {
-                assert_eq!(says(over, name), value, "{name}: {what}");
-            }
-            for (name, value) in [
-                ("ratelimit.descriptors", "2"),
-                ("ratelimit.code", "OK"),
-                ("ratelimit.rules", "d.a_b.c_10.0.0.1.e"),
-                ("ratelimit.rules_over_limit", ""),
-            ] {
-                assert_eq!(says(deep, name), value, "{name}: {what}");
-            }
-            assert_eq!(says(error, "rpc.response.status_code"), "INVALID_ARGUMENT");
-            assert_eq!(says(error, "ratelimit.code"), "");
-            // It was the caller's mistake.
-            let status = error.span.status.clone().unwrap_or_default();
-            assert_eq!(status.code(), StatusCode::Unset);
+            let bearer = format!("Bearer {SECRET}");
+            assert_eq!(seen.authorization.as_deref(), Some(bearer.as_str()));
+            assert_eq!(seen.sender("service.name").as_deref(), Some("edge-limits"));
+            assert_eq!(
+                seen.sender("deployment.environment.name").as_deref(),
+                Some("test")
+            );
         }
+        let says = |span: &Seen, name: &str| span.says(name).unwrap_or_default();
+        let [over, deep, error] = &spans[..] else {
+            unreachable!()
+        };
+        for (name, value) in [
+            ("rpc.system.name", "grpc"),
+            ("rpc.response.status_code", "OK"),
+            ("ratelimit.domain", "d"),
+            ("ratelimit.descriptors", "1"),
+            ("ratelimit.code", "OVER_LIMIT"),
+            ("ratelimit.rules", "d.k"),
+            ("ratelimit.rules_over_limit", "d.k"),
+        ] {
+            assert_eq!(says(over, name), value, "{name}: {what}");
+        }
+        for (name, value) in [
+            ("ratelimit.descriptors", "2"),
+            ("ratelimit.code", "OK"),
+            ("ratelimit.rules", "d.a_b.c_10.0.0.1.e"),
+            ("ratelimit.rules_over_limit", ""),
+        ] {
+            assert_eq!(says(deep, name), value, "{name}: {what}");
+        }
+        assert_eq!(says(error, "rpc.response.status_code"), "INVALID_ARGUMENT");
+        assert_eq!(says(error, "ratelimit.code"), "");
+        // It was the caller's mistake.
+        let status = error.span.status.clone().unwrap_or_default();
+        assert_eq!(status.code(), StatusCode::Unset);
     }
 }
 

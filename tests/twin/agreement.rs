@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
-use tollgate::limiter::{
+use tollgate::store::redis::script;
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Choice, Holder, Key, Mark, Outcome, State, Timestamp,
 };
-use tollgate::store::redis::script;
 
 use crate::connection::{Call, Connection, Reply};
 use crate::histories::{History, Question, Walk, histories};
@@ -167,7 +167,7 @@ macro_rules! twins_agree {
     ($($algorithm:ident)+) => {
         $(#[test]
         fn $algorithm() {
-            let algorithm = tollgate::limiter::algorithm::named(stringify!($algorithm)).unwrap();
+            let algorithm = tollgate_limiter::algorithm::named(stringify!($algorithm)).unwrap();
             if let Err(error) = challenge(script::text(), algorithm, searching()) {
                 panic!("{algorithm:?}: {error}");
             }

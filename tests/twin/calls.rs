@@ -1,9 +1,9 @@
 //! A call as Redis sees it: many checks, a bucket's expiry, what cannot be read, a script that was forgotten.
 
-use tollgate::limiter::{
+use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
-use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
 
 use crate::connection::{Call, Connection, Reply};
 use crate::server::Server;
@@ -78,7 +78,7 @@ fn checks_of_one_call_are_decided_as_one_by_one() {
 #[test]
 fn a_bucket_of_many_marks_takes_more_of_a_call() {
     let weigh = |name: &str, requests| {
-        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::named(name).unwrap();
         script::weight(&check(algorithm, requests, Hits::Take(1)))
     };
     for algorithm in ALGORITHMS {
@@ -162,7 +162,7 @@ fn an_expiry_is_set_once_a_window() {
 #[test]
 fn a_limit_that_needs_longer_gets_longer_at_once() {
     let (_server, mut connection) = begun();
-    let algorithm = tollgate::limiter::algorithm::named("token_bucket").unwrap();
+    let algorithm = tollgate_limiter::algorithm::named("token_bucket").unwrap();
     let limit = |burst| {
         let once = std::num::NonZeroU32::MIN;
         Limit::new(1, Unit::Second, once, Some(burst)).unwrap()
@@ -201,7 +201,7 @@ fn what_changes_nothing_is_not_written() {
             &check(*algorithm, 2, Hits::Refund(0)),
             soon,
         );
-        if algorithm.usual_count_refused() == tollgate::limiter::CountRefused::None {
+        if algorithm.usual_count_refused() == tollgate_limiter::CountRefused::None {
             let refused = one(
                 &mut connection,
                 key,
@@ -236,7 +236,7 @@ fn an_expired_bucket_is_a_new_one() {
 fn what_cannot_be_read_is_an_error_of_that_check_alone() {
     let (_server, mut connection) = begun();
     let fixed = ALGORITHMS[0];
-    let log = tollgate::limiter::algorithm::named("sliding_log").unwrap();
+    let log = tollgate_limiter::algorithm::named("sliding_log").unwrap();
     one(
         &mut connection,
         "good",

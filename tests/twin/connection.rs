@@ -7,8 +7,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use tollgate::limiter::{Check, Timestamp};
 use tollgate::store::redis::script::{self, Answer};
+use tollgate_limiter::{Check, Timestamp};
 
 pub(crate) struct Connection {
     stream: BufReader<UnixStream>,

@@ -28,8 +28,8 @@
 //! | anybody's slots are freed; a look renews nothing | concurrency |
 
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use tollgate::limiter::algorithm;
 use tollgate::store::redis::script;
+use tollgate_limiter::algorithm;
 
 use crate::agreement::challenge;
 

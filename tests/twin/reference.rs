@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::limiter::{
+use tollgate::store::redis::script::{self, Garbled};
+use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
-use tollgate::store::redis::script::{self, Garbled};
 
 use crate::connection::{Call, Connection, Reply};
 use crate::server::Server;

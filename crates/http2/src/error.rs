@@ -39,20 +39,6 @@ pub struct ConnectionError {
     pub(crate) message: &'static str,
 }
 
-/// All reasons.
-const REASONS: [Reason; 10] = [
-    Reason::NoError,
-    Reason::Protocol,
-    Reason::Internal,
-    Reason::FlowControl,
-    Reason::StreamClosed,
-    Reason::FrameSize,
-    Reason::RefusedStream,
-    Reason::Cancel,
-    Reason::Compression,
-    Reason::EnhanceYourCalm,
-];
-
 /// A result that is this error.
 pub(crate) fn connection_error<T>(
     reason: Reason,
@@ -86,13 +72,6 @@ impl Reason {
     pub fn code(self) -> u32 {
         self as u32
     }
-
-    /// Name of the reason with this code; `other` for codes that a server does not send.
-    pub(crate) fn name_of(code: u32) -> &'static str {
-        let mut reasons = REASONS.iter();
-        let reason = reasons.find(|reason| reason.code() == code);
-        reason.map_or("other", |reason| reason.name())
-    }
 }
 
 // === impl ConnectionError ===
@@ -116,14 +95,6 @@ impl Error for ConnectionError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_found_by_code() {
-        for reason in REASONS {
-            assert_eq!(Reason::name_of(reason.code()), reason.name());
-        }
-        assert_eq!(Reason::name_of(4), "other");
-    }
 
     #[test]
     fn an_error_says_what_happened_and_its_code() {

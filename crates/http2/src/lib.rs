@@ -103,8 +103,6 @@ mod error;
 mod event;
 mod flood_limits;
 mod frame;
-#[doc(hidden)]
-pub mod frame_meter;
 pub mod grpc;
 mod head;
 mod header_list;

@@ -9,7 +9,7 @@
 //! What it deliberately does not do: hold marks. Few buckets have any, and the others would pay for them.
 
 use super::table::Slot;
-use crate::limiter::{Key, Marks, State, Timestamp};
+use tollgate_limiter::{Key, Marks, State, Timestamp};
 
 /// One bucket, or none: all zeros is a free slot.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -155,8 +155,8 @@ fn length_us(bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::REGISTER_MAX;
     use proptest::prelude::*;
+    use tollgate_limiter::REGISTER_MAX;
 
     #[test]
     fn a_bucket_takes_forty_bytes() {

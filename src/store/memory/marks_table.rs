@@ -7,7 +7,7 @@
 
 use super::bucket::{Bucket, Standing};
 use super::table::{Slot, Table, allocated};
-use crate::limiter::{Key, Mark, Marks, Timestamp};
+use tollgate_limiter::{Key, Mark, Marks, Timestamp};
 
 /// See the file's own words.
 #[derive(Debug)]

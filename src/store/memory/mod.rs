@@ -10,9 +10,9 @@
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full mailbox.
 
 mod bucket;
+mod eviction;
 mod marks_table;
 mod partition;
-mod room;
 mod table;
 mod worker;
 
@@ -22,11 +22,11 @@ use tokio::sync::mpsc;
 
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
-use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
+use super::queue::{self as mailbox, Mailbox, MailboxAsking, Mailboxes, Route};
 use super::{Applying, Asking, Deadline, Store, StoreError, Terms};
 use crate::clock::Clock;
-use crate::limiter::Check;
 use crate::metrics::Metrics;
+use tollgate_limiter::Check;
 
 /// The memory store's bounds.
 #[derive(Clone, Copy, Debug)]

@@ -11,12 +11,12 @@
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
 use super::bucket::{Bucket, Standing};
+use super::eviction::Need;
 use super::marks_table::MarksTable;
-use super::room::Need;
 use super::table::{Place, Table};
 use super::{Counts, WhenFull};
-use crate::limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 use crate::store::StoreError;
+use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
 /// A partition's tables.
 #[derive(Debug)]

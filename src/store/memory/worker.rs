@@ -18,10 +18,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::mailbox::{Batch, Message};
+use crate::store::queue::{Batch, Message};
 use crate::store::{Answer, StoreError, Trial};
+use tollgate_limiter::{Check, Timestamp};
 
 /// How many messages are decided at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;

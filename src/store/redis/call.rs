@@ -19,14 +19,14 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::cluster::Spread;
-use super::lane::Lane;
-use super::said::{Said, said, value};
+use super::error_class::{Said, said, value};
+use super::node::Lane;
 use super::target::Address;
 use super::{key, script};
-use crate::limiter::{Check, Outcome, Timestamp};
 use crate::metrics::Counter;
-use crate::store::mailbox::Batch;
+use crate::store::queue::Batch;
 use crate::store::{Answer, StoreError, Trial, Trouble};
+use tollgate_limiter::{Check, Outcome, Timestamp};
 
 /// Said of a reply that is none of the script's.
 pub(super) const OTHER_FORM: &str = "the script's reply has another form than it should";

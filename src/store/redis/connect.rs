@@ -164,7 +164,7 @@ impl Connector {
             command.arg(user);
         }
         command.arg(password.reveal());
-        super::said::value(connection.send_packed_command(&command).await).map(drop)
+        super::error_class::value(connection.send_packed_command(&command).await).map(drop)
     }
 
     /// Whether the sentinels call another server the primary by now than the one that this connection leads to. When none of
@@ -331,7 +331,7 @@ async fn primary_of(
 ) -> Result<Option<Address>, RedisError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(primary);
-    let reply = super::said::value(sentinel.send_packed_command(&command).await)?;
+    let reply = super::error_class::value(sentinel.send_packed_command(&command).await)?;
     let named: Option<(String, u16)> = redis::from_redis_value(reply).map_err(RedisError::from)?;
     Ok(named.map(|(host, port)| Address::Tcp(host, port)))
 }

@@ -26,11 +26,11 @@ mod breaker;
 mod call;
 mod cluster;
 mod connect;
+mod denial_cache;
+mod error_class;
 mod key;
-mod lane;
+mod node;
 mod probe;
-mod refused;
-mod said;
 pub mod script;
 mod target;
 mod worker;
@@ -47,20 +47,20 @@ use tokio::sync::mpsc;
 use self::cluster::{Cluster, Member, SERVERS_MAX, Surveyor};
 pub use self::connect::Certificates;
 use self::connect::Connector;
-use self::lane::Lane;
-use self::refused::Refused;
+use self::denial_cache::Refused;
+use self::node::Lane;
 pub use self::target::{
     Address, Login, Password, ReferenceNames, Secret, Servers, Target, TargetError,
 };
 use self::worker::LaneWorker;
-use super::mailbox::{self, Choose, Mailbox, MailboxAsking, Mailboxes, Message, Route};
+use super::queue::{self as mailbox, Choose, Mailbox, MailboxAsking, Mailboxes, Message, Route};
 use super::{
     Answer, Applied, Applying, Asking, BuildError, Deadline, GiveBack, Setup, Share, Store,
     StoreError, StoreState, Terms, Ticket, Trouble, Worker,
 };
-use crate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use crate::limiter::{Check, Key, Unit};
 use crate::metrics::{Counter, PartitionLevels};
+use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate_limiter::{Check, Key, Unit};
 
 /// What a Redis store is made of.
 #[derive(Clone, Debug)]

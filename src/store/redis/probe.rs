@@ -17,8 +17,8 @@ use redis::{RedisError, Value};
 
 use super::cluster::{Redirect, Sign};
 use super::connect::{ConnectError, Connector, Opened};
-use super::lane::Lane;
-use super::said::{Said, said, value};
+use super::error_class::{Said, said, value};
+use super::node::Lane;
 use super::target::Address;
 use super::{call, key};
 use crate::store::Trouble;

@@ -28,14 +28,14 @@ use super::breaker::Breaker;
 use super::call::{Call, Ended, Part};
 use super::cluster::Link;
 use super::connect::Connector;
-use super::lane::Lane;
+use super::node::Lane;
 use super::probe::{self, BEAT_BY_SENTINEL_EVERY_US, BEAT_EVERY_US, Connected, Failed};
 use super::script;
 use super::target::Address;
-use crate::limiter::Check;
-use crate::store::going_back::{self, GoingBack};
-use crate::store::mailbox::{Batch, Message, Question};
+use crate::store::queue::{Batch, Message, Question};
+use crate::store::refund_queue::{self, GoingBack};
 use crate::store::{Deadline, StoreError, Trouble};
+use tollgate_limiter::Check;
 
 /// How many calls may be under way.
 const CALLS_MAX: usize = 4;
@@ -296,7 +296,7 @@ impl LaneWorker {
                     if self.is_vacant() {
                         self.give_back_elsewhere(checks);
                     } else {
-                        let until_us = now_us.saturating_add(going_back::WAITS_US);
+                        let until_us = now_us.saturating_add(refund_queue::WAITS_US);
                         let lost = self.going_back.add(checks, until_us);
                         self.lost(lost);
                     }

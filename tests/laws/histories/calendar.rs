@@ -8,7 +8,7 @@
 
 use std::sync::LazyLock;
 
-use tollgate::limiter::{Calendar, Span, Timestamp};
+use tollgate_limiter::{Calendar, Span, Timestamp};
 
 /// Windows of these lengths, one after the other, and then again from the first.
 pub(crate) struct Uneven {

@@ -14,7 +14,7 @@ mod chance;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Algorithm, Ask, Choice, CountRefused, Hits, Holder, Limit, Outcome, Timestamp, Unit,
 };
 

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{Entry, How, Level, Parent, Prefix, RuleSet, Unit, Values};
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{Entry, How, Level, Parent, Prefix, RuleSet, Unit, Values};
 
 use super::found_by;
 use super::obvious::glob;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocation_counter::measure;
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{
     Entry, How, Level, Match, Parent, Pattern, PatternCompiler, PatternError, Patterns, Prefix,
     RuleSet, Steps, Unit, Values,
 };

@@ -2,15 +2,15 @@
 //!
 //! What it deliberately does not do: read a rules file, or order one kind before another (`every_kind`).
 
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{
     AddError, Entry, Level, Parent, Pattern, PatternCompiler, PatternError, Prefix, PrefixError,
     RuleSet, Steps, Values,
 };
 
 use super::found_by;
 use crate::scenery::{Tree, called, limited};
-use tollgate::limiter::Unit;
+use tollgate_limiter::Unit;
 
 fn level(values: Values) -> Level {
     Level {

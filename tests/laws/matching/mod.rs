@@ -11,8 +11,8 @@ mod growth;
 mod kinds;
 mod obvious;
 
-use tollgate::limiter::Parent;
-use tollgate::limiter::{AddError, Entry, Level, Match, RuleSet, Unit};
+use tollgate_limiter::Parent;
+use tollgate_limiter::{AddError, Entry, Level, Match, RuleSet, Unit};
 
 use crate::scenery::{Path, Tree, called, entries, limited};
 

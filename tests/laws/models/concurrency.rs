@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: keep a sum, or keep the list in any order.
 
-use tollgate::limiter::{Ask, Hits, Holder, Outcome};
+use tollgate_limiter::{Ask, Hits, Holder, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, told};
 

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
+use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
 
 use super::{Model, Terms, in_the_present, instant, owed, told};
 

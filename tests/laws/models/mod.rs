@@ -20,7 +20,7 @@ mod sliding_window_segments;
 mod token_bucket;
 mod token_bucket_interval;
 
-use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
+use tollgate_limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
 
 use crate::histories::Terms;
 

@@ -4,7 +4,7 @@
 //!
 //! What it deliberately does not do: keep a sum, or put together what came at once.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: keep a count.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_up, told};
 

@@ -9,7 +9,7 @@
 //!
 //! What it deliberately does not do: keep a count a segment.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: reduce the fraction, or solve for an instant.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Ask, Hits, Outcome};
 
 use super::{
     Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,

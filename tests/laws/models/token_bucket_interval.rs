@@ -4,7 +4,7 @@
 //!
 //! What it deliberately does not do: solve for the number of edges that it takes.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Ask, Hits, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 

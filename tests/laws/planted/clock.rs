@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: get an algorithm wrong.
 
-use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
 
 use crate::properties::{Candidate, Property, StepFn};
 

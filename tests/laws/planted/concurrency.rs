@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::Concurrency;
-use tollgate::limiter::{Algorithm, Ask, Hits, Holder, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::Concurrency;
+use tollgate_limiter::{Algorithm, Ask, Hits, Holder, Limit, Outcome, State, Timestamp};
 
 use super::{Planted, decide_at, undoing_as_refund};
 

@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
 
 use super::{Planted, undoing_as_refund};
 

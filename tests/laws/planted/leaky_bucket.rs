@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: repeat what is wrong with a token bucket, whose arithmetic it shares.
 
-use tollgate::limiter::algorithm::{LeakyBucket, TokenBucketInterval};
-use tollgate::limiter::{Algorithm, Ask, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{LeakyBucket, TokenBucketInterval};
+use tollgate_limiter::{Algorithm, Ask, Limit, Outcome, State, Timestamp};
 
 use super::{Planted, undoing_as_refund};
 use crate::properties::{Candidate, Property};

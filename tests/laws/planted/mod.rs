@@ -118,7 +118,7 @@ mod token_bucket;
 mod token_bucket_interval;
 
 use proptest::test_runner::TestError;
-use tollgate::limiter::{
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Ask, Choice, CountRefused, Hits, Limit, Outcome, State, Timestamp,
 };
 
@@ -228,10 +228,6 @@ impl Algorithm for Planted {
         self.base
             .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
         looked_at.registers != state.registers
-    }
-
-    fn script(&self) -> &'static str {
-        self.base.script()
     }
 
     fn life_us(&self, limit: &Limit) -> u64 {

@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::SlidingLog;
-use tollgate::limiter::{
+use tollgate_limiter::algorithm::SlidingLog;
+use tollgate_limiter::{
     Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
 

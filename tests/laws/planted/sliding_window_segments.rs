@@ -7,8 +7,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{SlidingLog, SlidingWindow, SlidingWindowSegments};
-use tollgate::limiter::{Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp, Unit};
+use tollgate_limiter::algorithm::{SlidingLog, SlidingWindow, SlidingWindowSegments};
+use tollgate_limiter::{Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp, Unit};
 
 use super::{Planted, decide_at, undoing_as_refund};
 

@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::{REGISTER_MAX, TokenBucket};
-use tollgate::limiter::{Algorithm, Ask, CountRefused, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{REGISTER_MAX, TokenBucket};
+use tollgate_limiter::{Algorithm, Ask, CountRefused, Limit, Outcome, State, Timestamp};
 
 use super::{Planted, counts_refused, undoing_as_refund};
 use crate::properties::{Candidate, Property};

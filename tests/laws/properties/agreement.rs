@@ -5,7 +5,7 @@
 use super::{Candidate, Verdict, ensure};
 use crate::histories::{History, Walk};
 use crate::models::model_of;
-use tollgate::limiter::State;
+use tollgate_limiter::State;
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     let mut model = model_of(candidate.algorithm.name());

@@ -8,8 +8,8 @@
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Ask, CountRefused, Hits, Holder, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::{Ask, CountRefused, Hits, Holder, Limit, Outcome, State, Timestamp};
 
 use super::{Candidate, Verdict, ensure, reachable};
 use crate::histories::{History, Question, Size, Walk};

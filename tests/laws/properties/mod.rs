@@ -21,7 +21,7 @@ mod undoing;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
-use tollgate::limiter::{
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Ask, Choice, Hits, Limit, Mark, Outcome, State, Timestamp,
 };
 

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: mind what was refused.
 
-use tollgate::limiter::{Ask, Hits, Holder, State};
+use tollgate_limiter::{Ask, Hits, Holder, State};
 
 use super::{Candidate, Verdict, ensure};
 use crate::histories::{History, Step, Terms, Walk};

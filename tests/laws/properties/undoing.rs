@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use proptest::test_runner::TestCaseError;
-use tollgate::limiter::{Ask, Hits, Outcome, State, Timestamp};
+use tollgate_limiter::{Ask, Hits, Outcome, State, Timestamp};
 
 use super::{Candidate, Verdict, ensure, reachable};
 use crate::histories::{History, Question, Walk};

@@ -4,8 +4,8 @@
 //!
 //! What it deliberately does not do: know a zone (`config` brings them).
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 use Hits::{Refund, Take};

@@ -7,11 +7,11 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{
+use tollgate_limiter::algorithm::{
     Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SlidingWindowSegments,
     TokenBucket, TokenBucketInterval,
 };
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
+use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 
@@ -173,7 +173,7 @@ fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
 
 #[test]
 fn what_may_pass_passes_on_an_old_clock_too() {
-    for algorithm in tollgate::limiter::ALGORITHMS {
+    for algorithm in tollgate_limiter::ALGORITHMS {
         let limit = per(10, Unit::Minute);
         let mut state = State::default();
         for clock in [1_234, 1_200, 1_174, 500, 1_234] {

@@ -5,8 +5,8 @@
 //!
 //! What it deliberately does not do: move the clock (`smooth` and `clock` do).
 
-use tollgate::limiter::algorithm::{FixedWindow, REGISTER_MAX};
-use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, REGISTER_MAX};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
 
 use crate::scenery::{at, per};
 
@@ -220,7 +220,7 @@ fn the_table_knows_its_names() {
         "concurrency",
     ];
     assert_eq!(table, every);
-    let named = |name| tollgate::limiter::algorithm::named(name).map(Algorithm::name);
+    let named = |name| tollgate_limiter::algorithm::named(name).map(Algorithm::name);
     assert_eq!(named("gcra"), Some("token_bucket"));
     assert_eq!(named("sliding_window"), Some("sliding_window"));
     assert_eq!(named("Fixed_Window"), None);

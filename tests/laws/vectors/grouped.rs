@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use allocation_counter::measure;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::key::{Identity, label_key};
-use tollgate::limiter::{
+use tollgate_limiter::algorithm::named;
+use tollgate_limiter::key::{Identity, label_key};
+use tollgate_limiter::{
     Digest, Entry, Hits, Key, KeyHasher, Level, Plan, Prefix, Request, Unit, Values,
 };
 

@@ -12,9 +12,9 @@ use std::num::NonZeroU32;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::key::Identity;
-use tollgate::limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
+use tollgate_limiter::algorithm::named;
+use tollgate_limiter::key::Identity;
+use tollgate_limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
 
 use crate::scenery::{TwoHashes, called, limited, per, with_burst};
 

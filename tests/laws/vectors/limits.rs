@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
 
 use crate::scenery::{SECOND_US, at, per};
 

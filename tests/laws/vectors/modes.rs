@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: look into statuses (`statuses` does).
 
-use tollgate::limiter::{Code, Modes, Override, Plan, Unit};
+use tollgate_limiter::{Code, Modes, Override, Plan, Unit};
 
 use crate::scenery::{
     Asked, Buckets, Tree, TwoHashes, at, concluded, limited, per, quota, request, shadow, take,

@@ -4,8 +4,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{Concurrency, SlidingLog, SlidingWindowSegments};
-use tollgate::limiter::{Algorithm, Ask, Hits, Holder, Limit, State, Unit};
+use tollgate_limiter::algorithm::{Concurrency, SlidingLog, SlidingWindowSegments};
+use tollgate_limiter::{Algorithm, Ask, Hits, Holder, Limit, State, Unit};
 
 use super::smooth::ask;
 use crate::scenery::{SECOND_US, at, per};

@@ -4,8 +4,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use tollgate::limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
+use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate_limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
 
 use crate::scenery::{
     Asked, Tree, TwoHashes, counted, limited, per, replacing, request_in, take, take_within,

@@ -2,15 +2,15 @@
 //!
 //! What it deliberately does not do: ask several limits (`all_or_nothing` is the store's affair).
 
-use tollgate::limiter::algorithm::{FixedWindow, TokenBucket, count_refused, named};
-use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, named};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Used after each refusal.
 fn used(algorithm: &str, count_refused: Option<CountRefused>) -> [u64; 2] {
-    let algorithm = tollgate::limiter::algorithm::named(algorithm).unwrap();
+    let algorithm = tollgate_limiter::algorithm::named(algorithm).unwrap();
     let limit = per(10, Unit::Minute);
     let limit = count_refused.map_or(limit, |answer| limit.with_count_refused(answer));
     let mut state = State::default();

@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: step the clock back (`clock` does).
 
-use tollgate::limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
+use tollgate_limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
+use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};

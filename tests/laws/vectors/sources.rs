@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Check, Entry, Hits, Level, Limit, Override, Parent, Plan, Request, Rule, RuleSet, Unit,
 };
 

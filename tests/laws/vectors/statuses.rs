@@ -13,7 +13,7 @@
 //!
 //! What it deliberately does not do: quotas, headers, or who is asked (`who_is_asked` does).
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Code, CurrentLimit, Hits, Limit, Override, Plan, Request, Status, Timestamp, Unit,
 };
 

@@ -7,8 +7,8 @@
 //!
 //! What it deliberately does not do: ask a bucket. Whether the hits passed is part of the row.
 
-use tollgate::limiter::algorithm::{FixedWindow, TokenBucket};
-use tollgate::limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, TokenBucket};
+use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
 
 use crate::scenery::{at, per, with_burst};
 

@@ -6,10 +6,10 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::{
+use tollgate_limiter::algorithm::{
     Concurrency, FixedWindow, SlidingLog, SlidingWindow, TokenBucket, TokenBucketInterval,
 };
-use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Hits, Holder, Limit, State, Unit};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Ask, Hits, Holder, Limit, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 use Hits::Take;

@@ -5,8 +5,8 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tollgate::limiter::key::holder;
-use tollgate::limiter::{Check, Hits, KeyHasher, Limit, Line, Override, Plan, Rule, Subject, Unit};
+use tollgate_limiter::key::holder;
+use tollgate_limiter::{Check, Hits, KeyHasher, Limit, Line, Override, Plan, Rule, Subject, Unit};
 
 use crate::scenery::{
     Asked, Buckets, Tree, TwoHashes, at, called, counted, limited, per, replacing, request,

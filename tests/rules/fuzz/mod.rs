@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 
 use allocation_counter::measure;
-use tollgate::config::rules_file::{PROBLEMS_MAX, load};
-use tollgate::config::rules_path::Source;
+use tollgate::rules::file::{PROBLEMS_MAX, load};
+use tollgate::rules::path::Source;
 
 use crate::reading::{MERGED, read, source};
 

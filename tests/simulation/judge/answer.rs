@@ -8,10 +8,10 @@
 //! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer speaks of it, and which of
 //! two refusals is the longer.
 
-use tollgate::config::settings::Verdict;
-use tollgate::limiter::{Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::RequestError;
+use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
+use tollgate_limiter::{Hits, Outcome};
 
 use super::{Caller, CheckSeen};
 use crate::asking::{Code, RateLimitResponse};
@@ -32,7 +32,7 @@ pub(super) struct Status {
     says_when: bool,
 }
 
-pub(super) fn said(answer: &Result<RateLimitResponse, Unanswered>) -> Answer {
+pub(super) fn said(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
     let answer = answer.as_ref().map_err(ToString::to_string)?;
     let statuses = answer.statuses.iter().map(|status| Status {
         code: status.code,

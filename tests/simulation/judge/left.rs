@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::limiter::{CountRefused, Hits};
+use tollgate_limiter::{CountRefused, Hits};
 
 use super::{Caller, CheckSeen, Decided};
 use crate::scenario::{Bucket, Terms};

@@ -29,10 +29,10 @@ mod promise;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tollgate::limiter::{Ask, Check, Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
 use tollgate::store::{Answer, StoreError, Terms as Taken};
+use tollgate_limiter::{Ask, Check, Hits, Outcome};
 
 use self::answer::expected;
 use crate::asking::RateLimitResponse;
@@ -573,7 +573,7 @@ impl<'s> Judge<'s> {
     pub(crate) fn answered(
         &mut self,
         number: usize,
-        answer: &Result<RateLimitResponse, Unanswered>,
+        answer: &Result<RateLimitResponse, RequestError>,
     ) {
         let caller = self.callers.get_mut(&number).unwrap();
         if caller.generation + 1 < self.generations.len() {

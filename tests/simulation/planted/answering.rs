@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::limiter::{Outcome, Timestamp};
-use tollgate::service::ratelimit::RateLimit;
+use tollgate::pipeline::Pipeline;
 use tollgate::store::Applied;
+use tollgate_limiter::{Outcome, Timestamp};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending};
 use crate::asking::{Code, RateLimitRequest};
@@ -115,7 +115,7 @@ fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
 }
 
 /// The real door, which says its statuses from the end.
-struct Backwards(Arc<RateLimit>);
+struct Backwards(Arc<Pipeline>);
 
 impl Door for Backwards {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
@@ -129,7 +129,7 @@ impl Door for Backwards {
 }
 
 /// The real door, asked for one descriptor after the other.
-struct OneByOne(Arc<RateLimit>);
+struct OneByOne(Arc<Pipeline>);
 
 impl Door for OneByOne {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {

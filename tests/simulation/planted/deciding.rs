@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use tollgate::clock::Clock as _;
-use tollgate::limiter::{Hits, Outcome};
 use tollgate::store::{Deadline, Terms};
+use tollgate_limiter::{Hits, Outcome};
 
 use super::{Apply, Around, Bent, Bug, Call, Plant, Sending, a_moment, at_once, bend};
 use crate::judge::Law;

@@ -59,12 +59,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tollgate::clock::ManualClock;
-use tollgate::limiter::{
-    Algorithm, Ask, Check, Choice, CountRefused, Hits, Key, Limit, Outcome, State, Timestamp,
-};
-use tollgate::service::ratelimit::RateLimit;
+use tollgate::pipeline::Pipeline;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
+use tollgate_limiter::{
+    Algorithm, Ask, Check, Choice, CountRefused, Hits, Key, Limit, Outcome, State, Timestamp,
+};
 
 use crate::DEFAULT_SEEDS;
 use crate::judge::Law;
@@ -83,7 +83,7 @@ pub(crate) enum Plant {
     /// In place of [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
     /// Around the door.
-    Door(fn(Arc<RateLimit>) -> Box<dyn Door>),
+    Door(fn(Arc<Pipeline>) -> Box<dyn Door>),
     /// Into the rules, as text.
     Rules(fn(&str) -> String),
     /// Into the store's bounds.
@@ -302,10 +302,6 @@ impl Algorithm for Bent {
             .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
         self.base.changed(limit, was, state, ask, outcome)
             || !self.base.has_marks() && looked_at.registers != state.registers
-    }
-
-    fn script(&self) -> &'static str {
-        self.base.script()
     }
 
     fn life_us(&self, limit: &Limit) -> u64 {

@@ -8,8 +8,8 @@
 use std::sync::{Arc, Mutex};
 
 use tollgate::clock::Clock as _;
-use tollgate::limiter::{Check, CountRefused, Hits};
 use tollgate::store::{Applied, Deadline, GiveBack, StoreError, Terms, Trial};
+use tollgate_limiter::{Check, CountRefused, Hits};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending, bend};
 use crate::judge::Law;

@@ -19,7 +19,7 @@ const ASSEMBLED_BYTES_MAX: usize = 64 * 1024;
 
 /// A shorter DATA frame that is neither the first of a body nor its last counts as a control frame:
 /// it carries less than it costs.
-pub(crate) const DATA_BYTES_MIN: usize = 64;
+const DATA_BYTES_MIN: usize = 64;
 
 /// For how many streams the list of unsettled bodies keeps memory. It is empty at the end of every
 /// turn.

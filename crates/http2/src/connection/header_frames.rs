@@ -23,12 +23,10 @@ const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 const BLOCK_FRAMES_MIN: usize = 8;
 const BYTES_PER_BLOCK_FRAME: usize = 4 * 1024;
 
-/// The most frames and bytes of a block whose list is within its limit. A block may be a little
-/// longer than its list, and in short frames, within reason.
-pub(crate) fn block_limits(header_list_bytes_max: usize) -> (usize, usize) {
-    let bytes_max = header_list_bytes_max.saturating_add(PAYLOAD_BYTES_MAX);
-    let frames_max = (bytes_max / PAYLOAD_BYTES_MAX).saturating_mul(2).max(8);
-    (frames_max, bytes_max)
+/// How many bytes a block may have whose list is within its limit: its encoded form may be a little
+/// longer than the list's size.
+fn kept_block_bytes_max(header_list_bytes_max: usize) -> usize {
+    header_list_bytes_max.saturating_add(PAYLOAD_BYTES_MAX)
 }
 
 // === impl ServerConnection ===
@@ -110,8 +108,7 @@ impl ServerConnection {
             return self.head_reader.skip_part(payload).is_some();
         }
         block.bytes.extend_from_slice(payload);
-        let (_, bytes_max) = block_limits(self.config.header_list_bytes_max);
-        if block.bytes.len() <= bytes_max {
+        if block.bytes.len() <= kept_block_bytes_max(self.config.header_list_bytes_max) {
             return true;
         }
         block.skipped = true;

@@ -30,8 +30,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-pub(crate) use self::data::DATA_BYTES_MIN;
-pub(crate) use self::header_frames::block_limits;
 pub use self::stalled::Stalled;
 use self::stream::Stream;
 use self::stream_map::StreamMap;

@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limiter::algorithm::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
-use crate::limiter::{ALGORITHMS, Algorithm, Ask, Holder, Limit, Unit};
+use tollgate_limiter::algorithm::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Ask, Holder, Limit, Unit};
 
 const BEGIN: Timestamp = Timestamp::from_seconds(600);
 

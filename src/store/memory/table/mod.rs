@@ -16,7 +16,7 @@ mod growth;
 mod segment;
 
 use self::segment::Segment;
-use crate::limiter::Key;
+use tollgate_limiter::Key;
 
 /// What stands in a slot, or nothing does.
 pub(super) trait Slot: Default {

@@ -19,8 +19,8 @@
 mod redirect;
 mod slot;
 mod spread;
-mod surveyor;
 mod topology;
+mod topology_task;
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -31,12 +31,12 @@ use tokio::sync::{Notify, watch};
 pub(super) use self::redirect::Redirect;
 use self::slot::{slot_of, slots_of_tags};
 pub(super) use self::spread::Spread;
-pub(super) use self::surveyor::Surveyor;
 use self::topology::Topology;
+pub(super) use self::topology_task::Surveyor;
 use super::key;
 use super::target::Address;
-use crate::limiter::{Check, Key};
 use crate::store::{GiveBack, Trouble};
+use tollgate_limiter::{Check, Key};
 
 /// How many servers of a cluster have a seat: as many as there are hash tags.
 pub(super) const SERVERS_MAX: usize = 256;

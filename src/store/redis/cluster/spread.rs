@@ -17,12 +17,12 @@ use redis::{Pipeline, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::{Link, Member, Redirect, tag_of};
-use crate::limiter::{Check, Timestamp};
 use crate::store::Trouble;
 use crate::store::redis::call::{self, Heard, Progress};
-use crate::store::redis::lane::Lane;
-use crate::store::redis::said::{Said, said};
+use crate::store::redis::error_class::{Said, said};
+use crate::store::redis::node::Lane;
 use crate::store::redis::target::Address;
+use tollgate_limiter::{Check, Timestamp};
 
 /// How often a step is sent elsewhere before it is given up: servers that have not heard of one another's newest state may
 /// point at each other for a while.
@@ -245,7 +245,7 @@ impl Spread {
         if steps.iter().any(|(_, came)| matches!(came, Came::NoScript)) {
             self.lane.metrics.scripts_sent_again.inc();
             let loaded = connection.send_packed_command(&call::load()).await;
-            match super::super::said::value(loaded) {
+            match super::super::error_class::value(loaded) {
                 Ok(_) => self.send(&mut connection, &address, &mut steps).await,
                 Err(error) => {
                     for (_, came) in &mut steps {

@@ -26,8 +26,8 @@
 
 use std::num::NonZeroU16;
 
-use crate::limiter::algorithm::count_refused;
-use crate::limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
 
 /// What is asked.
 pub(super) const TAKE: u8 = 0;

@@ -11,7 +11,7 @@
 //!
 //! What it deliberately does not do: fail as a whole. What is missing or too long is garbled check by check.
 
-use crate::limiter::{Outcome, Timestamp};
+use tollgate_limiter::{Outcome, Timestamp};
 
 /// What lies in Redis under a bucket's key is no bucket, or not of this version. Nothing was taken, nor changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,0 +1,123 @@
+//! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
+//!
+//! What may stand beside an algorithm is the algorithm's to say ([`Choice`]); this file knows only which field is which choice.
+//!
+//! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
+
+use crate::rules::file::Loader;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar;
+use crate::rules::file::problem::{Place, shown};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
+
+/// Which fields are which choice of an algorithm.
+pub(crate) const CHOICES: &[(&str, Choice)] = &[
+    ("burst", Choice::Burst),
+    ("segments", Choice::Segments),
+    ("refill", Choice::Refill),
+    ("calendar", Choice::Calendar),
+    ("time_zone", Choice::Calendar),
+    ("week_start", Choice::Calendar),
+    ("count_refused", Choice::CountRefused),
+    ("holder_key", Choice::Slots),
+    ("slot_seconds", Choice::Slots),
+];
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The algorithm named, or the default, as the choices beside it make it, and whether it has them all.
+    pub(crate) fn algorithm(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+    ) -> Option<(&'static dyn Algorithm, bool)> {
+        let name = self.text(fields, place, "algorithm");
+        let algorithm = match name {
+            "" => ALGORITHMS.first().copied(),
+            name => algorithm::named(name),
+        };
+        let Some(mut algorithm) = algorithm else {
+            let message = format!("unknown algorithm '{}'", shown(name));
+            let advice = format!("use one of {}", grammar::algorithms().join(", "));
+            self.problem(fields.place_of("algorithm"), place, message, &advice);
+            return None;
+        };
+        let mut fits = true;
+        for (name, choice) in CHOICES {
+            if fields.given(name).is_some() && !algorithm.choices().contains(choice) {
+                self.no_such_choice(fields, place, algorithm, (name, *choice));
+                fits = false;
+            }
+        }
+        if fields.given("segments").is_some() {
+            algorithm = algorithm.with(Choice::Segments).unwrap_or(algorithm);
+        } else if algorithm.choices().contains(&Choice::Segments)
+            && algorithm.with(Choice::Segments).is_none()
+        {
+            let message = format!("algorithm {} needs segments", algorithm.name());
+            let advice = "add `segments: 6`, or set `algorithm: sliding_window`";
+            self.problem(fields.place_of("algorithm"), place, message, advice);
+            fits = false;
+        }
+        let refill = if algorithm.choices().contains(&Choice::Refill) {
+            self.text(fields, place, "refill")
+        } else {
+            ""
+        };
+        match refill {
+            "" | "continuous" => {}
+            "interval" => algorithm = algorithm.with(Choice::Refill).unwrap_or(algorithm),
+            other => {
+                let message = format!("unknown refill '{}'", shown(other));
+                let advice = "use continuous or interval";
+                self.problem(fields.place_of("refill"), place, message, advice);
+                fits = false;
+            }
+        }
+        Some((algorithm, fits))
+    }
+
+    fn no_such_choice(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        algorithm: &dyn Algorithm,
+        (name, choice): (&str, Choice),
+    ) {
+        let have = ALGORITHMS
+            .iter()
+            .filter(|other| other.choices().contains(&choice));
+        let have: Vec<_> = have.map(|other| other.name()).collect();
+        let advice = match have.as_slice() {
+            [one] => format!("remove `{name}`, or set `algorithm: {one}`"),
+            several => format!(
+                "remove `{name}`, or set `algorithm` to one of {}",
+                several.join(", ")
+            ),
+        };
+        let message = format!("algorithm {} has no {name}", algorithm.name());
+        self.problem(fields.place_of(name), place, message, &advice);
+    }
+
+    pub(crate) fn requests_fit(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        algorithm: &dyn Algorithm,
+        requests: u32,
+    ) {
+        let most = algorithm.requests_max();
+        if requests > most {
+            let name = algorithm.name();
+            let message = format!("algorithm {name} remembers each of its hits, at most {most}");
+            let advice = format!("use {most} at most, or an algorithm that only counts");
+            self.problem(
+                fields.place_of("requests_per_unit"),
+                place,
+                message,
+                &advice,
+            );
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long, counted how, and which rules it
+//! replaces.
+//!
+//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and `in_flight` read what such a limit
+//! says.
+//!
+//! What it deliberately does not do: know where in the tree it stands (the module above).
+
+mod algorithm;
+mod in_flight;
+mod window;
+
+pub(crate) use self::algorithm::CHOICES;
+use crate::rules::file::Loader;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar;
+use crate::rules::file::problem::{Place, Position, shown};
+use crate::rules::yaml::Node;
+use tollgate_limiter::{Allowance, Choice, Limit, Rule, Unit};
+
+/// How many limits one descriptor may have.
+const LIMITS_MAX: usize = 16;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The rules that a descriptor's `rate_limit` or `rate_limits` make of `rule`; none when there are none, or something is
+    /// wrong with them.
+    pub(crate) fn rate_limits(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        rule: &Rule,
+    ) -> Vec<Rule> {
+        let advice =
+            "write it as a list: `rate_limits: [{unit: second, requests_per_unit: 10}, …]`";
+        let items = self.items(fields, place, "rate_limits", advice);
+        if let Some(one) = fields.given("rate_limit") {
+            if fields.given("rate_limits").is_some() {
+                let message = "'rate_limit' and 'rate_limits' stand side by side".to_owned();
+                let advice = "put them all into `rate_limits`";
+                self.problem(fields.place_of("rate_limits"), place, message, advice);
+            }
+            let rule = self.rate_limit(one, &place.field("rate_limit"), rule.clone());
+            return rule.into_iter().map(|(rule, _)| rule).collect();
+        }
+        if items.len() > LIMITS_MAX {
+            let message = format!("more than {LIMITS_MAX} limits on one descriptor");
+            self.problem(fields.place_of("rate_limits"), place, message, "use fewer");
+            return Vec::new();
+        }
+        let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
+        // Of each rule, where it stands and where the names that it replaces do.
+        let mut places = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            let place = place.item("rate_limits", position);
+            let Some((rule, replaces_at)) = self.rate_limit(item, &place, rule.clone()) else {
+                continue;
+            };
+            if rule.allowance == Allowance::Unlimited && items.len() > 1 {
+                let message = "unlimited stands beside other limits".to_owned();
+                self.problem(item.at, &place, message, "remove it, or the others");
+            }
+            if rules.iter().any(|other| alike(other, &rule)) {
+                let message = "two limits alike: same algorithm, window and name, so they would share one bucket";
+                let advice = "remove one, or give one another window or a `name`";
+                self.problem(item.at, &place, message.to_owned(), advice);
+            }
+            let key = rule.holder_key.as_ref();
+            let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
+            if let Some((key, other)) = key.zip(keys.find(|other| Some(*other) != key)) {
+                let message = format!(
+                    "holder_key '{}' beside holder_key '{}' on one descriptor",
+                    shown(key),
+                    shown(other)
+                );
+                let advice = "use one for all: a descriptor's last entry says who holds the slots of all its limits";
+                self.problem(item.at, &place, message, advice);
+            }
+            rules.push(rule);
+            places.push((position, replaces_at));
+        }
+        // Neighbours always match together: a limit that one of them replaces would never be counted.
+        for (rule, (position, replaces_at)) in rules.iter().zip(places) {
+            let place = place.item("rate_limits", position);
+            for (entry, (name, at)) in rule.replaces.iter().zip(replaces_at).enumerate() {
+                if rules.iter().any(|other| other.name == *name) {
+                    self.replaces_itself(at, &place.item("replaces", entry));
+                }
+            }
+        }
+        rules
+    }
+
+    /// The rule, and where the names that it replaces stand.
+    fn rate_limit(
+        &mut self,
+        node: &Node,
+        place: &Place<'_>,
+        mut rule: Rule,
+    ) -> Option<(Rule, Vec<Position>)> {
+        let fields = self.fields(node, place, &grammar::LIMIT)?;
+        let problems_before = self.problems.len();
+        let unlimited = self.boolean(&fields, place, "unlimited");
+        let unit_text = self.text(&fields, place, "unit");
+        let allowance = if unlimited {
+            self.unlimited(&fields, place, unit_text)
+        } else {
+            match self.algorithm(&fields, place) {
+                Some((algorithm, _)) if algorithm.choices().contains(&Choice::Slots) => {
+                    self.in_flight(&fields, place, algorithm, &mut rule)
+                }
+                // Which may be a misspelt one that has no unit.
+                None if unit_text.is_empty() => self.per_window(&fields, place, None, None),
+                algorithm => {
+                    let unit = self.unit(&fields, place, unit_text);
+                    let fitting = algorithm.filter(|(_, fits)| *fits);
+                    self.per_window(
+                        &fields,
+                        place,
+                        unit,
+                        fitting.map(|(algorithm, _)| algorithm),
+                    )
+                }
+            }
+        };
+        let name = self.text(&fields, place, "name");
+        self.short(name, fields.place_of("name"), place);
+        name.clone_into(&mut rule.name);
+        let (replaces, replaces_at) = self.replaces(&fields, place, name).into_iter().unzip();
+        rule.replaces = replaces;
+        rule.allowance = allowance?;
+        (self.problems.len() == problems_before).then_some((rule, replaces_at))
+    }
+
+    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one; what only tollgate knows
+    /// is refused.
+    fn unlimited(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        unit: &str,
+    ) -> Option<Allowance> {
+        if Unit::named(unit).is_some() {
+            self.problem(
+                fields.place_of("unit"),
+                place,
+                "should not specify rate limit unit when unlimited".to_owned(),
+                "remove `unit`, or remove `unlimited`",
+            );
+            return None;
+        }
+        self.integer(fields, place, "requests_per_unit");
+        let ours = ["unit_multiplier", "algorithm"].into_iter();
+        for name in ours.chain(CHOICES.iter().map(|(name, _)| *name)) {
+            if fields.given(name).is_some() {
+                let message = format!("'{name}' means nothing beside unlimited");
+                let advice = "remove it, or `unlimited`";
+                self.problem(fields.place_of(name), place, message, advice);
+            }
+        }
+        Some(Allowance::Unlimited)
+    }
+
+    /// The names of the rules that it replaces, and where they stand.
+    fn replaces(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        own_name: &str,
+    ) -> Vec<(String, Position)> {
+        let advice = "write it as a list: `replaces: [{name: OTHER}]`";
+        let items = self.items(fields, place, "replaces", advice);
+        let mut names = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            let place = place.item("replaces", position);
+            let Some(fields) = self.fields(item, &place, &grammar::REPLACED) else {
+                continue;
+            };
+            let name = self.text(&fields, &place, "name");
+            if name.is_empty() {
+                let message = "should not have an empty replaces entry".to_owned();
+                let advice = "name the rule to replace, or remove the entry";
+                self.problem(item.at, &place, message, advice);
+            } else if name == own_name {
+                self.replaces_itself(item.at, &place);
+            } else if self.short(name, item.at, &place) {
+                names.push((name.to_owned(), item.at));
+            }
+        }
+        names
+    }
+
+    fn replaces_itself(&mut self, at: Position, place: &Place<'_>) {
+        let message = "replaces should not contain name of same descriptor".to_owned();
+        let advice = "a rule cannot replace itself; remove the entry";
+        self.problem(at, place, message, advice);
+    }
+}
+
+/// Whether two limits of one descriptor would share a bucket.
+fn alike(one: &Rule, other: &Rule) -> bool {
+    match (&one.allowance, &other.allowance) {
+        (
+            Allowance::Limited { limit, algorithm },
+            Allowance::Limited {
+                limit: other_limit,
+                algorithm: other_algorithm,
+            },
+        ) => {
+            let window = |limit: &Limit| (limit.unit().map(|_| limit.window()), limit.calendar());
+            algorithm == other_algorithm
+                && window(limit) == window(other_limit)
+                && one.name == other.name
+        }
+        _ => false,
+    }
+}

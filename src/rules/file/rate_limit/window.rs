@@ -1,0 +1,164 @@
+//! A limit of how many in a window: how long that is, how many, and how they are counted.
+//!
+//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges (`config::calendar`).
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use crate::rules::calendar::{CalendarError, calendar};
+use crate::rules::file::Loader;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::problem::{Place, shown};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{
+    Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,
+};
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// A limit of how many in a window.
+    pub(crate) fn per_window(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        unit: Option<Unit>,
+        algorithm: Option<&'static dyn Algorithm>,
+    ) -> Option<Allowance> {
+        let requests = self.integer(fields, place, "requests_per_unit");
+        let requests = requests.unwrap_or_default();
+        let multiplier = self.integer(fields, place, "unit_multiplier");
+        let burst = self.integer(fields, place, "burst");
+        let segments = self.segments(fields, place);
+        let count_refused = self.count_refused(fields, place);
+        let multiplier = NonZeroU32::new(multiplier.unwrap_or(1));
+        if multiplier.is_none() {
+            let message = "unit_multiplier must be at least 1".to_owned();
+            let advice = "remove it for a window of one unit";
+            self.problem(fields.place_of("unit_multiplier"), place, message, advice);
+        }
+        let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
+        let calendar = self.calendar(fields, place, unit, multiplier);
+        self.requests_fit(fields, place, algorithm, requests);
+        let usual_burst = algorithm.usual_burst(requests);
+        let burst = burst.or((usual_burst != requests).then_some(usual_burst));
+        let mut limit = match Limit::new(requests, unit, multiplier, burst) {
+            Ok(limit) => limit,
+            Err(error) => {
+                let (name, advice) = match error {
+                    LimitError::ZeroBurst => ("burst", "remove `burst` for the usual one"),
+                    LimitError::BurstWithoutRate => {
+                        ("burst", "remove `burst`: a limit of 0 refuses everything")
+                    }
+                    LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
+                };
+                self.problem(fields.place_of(name), place, error.to_string(), advice);
+                return None;
+            }
+        };
+        if limit.window().as_us() > algorithm.window_max_us() {
+            let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
+            let message = format!(
+                "a window of {} is longer than {} can hold",
+                limit.window_words(),
+                algorithm.name()
+            );
+            let advice = format!("use a window of {years} years at most");
+            self.problem(fields.place_of("unit_multiplier"), place, message, &advice);
+        }
+        if let Some(segments) = segments {
+            limit = limit.with_segments(segments);
+        }
+        if let Some(calendar) = calendar {
+            limit = limit.with_calendar(calendar);
+        }
+        if let Some(count_refused) = count_refused {
+            limit = limit.with_count_refused(count_refused);
+        }
+        Some(Allowance::Limited { limit, algorithm })
+    }
+
+    pub(crate) fn unit(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        text: &str,
+    ) -> Option<Unit> {
+        let unit = Unit::named(text);
+        if unit.is_none() {
+            let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
+            let message = format!("invalid rate limit unit '{}'", shown(text));
+            let advice = format!("use one of {}", units.join(", "));
+            self.problem(fields.place_of("unit"), place, message, &advice);
+        }
+        unit
+    }
+
+    fn segments(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<NonZeroU16> {
+        let number = self.integer(fields, place, "segments")?;
+        let segments = u16::try_from(number).ok().and_then(NonZeroU16::new);
+        let segments = segments.filter(|segments| segments.get() <= SEGMENTS_MAX);
+        if segments.is_none() {
+            let message = format!("segments must be from 1 to {SEGMENTS_MAX}");
+            let advice = "write such a number, or remove it for a window that slides smoothly";
+            self.problem(fields.place_of("segments"), place, message, advice);
+        }
+        segments
+    }
+
+    fn count_refused(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<CountRefused> {
+        let name = self.text(fields, place, "count_refused");
+        let count_refused = CountRefused::named(name);
+        if count_refused.is_none() && !name.is_empty() {
+            let names = CountRefused::ALL.map(CountRefused::name).join(", ");
+            let message = format!("unknown count_refused '{}'", shown(name));
+            let advice = format!("use one of {names}");
+            self.problem(fields.place_of("count_refused"), place, message, &advice);
+        }
+        count_refused
+    }
+
+    fn calendar(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+        unit: Unit,
+        multiplier: NonZeroU32,
+    ) -> Option<&'static dyn Calendar> {
+        let wanted = self.boolean(fields, place, "calendar");
+        let zone = match self.text(fields, place, "time_zone") {
+            "" => "UTC",
+            zone => zone,
+        };
+        let day = self.text(fields, place, "week_start");
+        let week_start = Weekday::named(day);
+        if week_start.is_none() && !day.is_empty() {
+            let message = format!("unknown week_start '{}'", shown(day));
+            let advice = "use a day's English name, such as monday or sunday";
+            self.problem(fields.place_of("week_start"), place, message, advice);
+        }
+        if !wanted {
+            for name in ["time_zone", "week_start"] {
+                if fields.given(name).is_some() {
+                    let message = format!("'{name}' means nothing without calendar");
+                    let advice = "add `calendar: true`, or remove it";
+                    self.problem(fields.place_of(name), place, message, advice);
+                }
+            }
+            return None;
+        }
+        match calendar(unit, multiplier, zone, week_start) {
+            Ok(calendar) => Some(calendar),
+            Err(error) => {
+                let at = fields.place_of(match error {
+                    CalendarError::UnitTooShort { .. } => "unit",
+                    CalendarError::WeekStartWithoutWeek { .. } => "week_start",
+                    CalendarError::MultiplierTooLarge { .. } => "unit_multiplier",
+                    CalendarError::UnknownZone { .. } => "time_zone",
+                    CalendarError::TooMany => "calendar",
+                });
+                self.problem(at, place, error.to_string(), &error.advice());
+                None
+            }
+        }
+    }
+}

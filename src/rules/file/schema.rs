@@ -1,0 +1,242 @@
+//! The JSON Schema of a rules file, so that an editor completes and checks it.
+//!
+//! How: made of the same table that the loader reads by (`grammar`), plus what fields of a limit mean together as far as a
+//! schema can say it. What the loader takes without a word the schema accepts; what the schema refuses the loader refuses
+//! or warns of (`tests/rules/schema.rs` holds every fixture against both).
+//!
+//! What it deliberately does not do: say what needs a look at more than one place (duplicates, `replaces` of oneself) or at
+//! what a text means (prefixes, regular expressions, zones). `tollgate check` does.
+
+use serde_json::{Map, Value, json};
+
+use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, ROOT};
+use tollgate_limiter::{ALGORITHMS, Choice, Unit};
+
+/// The schema, as JSON.
+pub fn schema() -> Value {
+    let definitions: Map<String, Value> = MAPPINGS
+        .iter()
+        .map(|mapping| (mapping.name.to_owned(), object(mapping)))
+        .collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "tollgate rules file",
+        "$ref": reference(&ROOT),
+        "$defs": definitions,
+    })
+}
+
+fn reference(mapping: &Mapping) -> String {
+    format!("#/$defs/{}", mapping.name)
+}
+
+fn object(mapping: &Mapping) -> Value {
+    let properties: Map<String, Value> = mapping
+        .fields
+        .iter()
+        .map(|field| (field.name.to_owned(), property(field)))
+        .collect();
+    let required = match mapping.name {
+        "rules" => json!(["domain"]),
+        "descriptor" => json!(["key"]),
+        "replaced" => json!(["name"]),
+        _ => json!([]),
+    };
+    let together = match mapping.name {
+        "limit" => together(),
+        "descriptor" => one_way(),
+        _ => json!([true]),
+    };
+    json!({
+        "description": mapping.about,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+        "allOf": together,
+    })
+}
+
+/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match everything; a text may be written as a number or a truth.
+fn property(field: &Field) -> Value {
+    // A whole number may stand for text as long as it fits 64 bits.
+    let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
+    let one = text(&["string", "integer", "boolean"]);
+    let text = text(&["string", "integer", "boolean", "null"]);
+    let nonempty = matches!(field.name, "domain" | "key");
+    let mut value = match &field.kind {
+        Kind::Text if field.name == "regex" => json!({ "allOf": [one, { "minLength": 1 }] }),
+        Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
+        Kind::Text => json!({ "allOf": [text] }),
+        Kind::Word { words, any_case } => word(&words(), *any_case),
+        // Which unit is one is said together with the other fields; here it is offered.
+        Kind::Unit => json!({ "anyOf": [{ "enum": Unit::ALL.map(Unit::name) }, text] }),
+        Kind::Truth => json!({ "type": ["boolean", "null"] }),
+        Kind::Number(range) => json!({
+            "type": ["integer", "null"], "minimum": range.start(), "maximum": range.end()
+        }),
+        Kind::Mapping(mapping) => json!({
+            "anyOf": [{ "$ref": reference(mapping) }, { "type": "null" }]
+        }),
+        Kind::Mappings(mapping) => json!({
+            "type": ["array", "null"], "items": { "$ref": reference(mapping) }
+        }),
+        Kind::Texts { or_one } => {
+            let item = json!({ "type": ["string", "number", "boolean"] });
+            let list = json!({ "type": "array", "items": item, "minItems": 1 });
+            if *or_one {
+                json!({ "anyOf": [list, item] })
+            } else {
+                list
+            }
+        }
+        Kind::Headers => json!({
+            "type": ["object", "null"],
+            "additionalProperties": { "type": ["string", "number", "boolean", "null"] }
+        }),
+        Kind::Anything => json!({ "type": ["object", "null"] }),
+    };
+    if let Some(value) = value.as_object_mut() {
+        value.insert("description".to_owned(), json!(field.about));
+    }
+    value
+}
+
+/// One of some words: a list for completion, and a pattern where case does not matter.
+fn word(words: &[&str], any_case: bool) -> Value {
+    if !any_case {
+        return json!({ "enum": known(words) });
+    }
+    json!({ "anyOf": [{ "enum": known(words) }, { "type": "string", "pattern": in_any_case(words) }] })
+}
+
+fn known(words: &[&str]) -> Vec<Value> {
+    let words = words.iter().map(|word| json!(word));
+    words.chain([json!(""), Value::Null]).collect()
+}
+
+/// `second` as `^([sS][eE]…)$`: JSON Schema's patterns have no flag for it.
+fn in_any_case(words: &[&str]) -> String {
+    let each = words.iter().map(|word| {
+        let letters = word.chars();
+        letters
+            .flat_map(|letter| {
+                [
+                    '[',
+                    letter.to_ascii_lowercase(),
+                    letter.to_ascii_uppercase(),
+                    ']',
+                ]
+            })
+            .collect::<String>()
+    });
+    format!("^({})$", each.collect::<Vec<_>>().join("|"))
+}
+
+/// At most one of the fields that say which values a level takes, and of those that hold its limits.
+fn one_way() -> Value {
+    let said = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
+    let ways = ["value", "values", "cidr", "regex"];
+    let pairs = ways.iter().enumerate().flat_map(|(position, one)| {
+        let others = ways.iter().skip(position.saturating_add(1));
+        others.map(move |other| json!({ "not": { "allOf": [said(one), said(other)] } }))
+    });
+    let limits = json!({ "not": { "allOf": [said("rate_limit"), said("rate_limits")] } });
+    pairs.chain([limits]).collect()
+}
+
+/// What the fields of a limit mean together.
+fn together() -> Value {
+    let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
+    let absent = |name: &str| json!({ name: { "type": "null" } });
+    let none_of = |names: &[&str]| {
+        let mut properties = Map::new();
+        for name in names {
+            if let Value::Object(absent) = absent(name) {
+                properties.extend(absent);
+            }
+        }
+        json!({ "properties": properties })
+    };
+    let ours = LIMIT
+        .fields
+        .iter()
+        .filter(|field| matches!(field.whose, crate::rules::file::grammar::Whose::Ours));
+    let ours: Vec<_> = ours.map(|field| field.name).collect();
+    let unlimited = is("unlimited", json!(true));
+    let slots: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|algorithm| algorithm.choices().contains(&Choice::Slots))
+        .map(|algorithm| algorithm.name())
+        .collect();
+    let in_flight = json!({
+        "required": ["algorithm"], "properties": { "algorithm": { "enum": slots } }
+    });
+    let units = Unit::ALL.map(Unit::name);
+    let a_unit = json!({ "type": "string", "pattern": in_any_case(&units) });
+    let mut together = vec![
+        json!({ "if": unlimited, "then": none_of(&ours) }),
+        json!({
+            "if": { "anyOf": [unlimited, in_flight] },
+            "else": { "required": ["unit"], "properties": { "unit": a_unit } },
+        }),
+        json!({
+            "if": in_flight,
+            "then": {
+                "allOf": [none_of(&["unit", "unit_multiplier"])],
+                "required": ["slot_seconds"],
+                "properties": { "slot_seconds": { "type": "integer" } },
+            },
+        }),
+    ];
+    // What makes a calendar's windows needs a calendar, and that a unit of days.
+    let in_calendar = is("calendar", json!(true));
+    together.push(json!({
+        "if": { "anyOf": [unlimited, in_calendar] },
+        "else": none_of(&["time_zone", "week_start"]),
+    }));
+    let short = Unit::ALL
+        .into_iter()
+        .filter(|unit| unit.seconds() < Unit::Day.seconds());
+    let short: Vec<_> = short.map(Unit::name).collect();
+    together.push(json!({
+        "if": in_calendar,
+        "then": { "properties": { "unit": { "not": { "type": "string", "pattern": in_any_case(&short) } } } },
+    }));
+    // A variant that is made by its field cannot stand without.
+    let segmented: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|one| one.choices().contains(&Choice::Segments))
+        .filter(|one| one.with(Choice::Segments).is_none())
+        .map(|one| one.name())
+        .collect();
+    together.push(json!({
+        "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": segmented } } },
+        "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
+    }));
+    // A choice needs an algorithm that has it.
+    for (name, choice) in crate::rules::file::rate_limit::CHOICES {
+        let with = |has: bool| {
+            let algorithms = ALGORITHMS.iter();
+            let such = algorithms.filter(move |one| one.choices().contains(choice) == has);
+            let spelled = such.flat_map(|one| {
+                [one.name()]
+                    .into_iter()
+                    .chain(one.aliases().iter().copied())
+            });
+            spelled.collect::<Vec<_>>()
+        };
+        let mut without = known(&with(false));
+        let default_has = ALGORITHMS
+            .first()
+            .is_some_and(|first| first.choices().contains(choice));
+        let unsaid = if default_has {
+            without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
+            json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })
+        } else {
+            json!({ "properties": { "algorithm": { "enum": without } } })
+        };
+        together.push(json!({ "if": unsaid, "then": none_of(&[name]) }));
+    }
+    json!(together)
+}

@@ -1,0 +1,156 @@
+//! What everybody knows of one server: whether it is asked, and where to count.
+//!
+//! Why apart from its worker: whoever asks must be refused at once while the breaker is open, without a message to anybody.
+//!
+//! What it deliberately does not do: change by itself. The worker says what happened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::clock::Clock;
+use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
+use crate::store::Trouble;
+use crate::store::redis::cluster::{Link, Member};
+use crate::store::redis::denial_cache::Refused;
+
+/// One server, as all see it.
+pub(crate) struct Lane {
+    /// Where it is, for people; in a cluster whoever sits there.
+    place: ArcSwap<String>,
+    /// What it is of a cluster; none of a server by itself.
+    pub(crate) member: Option<Member>,
+    /// What every key begins with.
+    pub(crate) prefix: Arc<str>,
+    /// How long an answer may take.
+    pub(crate) deadline_us: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: StoreMetrics,
+    pub(crate) shed_deadline: Counter,
+    pub(crate) shed_caller_gone: Counter,
+    pub(crate) given_back: Counter,
+    pub(crate) levels: Arc<PartitionLevels>,
+    pub(crate) refused: Arc<Refused>,
+    /// How many of the store's servers are not asked.
+    closed: Arc<AtomicUsize>,
+    /// Checks that were not decided, by the number of the trouble.
+    undecided: Vec<Counter>,
+    /// 0 while it is asked, else why not: its place among all trouble, and 1.
+    trouble: AtomicU8,
+    /// What it or the system said when that began, word for word.
+    words: ArcSwap<String>,
+}
+
+// === impl Lane ===
+
+impl Lane {
+    #[allow(clippy::too_many_arguments)] // one of each
+    pub(crate) fn new(
+        place: String,
+        member: Option<Member>,
+        prefix: Arc<str>,
+        deadline_us: u64,
+        clock: Arc<dyn Clock>,
+        metrics: &crate::metrics::Metrics,
+        levels: Arc<PartitionLevels>,
+        refused: Arc<Refused>,
+        closed: Arc<AtomicUsize>,
+    ) -> Self {
+        let lane = Self {
+            place: ArcSwap::from_pointee(place),
+            member,
+            prefix,
+            deadline_us,
+            clock,
+            metrics: metrics.store.clone(),
+            shed_deadline: metrics.buckets.shed_deadline.clone(),
+            shed_caller_gone: metrics.buckets.shed_caller_gone.clone(),
+            given_back: metrics.buckets.given_back.clone(),
+            levels,
+            refused,
+            closed,
+            undecided: Trouble::ALL
+                .iter()
+                .map(|trouble| metrics.store.undecided(trouble.name()))
+                .collect(),
+            trouble: AtomicU8::new(0),
+            words: ArcSwap::from_pointee("not tried yet".to_owned()),
+        };
+        // Where nobody sits nobody is missed.
+        if lane.member.as_ref().is_none_or(|member| member.seat == 0) {
+            lane.close(Trouble::NotConnected);
+        }
+        lane
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn place(&self) -> Arc<String> {
+        self.place.load_full()
+    }
+
+    /// Somebody else sits there.
+    pub(crate) fn rename(&self, place: String) {
+        self.place.store(Arc::new(place));
+    }
+
+    /// Has a cluster's other lanes know the way to it.
+    pub(crate) fn publish(&self, link: Link) {
+        if let Some(Member { cluster, seat }) = &self.member {
+            cluster.publish(*seat, link);
+        }
+    }
+
+    /// Has a cluster's topology be read soon.
+    pub(crate) fn refresh(&self) {
+        if let Some(member) = &self.member {
+            member.cluster.refresh();
+        }
+    }
+
+    /// Why it is not asked; none when it is.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        let number = self.trouble.load(Ordering::Acquire).checked_sub(1)?;
+        Trouble::ALL.get(usize::from(number)).copied()
+    }
+
+    /// It is asked from now on. Says whether it was not.
+    pub(crate) fn open(&self) -> bool {
+        let was_not = self.trouble.swap(0, Ordering::AcqRel) != 0;
+        if was_not && self.closed.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.metrics.up.set(1);
+        }
+        was_not
+    }
+
+    /// It is not asked from now on. Says whether it was.
+    pub(crate) fn close(&self, why: Trouble) -> bool {
+        let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
+        let was = self.trouble.swap(number, Ordering::AcqRel) == 0;
+        if was {
+            self.closed.fetch_add(1, Ordering::AcqRel);
+            self.metrics.up.set(0);
+        }
+        was
+    }
+
+    /// Counts checks that were not decided.
+    pub(crate) fn count_undecided(&self, trouble: Trouble, checks: usize) {
+        if let Some(counter) = self.undecided.get(trouble.number()) {
+            counter.inc_by(checks as u64);
+        }
+    }
+
+    /// Keeps what was said last.
+    pub(crate) fn remember(&self, words: String) {
+        self.words.store(Arc::new(words));
+    }
+
+    /// How it is, for people.
+    pub(crate) fn words(&self) -> String {
+        match self.trouble() {
+            None => format!("{} answers", self.place()),
+            Some(trouble) => format!("{}: {trouble} ({})", self.place(), self.words.load()),
+        }
+    }
+}
