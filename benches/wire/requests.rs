@@ -13,7 +13,7 @@ use prost::Message as _;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollgate_limiter::{Algorithm, Choice};
+use tollgate_limiter::{Algorithm, AlgorithmOption};
 
 /// What an answer begins with: the first field of the message is the overall code.
 pub(crate) const OK: u8 = 1;
@@ -76,20 +76,22 @@ impl Ask {
     /// By that algorithm, and still allowed. Those that remember hits one by one forget them within a second or so.
     pub(crate) fn by(self, algorithm: &dyn Algorithm) -> Self {
         let requests = algorithm.requests_max();
-        let has = |choice| algorithm.choices().contains(&choice);
+        let has = |choice| algorithm.options().contains(&choice);
         let mut limit = format!(
             "requests_per_unit: {requests}, algorithm: {}",
             algorithm.name()
         );
-        limit += match (has(Choice::Slots), algorithm.has_marks()) {
+        limit += match (has(AlgorithmOption::Slots), algorithm.has_marks()) {
             (true, _) => ", slot_seconds: 1",
             (_, true) => ", unit: second",
             _ => ", unit: year",
         };
-        if algorithm.usual_burst(requests) != requests {
+        if algorithm.default_burst(requests) != requests {
             let _ = write!(limit, ", burst: {requests}");
         }
-        if has(Choice::Segments) && algorithm.with(Choice::Segments).is_none() {
+        if has(AlgorithmOption::Segments)
+            && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+        {
             limit += ", segments: 6";
         }
         Self { limit, ..self }

@@ -239,9 +239,9 @@ fn check(key: Key) -> Check {
         key,
         limit: Limit::per(u32::MAX, Unit::Year, std::num::NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: Hits::Take(1).into(),
-        source: 0,
-        shared: false,
+        operation: Hits::Take(1).into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }

@@ -21,8 +21,8 @@ use crate::store::redis::{
     bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
-use tollgate_limiter::key::Identity;
-use tollgate_limiter::{Allowance, Entry, Lease, Rule};
+use tollgate_limiter::key::BucketIdentity;
+use tollgate_limiter::{Allowance, Entry, LeasePolicy, Rule};
 
 /// The digest's key where none is given: no secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
@@ -146,7 +146,7 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
         .filter(|rule| match &rule.allowance {
-            Allowance::Limited { algorithm, .. } => algorithm.lease() == Lease::Never,
+            Allowance::Limited { algorithm, .. } => algorithm.lease_policy() == LeasePolicy::Never,
             Allowance::Unlimited => false,
         })
         .collect();
@@ -235,7 +235,7 @@ impl BucketNames {
         let Allowance::Limited { limit, algorithm } = &rule.allowance else {
             return None;
         };
-        let identity = Identity {
+        let identity = BucketIdentity {
             domain,
             entries,
             algorithm: *algorithm,

@@ -17,14 +17,14 @@ use crate::grpc::client::{Client, Question};
 use crate::settings::{NamingSettings, RulesSettings, TakingSettings};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
-    Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
-    RuleSet, Template,
+    Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, Match, MatchKind,
+    OverLimitResponse, Placeholder, Rule, RuleSet, Template,
 };
 
-/// How long a running service has to answer.
+/// MatchKind long a running service has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of a body or of a header's value is shown, in characters.
+/// MatchKind much of a body or of a header's value is shown, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
 
 /// What `explain` was told.
@@ -127,7 +127,7 @@ impl Explain {
     /// Level by level, what was found. An entry beyond the levels says who holds a slot.
     fn print_levels(&self, rules: &RuleSet, entries: &[Entry<'_>], levels: usize) {
         print_line!("domain {}", self.domain);
-        if !rules.knows(self.domain.as_bytes()) {
+        if !rules.has_domain(self.domain.as_bytes()) {
             let known: Vec<_> = rules.domains().into_iter().take(10).collect();
             print_line!(
                 "  no rules for this domain; there are rules for {}",
@@ -142,11 +142,11 @@ impl Explain {
                 print_line!("  the last entry, {key}={value}, says who holds a slot");
                 break;
             }
-            let found = match step.found {
+            let found = match step.matched {
                 Some((how, reached)) => match_reason(how, reached, (key, value)),
                 None => format!(
                     "nothing configured fits; here is {}",
-                    alternatives(&step.instead)
+                    alternatives(&step.suggestions)
                 ),
             };
             print_line!(
@@ -154,15 +154,15 @@ impl Explain {
                 level.saturating_add(1)
             );
             let others: Vec<_> = step
-                .passed_over
+                .other_matches
                 .iter()
-                .filter(|(how, _)| *how != How::Default)
+                .filter(|(how, _)| *how != MatchKind::Default)
                 .map(|(how, level)| describe_match(*how, level))
                 .collect();
             if !others.is_empty() {
                 print_line!("    passed over, though it fits: {}", others.join("; "));
             }
-            if level == last && step.found.is_some() && !step.has_rule {
+            if level == last && step.matched.is_some() && !step.has_rule {
                 print_line!(
                     "  this level has no limit of its own, and only the last entry's level counts"
                 );
@@ -207,33 +207,33 @@ impl Explain {
 }
 
 /// Why an entry came to a level.
-fn match_reason(how: How, level: &Level, (key, value): (&str, &str)) -> String {
+fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> String {
     match how {
-        How::Exact => "exactly this is configured".to_owned(),
-        How::Listed => format!("it is in the list {}", level.values.text()),
-        How::Prefix(prefix) => format!(
+        MatchKind::Exact => "exactly this is configured".to_owned(),
+        MatchKind::Listed => format!("it is in the list {}", level.values.text()),
+        MatchKind::Prefix(prefix) => format!(
             "{value} lies in {prefix:#}, the longest of the prefixes configured that hold it"
         ),
-        How::Wildcard => format!(
+        MatchKind::Wildcard => format!(
             "the pattern {} fits, and is the first that does",
             level.label()
         ),
-        How::Regex => format!(
+        MatchKind::Regex => format!(
             "{} matches the whole value, and is the first that does",
             describe_match(how, level)
         ),
-        How::Default => format!("{key} is configured for any value"),
+        MatchKind::Default => format!("{key} is configured for any value"),
     }
 }
 
 /// What else an entry could have come to.
-fn describe_match(how: How, level: &Level) -> String {
+fn describe_match(how: MatchKind, level: &Level) -> String {
     match how {
-        How::Exact | How::Default => level.label(),
-        How::Listed => format!("the list {}", level.values.text()),
-        How::Prefix(prefix) => format!("the prefix {prefix:#}"),
-        How::Wildcard => format!("the pattern {}", level.label()),
-        How::Regex => {
+        MatchKind::Exact | MatchKind::Default => level.label(),
+        MatchKind::Listed => format!("the list {}", level.values.text()),
+        MatchKind::Prefix(prefix) => format!("the prefix {prefix:#}"),
+        MatchKind::Wildcard => format!("the pattern {}", level.label()),
+        MatchKind::Regex => {
             // In labels a sign stands before it.
             let text = level.values.text();
             format!("the regex {}", text.strip_prefix('~').unwrap_or(text))
@@ -256,7 +256,9 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
         Allowance::Limited { limit, algorithm } => {
             let (requests, name) = (limit.requests_per_unit(), algorithm.name());
             match limit.unit() {
-                Some(_) => print_line!("  limit: {requests} in {}, {name}", limit.window_words()),
+                Some(_) => {
+                    print_line!("  limit: {requests} in {}, {name}", limit.describe_window())
+                }
                 None => print_line!("  limit: {requests} at any moment, {name}"),
             }
             for words in limit_options(&limit, algorithm) {
@@ -310,29 +312,29 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
 /// What a limit says besides its numbers.
 fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
     let words = algorithm
-        .choices()
+        .options()
         .iter()
         .filter_map(|choice| match choice {
-            Choice::Burst => Some(format!("burst: {}", limit.burst())),
-            Choice::Segments => limit
+            AlgorithmOption::Burst => Some(format!("burst: {}", limit.burst())),
+            AlgorithmOption::Segments => limit
                 .segments()
                 .map(|segments| format!("segments: {segments}")),
-            Choice::CountRefused => {
+            AlgorithmOption::CountRefused => {
                 let refused = count_refused(algorithm, limit).name();
                 Some(format!("count_refused: {refused}"))
             }
-            Choice::Slots => {
+            AlgorithmOption::Slots => {
                 let seconds = limit.window().as_us() / 1_000_000;
                 Some(format!("slot_seconds: {seconds}"))
             }
             // The algorithm's name and the window say these.
-            Choice::Refill | Choice::Calendar => None,
+            AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
         });
     words.collect()
 }
 
 /// Body and headers of a refusal, a line each, gaps as written.
-fn over_limit_lines(over_limit: &OverLimit) -> Vec<String> {
+fn over_limit_lines(over_limit: &OverLimitResponse) -> Vec<String> {
     let body = Some(&over_limit.body).filter(|body| !body.is_empty());
     let body = body.map(|body| format!("body {}", preview(body)));
     let headers = over_limit.headers.iter();
@@ -342,7 +344,7 @@ fn over_limit_lines(over_limit: &OverLimit) -> Vec<String> {
 
 /// A text on one line, and no more than its beginning when it is long.
 fn preview(template: &Template) -> String {
-    let text = template.fill(|gap: Gap| gap.written().to_owned());
+    let text = template.render(|placeholder: Placeholder| placeholder.as_str().to_owned());
     let mut shown = String::new();
     for character in text.chars().take(TEXT_SHOWN_MAX) {
         if character.is_control() {
@@ -357,11 +359,11 @@ fn preview(template: &Template) -> String {
     format!("{shown}… ({} bytes)", text.len())
 }
 
-/// What tells this bucket from those of the other limits of its descriptor. How long a slot is held does not.
+/// What tells this bucket from those of the other limits of its descriptor. MatchKind long a slot is held does not.
 fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
     let mut parts = vec![algorithm.name().to_owned()];
     if limit.unit().is_some() {
-        parts.push(limit.window_words());
+        parts.push(limit.describe_window());
     }
     if !rule.name.is_empty() {
         parts.push(format!("name {}", rule.name));
@@ -373,10 +375,10 @@ fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String 
 fn bucket_identity(rule: &Rule, entries: &[Entry<'_>]) -> String {
     let entries = entries.iter().enumerate().map(|(level, entry)| {
         let configured = rule.path.get(level);
-        let (value, all) = match rule.counts_as(level, entry.value) {
-            CountsAs::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
-            CountsAs::Address(prefix) => (prefix.to_string(), false),
-            CountsAs::All(values) => (values.text().to_owned(), true),
+        let (value, all) = match rule.identity_value(level, entry.value) {
+            IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
+            IdentityValue::Address(prefix) => (prefix.to_string(), false),
+            IdentityValue::All(values) => (values.text().to_owned(), true),
         };
         let shared = all || configured.is_some_and(|level| level.share_threshold);
         let all = if shared {

@@ -54,7 +54,7 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
     for policy in POLICIES {
         // What was there before must not be seen.
         let mut quick = Request::new(b"before");
-        quick.push([], tollgate_limiter::Hits::LOOK, None);
+        quick.push_descriptor([], tollgate_limiter::Hits::PEEK, None);
         if decode(message, policy, &mut quick).is_none() {
             continue;
         }

@@ -47,9 +47,9 @@ impl Pipeline {
         G: Deref,
         G::Target: AsRef<Generation>,
     {
-        let mut request = std::mem::take(&mut scratch.request).emptied();
+        let mut request = std::mem::take(&mut scratch.request).recycle();
         if decode(call.message, self.request_policy, &mut request).is_none() {
-            scratch.request = request.emptied();
+            scratch.request = request.recycle();
             return Err(Undecodable);
         }
         scratch.counts.requests = scratch.counts.requests.saturating_add(1);
@@ -63,7 +63,7 @@ impl Pipeline {
             Ok(Some(code)) => Stage::Decided(code),
             Err(error) => Stage::Failed(error),
         };
-        scratch.request = request.emptied();
+        scratch.request = request.recycle();
         Ok(())
     }
 
@@ -115,21 +115,21 @@ impl Pipeline {
     {
         let policy = &self.response_policy;
         let buffer = std::mem::take(&mut pending.plan);
-        let mut plan = Plan::written_on(buffer, &rules.as_ref().rules, request, &self.hash);
-        plan.all_or_nothing_unless_said(policy.all_or_nothing);
-        plan.on_store_failure_unless_said(policy.on_store_failure);
+        let mut plan = Plan::with_buffer(buffer, &rules.as_ref().rules, request, &self.hash);
+        plan.set_default_all_or_nothing(policy.all_or_nothing);
+        plan.set_default_on_store_failure(policy.on_store_failure);
         if policy.reference_keys {
-            plan.name_as_the_reference(request);
+            plan.set_reference_keys(request);
         }
         self.count_plan(request, &plan);
-        let too_many_steps = plan.matching_is_beyond();
+        let too_many_steps = plan.matching_budget_exceeded();
         let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
         pending.commit_mode = if plan.all_or_nothing() {
             Terms::OnTrial
         } else {
             Terms::Final
         };
-        pending.plan = plan.into_sheet();
+        pending.plan = plan.into_buffer();
         if too_many_steps {
             self.metrics.requests.excess_matching_steps.inc();
             let error = RequestError::TooManyMatchingSteps;
@@ -147,11 +147,11 @@ impl Pipeline {
         if !plan.domain_known() {
             self.metrics.domain_not_found(request.domain);
         }
-        if plan.overrides_not_obeyed() > 0 {
+        if plan.invalid_overrides() > 0 {
             self.metrics
                 .requests
                 .overrides_not_obeyed
-                .inc_by(plan.overrides_not_obeyed());
+                .inc_by(plan.invalid_overrides());
         }
     }
 }

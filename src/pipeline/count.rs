@@ -1,7 +1,9 @@
 //! Counting decisions by rule, by override and by request label.
 
 use tollgate_limiter::key::label_key;
-use tollgate_limiter::{Asked, Decision, Entry, Key, Outcome, Plan, Request, Rule, Subject, Tally};
+use tollgate_limiter::{
+    Decision, Entry, Key, LimitOrigin, Outcome, Plan, PlannedCheck, Request, Rule, Tally,
+};
 
 use crate::metrics::{Counts, REQUEST_LABEL_PARTS};
 use crate::pipeline::{Generation, Pipeline};
@@ -9,9 +11,9 @@ use crate::pipeline::{Generation, Pipeline};
 impl Pipeline {
     /// Whether counting this plan's outcomes needs the request's entries.
     pub(super) fn labels_need_request(plan: &Plan<'_>) -> bool {
-        plan.all_asked().any(|asked| match asked.subject {
-            Subject::Rule(rule) => rule.has_request_labels(),
-            Subject::Override => true,
+        plan.planned_checks().any(|asked| match asked.origin {
+            LimitOrigin::Rule(rule) => rule.has_request_labels(),
+            LimitOrigin::Override => true,
         })
     }
 
@@ -29,16 +31,17 @@ impl Pipeline {
         // Of several limits on one descriptor the one that answered is counted: they have the same
         // labels.
         for (descriptor, status) in decision.statuses.iter().enumerate() {
-            let position = status.asked.unwrap_or(usize::MAX);
-            let (Some(asked), Some(Some(outcome))) = (plan.asked(position), outcomes.get(position))
+            let position = status.check_index.unwrap_or(usize::MAX);
+            let (Some(asked), Some(Some(outcome))) =
+                (plan.planned_check(position), outcomes.get(position))
             else {
                 continue;
             };
-            let Asked { check, subject } = asked;
+            let PlannedCheck { check, origin } = asked;
             let near_ratio = self.response_policy.near_limit_ratio;
-            let tally = Tally::of(check, outcome, subject.shadow_mode(), near_ratio);
-            match subject {
-                Subject::Rule(rule) if rule.has_request_labels() => {
+            let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
+            match origin {
+                LimitOrigin::Rule(rule) if rule.has_request_labels() => {
                     // Without a last entry that names a slot's holder: each holder is another one.
                     let entries = entries_of(request, descriptor);
                     let entries = entries.get(..rule.path.len()).unwrap_or(entries);
@@ -48,12 +51,12 @@ impl Pipeline {
                     let counters = self.metrics.request_counters(key, of_rule, labels);
                     counts.add(&counters, &tally);
                 }
-                Subject::Rule(rule) => {
+                LimitOrigin::Rule(rule) => {
                     if let Some(counters) = rules.counters.of(rule) {
                         counts.add(counters, &tally);
                     }
                 }
-                Subject::Override => {
+                LimitOrigin::Override => {
                     let entries = entries_of(request, descriptor);
                     let labels = || override_labels(request, entries);
                     let key = self.label_key(None, request, entries);

@@ -43,7 +43,7 @@ pub(crate) fn decode<'b>(
             _ => {}
         }
     }
-    request.begin(domain);
+    request.reset(domain);
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         if let (2, Value::Bytes(descriptor)) = field {
@@ -74,7 +74,7 @@ fn read_descriptor<'b>(
     }
     let hits = message::hits(request_hits, own_hits, negative, policy);
     let limit = limit.map(|limit: OverrideFields| limit.under(policy));
-    request.end_descriptor(hits, limit);
+    request.finish_descriptor(hits, limit);
     Some(())
 }
 

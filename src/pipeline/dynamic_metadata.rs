@@ -33,7 +33,7 @@ pub(crate) fn dynamic_metadata(
     for (matched, status) in plan.matched().zip(&decision.statuses) {
         // The limits of one descriptor share its metadata.
         let rule = matched.rules.first();
-        if let Some(tollgate_limiter::Value::Map(pairs)) =
+        if let Some(tollgate_limiter::MetadataValue::Map(pairs)) =
             rule.and_then(|rule| rule.metadata.as_ref())
             && status.code == Code::Ok
         {
@@ -86,7 +86,7 @@ fn merge(into: &mut Struct, from: Struct) {
     }
 }
 
-fn structure(pairs: &[(String, tollgate_limiter::Value)]) -> Struct {
+fn structure(pairs: &[(String, tollgate_limiter::MetadataValue)]) -> Struct {
     Struct {
         // Of a name that stands twice the last counts.
         fields: pairs
@@ -96,14 +96,16 @@ fn structure(pairs: &[(String, tollgate_limiter::Value)]) -> Struct {
     }
 }
 
-fn protobuf(value: &tollgate_limiter::Value) -> Value {
+fn protobuf(value: &tollgate_limiter::MetadataValue) -> Value {
     match value {
-        tollgate_limiter::Value::Null => Kind::NullValue(0).into(),
-        tollgate_limiter::Value::Boolean(truth) => Kind::BoolValue(*truth).into(),
-        tollgate_limiter::Value::Number(number) => Kind::NumberValue(*number).into(),
-        tollgate_limiter::Value::Text(text) => Kind::StringValue(text.clone()).into(),
-        tollgate_limiter::Value::List(values) => list(values.iter().map(protobuf).collect()),
-        tollgate_limiter::Value::Map(pairs) => Kind::StructValue(structure(pairs)).into(),
+        tollgate_limiter::MetadataValue::Null => Kind::NullValue(0).into(),
+        tollgate_limiter::MetadataValue::Boolean(truth) => Kind::BoolValue(*truth).into(),
+        tollgate_limiter::MetadataValue::Number(number) => Kind::NumberValue(*number).into(),
+        tollgate_limiter::MetadataValue::Text(text) => Kind::StringValue(text.clone()).into(),
+        tollgate_limiter::MetadataValue::List(values) => {
+            list(values.iter().map(protobuf).collect())
+        }
+        tollgate_limiter::MetadataValue::Map(pairs) => Kind::StructValue(structure(pairs)).into(),
     }
 }
 

@@ -237,15 +237,15 @@ mod tests {
         let limit = proptest::option::of(limit());
         let name = prop_oneof![Just(String::new()), ".{0,20}", "[a-z]{120,140}"];
         let rest = (number_32(), proptest::option::of(number()));
-        (code(), limit, name, rest).prop_map(|(code, limit, name, (remaining, until_us))| {
+        (code(), limit, name, rest).prop_map(|(code, limit, name, (remaining, until_reset_us))| {
             let status = Status {
                 code,
                 current_limit: limit.map(|limit| CurrentLimit { name: "", limit }),
                 remaining,
-                until_us,
-                retries: false,
+                until_reset_us: until_reset_us,
+                can_retry: false,
                 quota: false,
-                asked: None,
+                check_index: None,
             };
             (status, name)
         })

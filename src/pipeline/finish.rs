@@ -47,7 +47,7 @@ impl Pipeline {
                     return respond(Err(self.failed(RequestError::NoRules, span)));
                 };
                 let rules = (*rules).as_ref();
-                let plan = Plan::read_from(std::mem::take(&mut pending.plan), &rules.rules);
+                let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
                 let decided = self.decide(rules, &plan, pending, scratch);
                 let answer = match decided {
                     Err(error) => respond(Err(self.failed(error, span))),
@@ -55,11 +55,11 @@ impl Pipeline {
                         self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
                         self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
                         let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));
-                        scratch.statuses = decision.into_emptied_statuses();
+                        scratch.statuses = decision.recycle_statuses();
                         answer
                     }
                 };
-                pending.plan = plan.into_sheet();
+                pending.plan = plan.into_buffer();
                 answer
             }
         }
@@ -91,7 +91,7 @@ impl Pipeline {
     ) -> Result<Decision<'r>, RequestError> {
         let mut request = Request::default();
         if Self::labels_need_request(plan) {
-            request = std::mem::take(&mut scratch.request).emptied();
+            request = std::mem::take(&mut scratch.request).recycle();
             // It was decoded before.
             let _ = decode(&pending.message, self.request_policy, &mut request);
         }
@@ -121,13 +121,13 @@ impl Pipeline {
             }
             Err(error) => {
                 // Checks that were decided are counted; hits taken tentatively go back.
-                let decided = plan.conclude(outcomes, Code::Ok, self.response_policy.modes);
+                let decided = plan.decide(outcomes, Code::Ok, self.response_policy.modes);
                 self.count_outcomes(rules, &request, plan, outcomes, &decided, counts);
                 Err(error.into())
             }
         };
         if !request.is_empty() {
-            scratch.request = request.emptied();
+            scratch.request = request.recycle();
         }
         result
     }
@@ -144,7 +144,7 @@ impl Pipeline {
     ) -> Result<Decision<'r>, StoreError> {
         let modes = self.response_policy.modes;
         let Some(error) = error else {
-            return Ok(plan.conclude_into(statuses, outcomes, Code::Ok, modes));
+            return Ok(plan.decide_into(statuses, outcomes, Code::Ok, modes));
         };
         let verdict = match &error {
             StoreError::DeadlineExceeded => Verdict::Error,
@@ -159,7 +159,7 @@ impl Pipeline {
         let failed = matches!(error, StoreError::Unavailable(_));
         let undecided = match verdict {
             Verdict::Error => {
-                let decision = plan.conclude(outcomes, Code::Ok, modes);
+                let decision = plan.decide(outcomes, Code::Ok, modes);
                 return match decision.code {
                     Code::OverLimit => Ok(decision),
                     Code::Ok => {
@@ -178,7 +178,7 @@ impl Pipeline {
             (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),
             (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
         }
-        Ok(plan.conclude(outcomes, undecided, modes))
+        Ok(plan.decide(outcomes, undecided, modes))
     }
 
     /// Encodes the fields that only some responses have: headers, a body, dynamic metadata.

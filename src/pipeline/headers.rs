@@ -88,7 +88,10 @@ pub(crate) fn header(name: &str, value: String) -> HeaderValue {
 
 /// What a status says in seconds, as the wire does.
 pub(crate) fn seconds(status: &Status<'_>) -> u64 {
-    status.until_us.unwrap_or_default().div_ceil(1_000_000)
+    status
+        .until_reset_us
+        .unwrap_or_default()
+        .div_ceil(1_000_000)
 }
 
 /// The descriptor that headers speak of.
@@ -157,7 +160,7 @@ fn retry_after(decision: &Decision<'_>) -> Option<u64> {
     if decision.code == Code::Ok {
         return None;
     }
-    let wait = |status: &Status<'_>| status.retries.then(|| seconds(status));
+    let wait = |status: &Status<'_>| status.can_retry.then(|| seconds(status));
     let is_over = |status: &&Status<'_>| status.code == Code::OverLimit;
     let (quotas, others): (Vec<_>, Vec<_>) =
         decision.statuses.iter().partition(|status| status.quota);

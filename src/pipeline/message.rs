@@ -5,7 +5,7 @@
 //! wire.
 //!
 //! What it deliberately does not do: decide anything, or refuse what it can read. An override without a usable unit is
-//! passed on as [`Override::NotObeyed`]; an error would let the caller through.
+//! passed on as [`Override::Invalid`]; an error would let the caller through.
 
 use std::num::NonZeroU32;
 
@@ -61,7 +61,7 @@ pub(crate) fn hits(
     match (negative, policy.negative_hits) {
         (false, _) => Hits::Take(hits),
         (true, true) => Hits::Refund(hits),
-        (true, false) => Hits::LOOK,
+        (true, false) => Hits::PEEK,
     }
 }
 
@@ -89,7 +89,7 @@ impl OverrideFields {
                 *unit,
                 multiplier.unwrap_or(NonZeroU32::MIN),
             )),
-            _ => Override::NotObeyed,
+            _ => Override::Invalid,
         }
     }
 }
@@ -104,7 +104,7 @@ impl<'d> StatusFields<'d> {
             code: code_number(status.code),
             limit: status.current_limit.as_ref().map(LimitFields::of),
             remaining: status.remaining,
-            until_seconds: status.until_us.map(|us| us.div_ceil(1_000_000)),
+            until_seconds: status.until_reset_us.map(|us| us.div_ceil(1_000_000)),
         }
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         for (request, own, negative, used) in [
             (0, None, false, Hits::Take(1)),
             (5, None, false, Hits::Take(5)),
-            (5, Some(0), false, Hits::LOOK),
+            (5, Some(0), false, Hits::PEEK),
             (0, Some(7), false, Hits::Take(7)),
             (5, Some(u64::MAX), false, Hits::Take(u64::MAX)),
             (0, Some(3), true, Hits::Refund(3)),
@@ -166,9 +166,9 @@ mod tests {
         let per = |unit, multiplier| {
             Override::Limit(Limit::per(3, unit, NonZeroU32::new(multiplier).unwrap()))
         };
-        assert_eq!(limit(0, None), Override::NotObeyed);
-        assert_eq!(limit(8, None), Override::NotObeyed);
-        assert_eq!(limit(-1, None), Override::NotObeyed);
+        assert_eq!(limit(0, None), Override::Invalid);
+        assert_eq!(limit(8, None), Override::Invalid);
+        assert_eq!(limit(-1, None), Override::Invalid);
         assert_eq!(limit(1, None), per(Unit::Second, 1));
         assert_eq!(limit(5, None), per(Unit::Month, 1));
         assert_eq!(limit(6, None), per(Unit::Year, 1));
@@ -184,10 +184,10 @@ mod tests {
                 code: Code::Ok,
                 current_limit: None,
                 remaining: 0,
-                until_us: Some(us),
-                retries: false,
+                until_reset_us: Some(us),
+                can_retry: false,
                 quota: false,
-                asked: None,
+                check_index: None,
             };
             assert_eq!(StatusFields::of(&status).until_seconds, Some(seconds));
         }

@@ -6,7 +6,7 @@
 
 use crate::pipeline::headers::{header, seconds, spoken_of};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use tollgate_limiter::{Code, Decision, Gap, OverLimit, Plan, Status, Subject};
+use tollgate_limiter::{Code, Decision, LimitOrigin, OverLimitResponse, Placeholder, Plan, Status};
 
 /// Puts body and headers of the limit that refused to its answer, if it has any.
 pub(crate) fn put(answer: &mut RateLimitResponse, plan: &Plan<'_>, decision: &Decision<'_>) {
@@ -22,26 +22,26 @@ pub(crate) fn put(answer: &mut RateLimitResponse, plan: &Plan<'_>, decision: &De
         return;
     };
     let fill = |gap| filling(status, gap);
-    answer.raw_body = over_limit.body.fill(fill).into();
+    answer.raw_body = over_limit.body.render(fill).into();
     for (name, value) in &over_limit.headers {
-        let value = header(name, value.fill(fill));
+        let value = header(name, value.render(fill));
         answer.response_headers_to_add.push(value);
     }
 }
 
-fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLimit> {
-    match plan.asked(status.asked?)?.subject {
-        Subject::Rule(rule) => rule.over_limit.as_deref(),
-        Subject::Override => None,
+fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLimitResponse> {
+    match plan.planned_check(status.check_index?)?.origin {
+        LimitOrigin::Rule(rule) => rule.over_limit.as_deref(),
+        LimitOrigin::Override => None,
     }
 }
 
-fn filling(status: &Status<'_>, gap: Gap) -> String {
+fn filling(status: &Status<'_>, gap: Placeholder) -> String {
     let limit = status.current_limit.map(|current| current.limit);
     match gap {
-        Gap::Limit => limit.map(|limit| limit.requests_per_unit().to_string()),
-        Gap::Window => limit.map(|limit| limit.window_words()),
-        Gap::RetryAfterSeconds => Some(seconds(status).to_string()),
+        Placeholder::Limit => limit.map(|limit| limit.requests_per_unit().to_string()),
+        Placeholder::Window => limit.map(|limit| limit.describe_window()),
+        Placeholder::RetryAfterSeconds => Some(seconds(status).to_string()),
     }
     .unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 //! that wait for the store at the same time. Both keep their memory from request to request, so
 //! the steady state allocates nothing.
 
-use tollgate_limiter::{Check, Code, Outcome, Request, Sheet, Status};
+use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
 use crate::metrics::{Counts, LocalHistogram, Metrics};
 use crate::pipeline::RequestError;
@@ -26,7 +26,7 @@ pub(crate) struct Scratch {
 pub(crate) struct PendingRequest<G> {
     pub(super) stage: Stage,
     pub(super) rules: Option<G>,
-    pub(super) plan: Sheet,
+    pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
     pub(super) commit_mode: Terms,
     /// The message, where the answer or its metrics need the request again. Else empty.
@@ -123,7 +123,7 @@ impl<G> Default for PendingRequest<G> {
         Self {
             stage: Stage::default(),
             rules: None,
-            plan: Sheet::default(),
+            plan: PlanBuffer::default(),
             results: CheckResults::default(),
             commit_mode: Terms::Final,
             message: Vec::new(),

@@ -23,7 +23,7 @@ pub(crate) fn decode(request: &rls::RateLimitRequest, policy: RequestPolicy) -> 
             .limit
             .as_ref()
             .map(|limit| OverrideFields::from(limit).under(policy));
-        decoded.push(entries, hits, limit);
+        decoded.push_descriptor(entries, hits, limit);
     }
     decoded
 }

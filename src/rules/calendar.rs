@@ -308,7 +308,7 @@ impl Calendar for Zoned {
         })
     }
 
-    fn longest_us(&self) -> u64 {
+    fn window_max_us(&self) -> u64 {
         self.longest_us
     }
 }

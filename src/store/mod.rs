@@ -26,7 +26,7 @@ use std::task::Context;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use tollgate_limiter::{Ask, Check, Hits, Outcome};
+use tollgate_limiter::{Check, Hits, Operation, Outcome};
 
 pub use self::store_error::Trouble;
 
@@ -106,7 +106,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether it goes on with counters of Envoy's reference service, and so wants their names
-    /// ([`tollgate_limiter::Plan::name_as_the_reference`]).
+    /// ([`tollgate_limiter::Plan::set_reference_keys`]).
     fn wants_reference_keys(&self) -> bool {
         false
     }
@@ -172,7 +172,7 @@ pub struct Share<'b> {
 
 /// Carries out what goes back. It always does: a bound here would leave hits taken that nobody has.
 pub trait GiveBack: Send + Sync {
-    /// Gives back what these checks say, each a [`Hits::GiveBack`]. Does not wait.
+    /// Gives back what these checks say, each a [`Hits::Undo`]. Does not wait.
     fn give_back(&self, checks: Vec<Check>);
 }
 
@@ -260,15 +260,15 @@ impl Trial {
             let Ok(outcome) = answer else {
                 return None;
             };
-            match check.ask.hits {
+            match check.operation.hits {
                 // What was refused and counted stays counted.
                 Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
-                    ask: Ask {
-                        hits: Hits::GiveBack {
+                    operation: Operation {
+                        hits: Hits::Undo {
                             hits,
-                            taken_at: outcome.at,
+                            taken_at: outcome.bucket_time,
                         },
-                        ..check.ask
+                        ..check.operation
                     },
                     ..check.clone()
                 }),
@@ -292,7 +292,7 @@ impl Trial {
 
     /// The request was refused: what was taken goes back, but for limits that count all that was refused.
     pub fn refused(mut self) {
-        self.undoing.retain(|check| !check.stays_when_refused());
+        self.undoing.retain(|check| !check.keeps_refused_hits());
         if let Some(other) = self.other.take() {
             other.refused();
         }

@@ -127,9 +127,9 @@ mod tests {
             key: Key(key),
             limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN),
             algorithm: ALGORITHMS[0],
-            ask: Hits::Take(1).into(),
-            source: 0,
-            shared: false,
+            operation: Hits::Take(1).into(),
+            fingerprint: 0,
+            shared_bucket: false,
             local: false,
             reference_key: None,
         };

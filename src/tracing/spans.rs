@@ -31,7 +31,7 @@ use crate::tracing::collector;
 use crate::tracing::export_settings::{Sampling, TraceExport};
 use crate::tracing::queue::{CountingExporter, SpanQueue};
 use crate::tracing::traceparent::TraceParent;
-use tollgate_limiter::{Code, Decision, Plan, Request, Subject, Timestamp};
+use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Timestamp};
 
 /// The method that decides.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -294,13 +294,13 @@ fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<
     let Some(plan) = plan else {
         return attributes;
     };
-    let asked = plan.all_asked().map(|asked| asked.subject);
+    let asked = plan.planned_checks().map(|asked| asked.origin);
     let refused = decision
         .statuses
         .iter()
         .filter(|status| status.code == Code::OverLimit)
-        .filter_map(|status| plan.asked(status.asked?));
-    let refused = refused.map(|asked| asked.subject);
+        .filter_map(|status| plan.planned_check(status.check_index?));
+    let refused = refused.map(|asked| asked.origin);
     for (name, rules) in [
         ("ratelimit.rules", rule_names(asked)),
         ("ratelimit.rules_over_limit", rule_names(refused)),
@@ -313,15 +313,15 @@ fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<
 }
 
 /// The names of the first few, each once, as configured.
-fn rule_names<'p>(subjects: impl Iterator<Item = Subject<'p>>) -> Vec<StringValue> {
+fn rule_names<'p>(subjects: impl Iterator<Item = LimitOrigin<'p>>) -> Vec<StringValue> {
     let mut names: Vec<StringValue> = Vec::new();
     for subject in subjects {
         if names.len() == RULES_NAMED_MAX {
             break;
         }
         let name = match subject {
-            Subject::Rule(rule) => StringValue::from(truncate(&rule.full_name()).to_owned()),
-            Subject::Override => StringValue::from(OVERRIDE),
+            LimitOrigin::Rule(rule) => StringValue::from(truncate(&rule.full_name()).to_owned()),
+            LimitOrigin::Override => StringValue::from(OVERRIDE),
         };
         if !names.contains(&name) {
             names.push(name);

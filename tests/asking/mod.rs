@@ -20,7 +20,7 @@ use tollgate::metrics::Metrics;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tollgate::proto::envoy::service::ratelimit::v3 as rls;
 use tollgate::settings::Settings;
-use tollgate_limiter::{Algorithm, Choice, RuleSet, Timestamp};
+use tollgate_limiter::{Algorithm, AlgorithmOption, RuleSet, Timestamp};
 use tonic::transport::{Channel, Endpoint};
 
 pub use common::RateLimitDescriptor as Descriptor;
@@ -67,16 +67,17 @@ pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
         format!("requests_per_unit: {requests}"),
         format!("algorithm: {}", algorithm.name()),
     ];
-    let has = |choice| algorithm.choices().contains(&choice);
-    if has(Choice::Slots) {
+    let has = |choice| algorithm.options().contains(&choice);
+    if has(AlgorithmOption::Slots) {
         fields.push("slot_seconds: 3600".to_owned());
     } else {
         fields.push("unit: hour".to_owned());
     }
-    if algorithm.usual_burst(requests) != requests {
+    if algorithm.default_burst(requests) != requests {
         fields.push(format!("burst: {requests}"));
     }
-    if has(Choice::Segments) && algorithm.with(Choice::Segments).is_none() {
+    if has(AlgorithmOption::Segments) && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+    {
         fields.push("segments: 6".to_owned());
     }
     format!("{{{}}}", fields.join(", "))

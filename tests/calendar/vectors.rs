@@ -450,11 +450,11 @@ fn equal_calendars_are_one_and_say_what_they_are() {
 
 #[test]
 fn weekdays_are_named_in_any_case() {
-    assert_eq!(Weekday::named("sunday"), Some(Weekday::Sunday));
-    assert_eq!(Weekday::named("MONDAY"), Some(Weekday::Monday));
-    assert_eq!(Weekday::named("Sun"), None);
+    assert_eq!(Weekday::from_name("sunday"), Some(Weekday::Sunday));
+    assert_eq!(Weekday::from_name("MONDAY"), Some(Weekday::Monday));
+    assert_eq!(Weekday::from_name("Sun"), None);
     for day in Weekday::ALL {
-        assert_eq!(Weekday::named(day.name()), Some(day));
+        assert_eq!(Weekday::from_name(day.name()), Some(day));
     }
 }
 

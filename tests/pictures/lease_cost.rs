@@ -65,9 +65,9 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
         key: Key(1),
         limit: Limit::per(u32::try_from(limit).unwrap(), Unit::Minute, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: Hits::Take(1).into(),
-        source: 0,
-        shared: false,
+        operation: Hits::Take(1).into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     };
@@ -127,10 +127,10 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
 fn give_back(shared: &mut State, back: Vec<Check>, now_us: u64) -> u64 {
     let calls = u64::from(!back.is_empty());
     for check in back {
-        shared.step(
+        shared.apply(
             check.algorithm,
             &check.limit,
-            check.ask,
+            check.operation,
             BEGIN.plus_us(now_us),
         );
     }
@@ -158,10 +158,10 @@ impl Replica {
             }
             let take = self.leases.wants(check, 1, now_us);
             let at = BEGIN.plus_us(now_us);
-            let outcome = shared.step(take.algorithm, &take.limit, take.ask, at);
+            let outcome = shared.apply(take.algorithm, &take.limit, take.operation, at);
             *trips += 1;
             if outcome.allowed {
-                let hits = take.ask.hits.taken();
+                let hits = take.operation.hits.requested();
                 // Answered at once: nothing that is held can have ended meanwhile.
                 self.leases
                     .granted(check, hits, &outcome, (now_us, now_us), &mut Vec::new());

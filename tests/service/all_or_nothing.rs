@@ -114,7 +114,7 @@ async fn leaving<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 }
 
 fn rules_of(algorithm: &dyn Algorithm) -> String {
-    let refused = match algorithm.usual_count_refused() {
+    let refused = match algorithm.default_count_refused() {
         CountRefused::None => "",
         // Else what was refused would be gone, too.
         CountRefused::Blocking | CountRefused::All => ", count_refused: none",

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::store::{Answer, Applying, Deadline, Store, StoreError, Terms};
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, Ask, Check, Choice, CountRefused, Limit, Outcome, State, Timestamp,
+    ALGORITHMS, Algorithm, AlgorithmOption, Check, CountRefused, Limit, Operation, Outcome, State,
+    Timestamp,
 };
 
 /// One check of one caller.
@@ -37,7 +38,7 @@ pub(crate) enum Entry {
     /// A partition decides.
     Decided {
         ticket: Ticket,
-        ask: Ask,
+        ask: Operation,
         outcome: Outcome,
     },
     /// The store has answered the service.
@@ -168,19 +169,19 @@ impl Algorithm for Ticketed {
         self.base.promise()
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        self.base.choices()
+    fn options(&self) -> &'static [AlgorithmOption] {
+        self.base.options()
     }
 
     fn has_marks(&self) -> bool {
         self.base.has_marks()
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
-        self.base.usual_count_refused()
+    fn default_count_refused(&self) -> CountRefused {
+        self.base.default_count_refused()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let outcome = self.base.decide(limit, state, ask, now);
         note(Entry::Decided {
             ticket: self.ticket,
@@ -195,13 +196,13 @@ impl Algorithm for Ticketed {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         self.base.changed(limit, was, state, ask, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
-        self.base.life_us(limit)
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        self.base.ttl_us(limit)
     }
 }

@@ -235,7 +235,7 @@ impl Scenario {
                 chance.position(LIMITED)
             };
             let hits = match chance.below(8) {
-                0 => Hits::LOOK,
+                0 => Hits::PEEK,
                 1 if self.refunds => Hits::Refund(chance.between(0, 4)),
                 2..4 => Hits::Take(chance.between(2, 5)),
                 _ => Hits::Take(1),
@@ -378,7 +378,7 @@ impl Rules {
             (0..VALUES.len()).map(move |value| Wish {
                 key,
                 value,
-                hits: Hits::LOOK,
+                hits: Hits::PEEK,
                 holder: None,
                 brought: None,
             })
@@ -539,7 +539,7 @@ impl Wish {
             Hits::Take(1) => (None, false),
             Hits::Take(hits) => (Some(hits), false),
             Hits::Refund(hits) => (Some(hits), true),
-            Hits::GiveBack { .. } => unreachable!("no caller asks for it"),
+            Hits::Undo { .. } => unreachable!("no caller asks for it"),
         };
         let mut entries = vec![Entry {
             key: KEYS[self.key].into(),

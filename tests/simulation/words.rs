@@ -80,7 +80,7 @@ impl fmt::Display for Entry {
                 outcome,
             } => {
                 let what = match ask.hits {
-                    Hits::GiveBack { .. } => "gone back",
+                    Hits::Undo { .. } => "gone back",
                     Hits::Take(_) | Hits::Refund(_) => "decided",
                 };
                 write!(f, "{what} {ticket}: {}", Came(outcome))
@@ -105,7 +105,7 @@ impl fmt::Display for Sent<'_> {
             key,
             limit,
             algorithm,
-            ask,
+            operation: ask,
             ..
         } = self.0;
         let hits = ask.hits;

@@ -101,7 +101,7 @@ async fn rules_do_not_share_the_bucket_of_another() {
     for running in idle(bounds).map(Running::spawned) {
         running.flood(0..5_000, 1).await;
         let of_rule = |key, source| Check {
-            source,
+            fingerprint: source,
             limit: Limit::per(1_000, Unit::Hour, std::num::NonZeroU32::MIN),
             ..check(key, 1, 1)
         };

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tollgate::store::Asking;
 use tollgate::store::lease::{Bounds, LeasedStore};
 use tollgate::store::memory::MemoryStore;
-use tollgate_limiter::{Ask, Outcome};
+use tollgate_limiter::{Operation, Outcome};
 
 use super::*;
 
@@ -56,7 +56,7 @@ impl Store for Shared {
             self.clock
                 .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
             for check in &checks {
-                if let Hits::GiveBack { hits, taken_at } = check.ask.hits {
+                if let Hits::Undo { hits, taken_at } = check.operation.hits {
                     self.given_back.lock().unwrap().push((hits, taken_at));
                 }
             }
@@ -64,7 +64,7 @@ impl Store for Shared {
             let now_us = self.clock.uptime_us();
             for (check, answer) in checks.iter().zip(&applied.answers) {
                 let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
-                let hits = match check.ask.hits {
+                let hits = match check.operation.hits {
                     Hits::Take(hits) if allowed => hits,
                     _ => 0,
                 };
@@ -138,7 +138,7 @@ impl Replicas {
     /// What the shared store has left.
     async fn left(&self, check: &Check) -> u64 {
         let look = Check {
-            ask: Hits::Take(0).into(),
+            operation: Hits::Take(0).into(),
             ..check.clone()
         };
         let applied = self
@@ -180,7 +180,7 @@ impl Replicas {
                             store.apply(vec![check.clone()], Deadline::NEVER, Terms::Final);
                         let outcomes = answers(applied.await).unwrap();
                         if outcomes[0].as_ref().unwrap().allowed {
-                            admitted += check.ask.hits.taken();
+                            admitted += check.operation.hits.requested();
                         }
                     }
                     admitted
@@ -270,7 +270,7 @@ async fn what_is_refused_is_never_written() {
     let replicas = Replicas::new(2, LEASES);
     let check = check(1, 10, 1);
     let refunded = Check {
-        ask: Hits::Refund(2).into(),
+        operation: Hits::Refund(2).into(),
         ..check.clone()
     };
     replicas.burst(&[0, 1], 4, 50, &check).await;
@@ -331,7 +331,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         ("token_bucket", minute, AGE_US),
     ] {
         let replicas = Replicas::new(1, LEASES);
-        let algorithm = tollgate_limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::from_name(name).unwrap();
         let one = Check {
             algorithm,
             limit,
@@ -344,7 +344,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         replicas.clock.advance_us(ends_us - 100_000);
         *replicas.shared.delay_us.lock().unwrap() = 200_000;
         let more = Check {
-            ask: Hits::Take(unspent + 1).into(),
+            operation: Hits::Take(unspent + 1).into(),
             ..one.clone()
         };
         assert!(replicas.ask(0, &more).await.allowed);
@@ -544,12 +544,12 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                 let asked = Check {
                     algorithm,
                     limit: Limit::per(200, Unit::Minute, NonZeroU32::MIN),
-                    ask: Ask::from(Hits::Take(1 + next(3))),
+                    operation: Operation::from(Hits::Take(1 + next(3))),
                     ..check(1, 200, 1)
                 };
                 let replica = usize::try_from(next(3)).unwrap();
                 if replicas.ask(replica, &asked).await.allowed {
-                    admitted.push((replicas.clock.uptime_us(), asked.ask.hits.taken()));
+                    admitted.push((replicas.clock.uptime_us(), asked.operation.hits.requested()));
                 }
                 if next(4) == 0 {
                     replicas.clock.advance_us(next(700_000));

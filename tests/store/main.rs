@@ -151,9 +151,9 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
         limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: Hits::Take(hits).into(),
-        source: 1,
-        shared: false,
+        operation: Hits::Take(hits).into(),
+        fingerprint: 1,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }

@@ -126,7 +126,7 @@ impl FailingAsking {
     fn look(&self, check: &Check) -> Check {
         let mut look = check.clone();
         if self.out_of_order.load(Ordering::Relaxed) {
-            look.ask = Hits::LOOK.into();
+            look.operation = Hits::PEEK.into();
         }
         look
     }

@@ -25,9 +25,9 @@ fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check 
         key: Key(0),
         limit: Limit::per(requests, Unit::Minute, once),
         algorithm,
-        ask: hits.into(),
-        source: 0,
-        shared: false,
+        operation: hits.into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }
@@ -78,7 +78,7 @@ fn checks_of_one_call_are_decided_as_one_by_one() {
 #[test]
 fn a_bucket_of_many_marks_takes_more_of_a_call() {
     let weigh = |name: &str, requests| {
-        let algorithm = tollgate_limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::from_name(name).unwrap();
         script::weight(&check(algorithm, requests, Hits::Take(1)))
     };
     for algorithm in ALGORITHMS {
@@ -115,14 +115,14 @@ fn without_a_time_it_is_the_servers() {
     let before = time(&mut connection);
     let answers = connection.call(&call);
     let after = time(&mut connection);
-    let first = answers[0].unwrap().at;
+    let first = answers[0].unwrap().bucket_time;
     assert!((before..=after).contains(&first.as_us()));
     for (algorithm, (answer, argument)) in
         ALGORITHMS.iter().zip(answers.iter().zip(&call.arguments))
     {
         let mut state = State::default();
         let limit = check(*algorithm, 5, Hits::Take(1)).limit;
-        let outcome = state.step(*algorithm, &limit, Hits::Take(1), first);
+        let outcome = state.apply(*algorithm, &limit, Hits::Take(1), first);
         assert_eq!(*answer, Ok(outcome), "{algorithm:?} {argument:?}");
     }
 }
@@ -133,7 +133,7 @@ fn an_expiry_is_set_once_a_window() {
     for algorithm in ALGORITHMS {
         let key = algorithm.name();
         let take = check(*algorithm, 1_000, Hits::Take(1));
-        let least_ms = i64::try_from(algorithm.life_us(&take.limit).div_ceil(1_000)).unwrap();
+        let least_ms = i64::try_from(algorithm.ttl_us(&take.limit).div_ceil(1_000)).unwrap();
         one(&mut connection, key, &take, NOON);
         let first_ms = left_ms(&mut connection, key);
         assert!(first_ms > least_ms, "{algorithm:?}: {first_ms} ms");
@@ -162,7 +162,7 @@ fn an_expiry_is_set_once_a_window() {
 #[test]
 fn a_limit_that_needs_longer_gets_longer_at_once() {
     let (_server, mut connection) = begun();
-    let algorithm = tollgate_limiter::algorithm::named("token_bucket").unwrap();
+    let algorithm = tollgate_limiter::algorithm::from_name("token_bucket").unwrap();
     let limit = |burst| {
         let once = std::num::NonZeroU32::MIN;
         Limit::new(1, Unit::Second, once, Some(burst)).unwrap()
@@ -183,7 +183,7 @@ fn what_changes_nothing_is_not_written() {
     let (_server, mut connection) = begun();
     for algorithm in ALGORITHMS {
         let key = algorithm.name();
-        let look = check(*algorithm, 2, Hits::LOOK);
+        let look = check(*algorithm, 2, Hits::PEEK);
         one(&mut connection, key, &look, NOON);
         assert_eq!(connection.say(&format!("EXISTS {key}")), Reply::Number(0));
         one(
@@ -201,7 +201,7 @@ fn what_changes_nothing_is_not_written() {
             &check(*algorithm, 2, Hits::Refund(0)),
             soon,
         );
-        if algorithm.usual_count_refused() == tollgate_limiter::CountRefused::None {
+        if algorithm.default_count_refused() == tollgate_limiter::CountRefused::None {
             let refused = one(
                 &mut connection,
                 key,
@@ -236,7 +236,7 @@ fn an_expired_bucket_is_a_new_one() {
 fn what_cannot_be_read_is_an_error_of_that_check_alone() {
     let (_server, mut connection) = begun();
     let fixed = ALGORITHMS[0];
-    let log = tollgate_limiter::algorithm::named("sliding_log").unwrap();
+    let log = tollgate_limiter::algorithm::from_name("sliding_log").unwrap();
     one(
         &mut connection,
         "good",

@@ -52,7 +52,7 @@ fn with(piece: &str, otherwise: &str) -> String {
 }
 
 fn must_be_found(name: &str, text: &str) {
-    let algorithm = algorithm::named(name).unwrap();
+    let algorithm = algorithm::from_name(name).unwrap();
     match challenge(text, algorithm, repeatable()) {
         Ok(()) => panic!("{name}: the twins are asleep"),
         Err(TestError::Fail(..)) => {}

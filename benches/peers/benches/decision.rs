@@ -92,7 +92,7 @@ fn decisions(criterion: &mut Criterion) {
             |bencher| {
                 bencher.iter(|| {
                     now = now.plus_us(1);
-                    let outcome = state.step(*algorithm, &limit, black_box(Hits::Take(1)), now);
+                    let outcome = state.apply(*algorithm, &limit, black_box(Hits::Take(1)), now);
                     black_box(outcome)
                 });
             },

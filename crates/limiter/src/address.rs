@@ -54,11 +54,11 @@ const MAPPED_BITS: u8 = 96;
 impl Address {
     /// The address that a value spells, if it is one.
     pub fn parse(value: &[u8]) -> Option<Self> {
-        Some(Self::spelled(value)?.unmapped())
+        Some(Self::parse_unmapped(value)?.unmapped())
     }
 
     /// As written: a mapped address stays one.
-    fn spelled(value: &[u8]) -> Option<Self> {
+    fn parse_unmapped(value: &[u8]) -> Option<Self> {
         if value.len() > TEXT_BYTES_MAX {
             return None;
         }
@@ -102,7 +102,7 @@ impl Address {
     }
 
     /// What the limits of an address count by: itself, or, of version 6 only, its first so many bits.
-    pub fn grouped(self, ipv6_prefix: Option<u8>) -> Prefix {
+    pub fn bucket_prefix(self, ipv6_prefix: Option<u8>) -> Prefix {
         match self {
             Self::V4(_) => self.prefix(self.bits()),
             Self::V6(_) => self.prefix(ipv6_prefix.unwrap_or(self.bits())),
@@ -133,7 +133,7 @@ impl Prefix {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
         };
-        let address = Address::spelled(address.as_bytes()).ok_or(PrefixError::NoAddress)?;
+        let address = Address::parse_unmapped(address.as_bytes()).ok_or(PrefixError::NoAddress)?;
         let most = address.bits();
         let length = match length {
             None => most,

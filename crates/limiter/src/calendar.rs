@@ -55,7 +55,7 @@ pub trait Calendar: Send + Sync {
 
     /// No window is longer, in microseconds. A bound, and not a tight one: days of 49 hours are possible, since zones
     /// have jumped across the date line.
-    fn longest_us(&self) -> u64;
+    fn window_max_us(&self) -> u64;
 }
 
 // === impl Weekday ===
@@ -86,7 +86,7 @@ impl Weekday {
     }
 
     /// The day of that name, in any case.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|day| day.name().eq_ignore_ascii_case(name))

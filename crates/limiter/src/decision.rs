@@ -11,7 +11,7 @@ use super::algorithm::{self, Outcome};
 use super::descriptor::Hits;
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
-use super::plan::{Asked, Check, Line, Plan, Subject};
+use super::plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlannedCheck};
 
 /// Pass or do not pass.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,13 +41,13 @@ pub struct Status<'r> {
     /// Hits left; `u32::MAX` when unlimited.
     pub remaining: u32,
     /// Retry when over limit, reset otherwise; absent when no limit applies.
-    pub until_us: Option<u64>,
-    /// Whether `until_us` is when the same hits would pass: over limit, and not for ever.
-    pub retries: bool,
+    pub until_reset_us: Option<u64>,
+    /// Whether `until_reset_us` is when the same hits would pass: over limit, and not for ever.
+    pub can_retry: bool,
     /// Whether it counts as a quota.
     pub quota: bool,
     /// Which of [`Plan::checks`] it speaks of: of several limits on one descriptor, the tightest.
-    pub asked: Option<usize>,
+    pub check_index: Option<usize>,
 }
 
 /// What applies to every rule of a service.
@@ -82,7 +82,7 @@ impl Decision<'_> {
     }
 
     /// The vector of its statuses, empty, for decisions by other rules.
-    pub fn into_emptied_statuses<'s>(mut self) -> Vec<Status<'s>> {
+    pub fn recycle_statuses<'s>(mut self) -> Vec<Status<'s>> {
         self.statuses.clear();
         // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).
         self.statuses.into_iter().map(|_| Status::pass()).collect()
@@ -114,24 +114,24 @@ const UNDECIDED_RETRY_US: u64 = 1_000_000;
 impl<'r> Plan<'r> {
     /// The decision, given one outcome a check in the order of [`Plan::checks`]. For a check that has none, because the
     /// store did not decide it, `undecided` stands; but what is never enforced is not refused for that either.
-    pub fn conclude(
+    pub fn decide(
         &self,
         outcomes: &[Option<Outcome>],
         undecided: Code,
         modes: Modes,
     ) -> Decision<'r> {
-        self.conclude_into(Vec::new(), outcomes, undecided, modes)
+        self.decide_into(Vec::new(), outcomes, undecided, modes)
     }
 
     /// The same, with the statuses in a vector that was used before.
-    pub fn conclude_into(
+    pub fn decide_into(
         &self,
         mut statuses: Vec<Status<'r>>,
         outcomes: &[Option<Outcome>],
         undecided: Code,
         modes: Modes,
     ) -> Decision<'r> {
-        self.put_statuses(&mut statuses, outcomes, undecided, modes);
+        self.write_statuses(&mut statuses, outcomes, undecided, modes);
         let (mut over, mut quotas, mut quotas_over) = (false, 0_usize, 0_usize);
         for status in &statuses {
             let status_over = status.code == Code::OverLimit;
@@ -146,8 +146,8 @@ impl<'r> Plan<'r> {
         let refused = over && !modes.shadow;
         if refused && self.all_or_nothing() {
             // Who is over stays so; which limit leaves the least may be another one now.
-            let after = self.with_what_goes_back(outcomes);
-            self.put_statuses(&mut statuses, &after, undecided, modes);
+            let after = self.after_refunds(outcomes);
+            self.write_statuses(&mut statuses, &after, undecided, modes);
         }
         Decision {
             code: if refused { Code::OverLimit } else { Code::Ok },
@@ -156,26 +156,26 @@ impl<'r> Plan<'r> {
         }
     }
 
-    fn put_statuses(
+    fn write_statuses(
         &self,
         statuses: &mut Vec<Status<'r>>,
         outcomes: &[Option<Outcome>],
         undecided: Code,
         modes: Modes,
     ) {
-        let status = |line: &Line| {
+        let status = |line: &DescriptorPlan| {
             let (mut status, quota) = match line {
-                Line::Pass => (Status::pass(), modes.quota),
+                DescriptorPlan::NoLimit => (Status::pass(), modes.quota),
                 // Takes no part, and is never over.
-                Line::Unlimited => (Status::unlimited(), false),
-                Line::Checks(checks) => {
+                DescriptorPlan::Unlimited => (Status::unlimited(), false),
+                DescriptorPlan::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
                         let outcome = outcomes.get(position).copied().flatten();
-                        let asked = self.asked(position)?;
+                        let asked = self.planned_check(position)?;
                         let mut status = Status::of(&asked, outcome.as_ref(), undecided);
-                        status.asked = Some(position);
+                        status.check_index = Some(position);
                         let over = outcome.is_some_and(|outcome| !outcome.allowed);
-                        let quota = modes.quota || asked.subject.quota_mode();
+                        let quota = modes.quota || asked.origin.quota_mode();
                         Some((status.slack(over), status, quota))
                     });
                     // Of several alike the first.
@@ -189,18 +189,18 @@ impl<'r> Plan<'r> {
             status
         };
         statuses.clear();
-        statuses.extend(self.lines().iter().map(status));
+        statuses.extend(self.descriptors().iter().map(status));
     }
 
     /// What was taken for nothing goes back, and is left over: what a check took, and those before it from the same bucket.
-    fn with_what_goes_back(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
+    fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
         let asked = self.checks().iter().zip(outcomes);
         let after = asked.map(|(check, outcome)| {
             let mut outcome = (*outcome)?;
             let back = going_back.entry(check.key).or_default();
-            if outcome.allowed && !check.stays_when_refused() {
-                *back = back.saturating_add(check.ask.hits.taken());
+            if outcome.allowed && !check.keeps_refused_hits() {
+                *back = back.saturating_add(check.operation.hits.requested());
             }
             // No more than there is: a refund may have freed it before.
             let left = outcome.remaining.saturating_add(*back);
@@ -215,14 +215,14 @@ impl<'r> Plan<'r> {
 
 impl Check {
     /// Whether what it took stays taken when another limit of the request refuses, all or nothing or not.
-    pub fn stays_when_refused(&self) -> bool {
+    pub fn keeps_refused_hits(&self) -> bool {
         algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
     }
 }
 
 // === impl Subject ===
 
-impl<'r> Subject<'r> {
+impl<'r> LimitOrigin<'r> {
     /// Whether it is counted and never enforced.
     pub fn shadow_mode(self) -> bool {
         match self {
@@ -258,10 +258,10 @@ impl<'r> Status<'r> {
             code: Code::Ok,
             current_limit: None,
             remaining: 0,
-            until_us: None,
-            retries: false,
+            until_reset_us: None,
+            can_retry: false,
             quota: false,
-            asked: None,
+            check_index: None,
         }
     }
 
@@ -274,20 +274,23 @@ impl<'r> Status<'r> {
 
     /// The status that one check gives its descriptor. Where the store did not decide, `undecided` stands; but what is
     /// never enforced is not refused for that either.
-    fn of(asked: &Asked<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
-        let Asked { check, subject } = asked;
+    fn of(asked: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
+        let PlannedCheck {
+            check,
+            origin: subject,
+        } = asked;
         let Some(outcome) = outcome else {
-            let takes = matches!(check.ask.hits, Hits::Take(_));
+            let takes = matches!(check.operation.hits, Hits::Take(_));
             return match undecided {
                 Code::OverLimit if takes && !subject.shadow_mode() => Self {
                     code: Code::OverLimit,
                     current_limit: Some(subject.current_limit(check)),
-                    until_us: Some(if check.may_ever_pass() {
+                    until_reset_us: Some(if check.can_ever_pass() {
                         UNDECIDED_RETRY_US
                     } else {
                         check.limit.window().as_us()
                     }),
-                    retries: check.may_ever_pass(),
+                    can_retry: check.can_ever_pass(),
                     ..Self::pass()
                 },
                 Code::OverLimit | Code::Ok => Self::pass(),
@@ -307,13 +310,13 @@ impl<'r> Status<'r> {
             } else {
                 u32::try_from(outcome.remaining).unwrap_or(u32::MAX)
             },
-            until_us: Some(match (code, outcome.retry_us, outcome.reset_us) {
+            until_reset_us: Some(match (code, outcome.retry_us, outcome.reset_us) {
                 (Code::OverLimit, Some(retry_us), _) => retry_us,
                 // Never, and nothing to wait for either: "try again in 0 s" would be asked again and again.
                 (Code::OverLimit, None, 0) => check.limit.window().as_us(),
                 (_, _, reset_us) => reset_us,
             }),
-            retries: code == Code::OverLimit && outcome.retry_us.is_some(),
+            can_retry: code == Code::OverLimit && outcome.retry_us.is_some(),
             ..Self::pass()
         }
     }
@@ -322,9 +325,9 @@ impl<'r> Status<'r> {
     /// also where that is only watched (or nobody would be told of it); the longer wait before the shorter, for ever before
     /// any; and within, the one with less left.
     fn slack(&self, over: bool) -> (u8, bool, u64) {
-        let wait = self.until_us.unwrap_or_default();
+        let wait = self.until_reset_us.unwrap_or_default();
         match self.code {
-            Code::OverLimit => (0, self.retries, u64::MAX.saturating_sub(wait)),
+            Code::OverLimit => (0, self.can_retry, u64::MAX.saturating_sub(wait)),
             Code::Ok if over => (0, true, u64::MAX.saturating_sub(wait)),
             Code::Ok if self.current_limit.is_some() => (1, true, u64::from(self.remaining)),
             Code::Ok => (2, true, 0),
@@ -339,9 +342,9 @@ impl Tally {
     /// there is nothing to split. `near_ratio` is the share of the limit from which hits
     /// count as near it.
     pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
-        let Hits::Take(hits) = check.ask.hits else {
+        let Hits::Take(hits) = check.operation.hits else {
             return Self {
-                negative_hits: check.ask.hits.count(),
+                negative_hits: check.operation.hits.count(),
                 ..Self::default()
             };
         };

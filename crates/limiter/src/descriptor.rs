@@ -30,7 +30,7 @@ pub enum Hits {
     Refund(u64),
     /// Undo a take that led to nothing: as far as it still weighs, and never so that more could pass than if it had not
     /// been. No caller asks for it; a store does.
-    GiveBack {
+    Undo {
         /// How many were taken.
         hits: u64,
         /// When, by the bucket's own time.
@@ -44,7 +44,7 @@ pub struct Holder(pub NonZeroU64);
 
 /// What a bucket is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Ask {
+pub struct Operation {
     /// Taking or giving back how much.
     pub hits: Hits,
     /// On whose behalf, where slots have holders; none is anonymous.
@@ -58,7 +58,7 @@ pub enum Override {
     Limit(Limit),
     /// Its unit is 0 or undefined. The configured rule applies and a counter says so: an error would let the caller
     /// through.
-    NotObeyed,
+    Invalid,
 }
 
 /// One descriptor of a request, seen through it.
@@ -80,11 +80,11 @@ pub struct Request<'a> {
     /// The entries of all descriptors, one after the other.
     entries: Vec<Entry<'a>>,
     /// What each descriptor is besides its entries, and where those lie in `entries`.
-    descriptors: Vec<Head>,
+    descriptors: Vec<DescriptorParts>,
 }
 
 #[derive(Clone, Debug)]
-struct Head {
+struct DescriptorParts {
     entries: Range<usize>,
     hits: Hits,
     limit: Option<Override>,
@@ -114,20 +114,20 @@ impl Entry<'_> {
 
 impl Hits {
     /// Takes nothing: is the bucket within its limit as it stands?
-    pub const LOOK: Self = Self::Take(0);
+    pub const PEEK: Self = Self::Take(0);
 
     /// The number, taken or given back.
     pub const fn count(self) -> u64 {
         match self {
-            Self::Take(hits) | Self::Refund(hits) | Self::GiveBack { hits, .. } => hits,
+            Self::Take(hits) | Self::Refund(hits) | Self::Undo { hits, .. } => hits,
         }
     }
 
     /// What these hits ask a bucket to make room for: nothing, when they are given back.
-    pub const fn taken(self) -> u64 {
+    pub const fn requested(self) -> u64 {
         match self {
             Self::Take(hits) => hits,
-            Self::Refund(_) | Self::GiveBack { .. } => 0,
+            Self::Refund(_) | Self::Undo { .. } => 0,
         }
     }
 }
@@ -146,7 +146,7 @@ impl Holder {
 
 // === impl Ask ===
 
-impl From<Hits> for Ask {
+impl From<Hits> for Operation {
     /// Asked by nobody in particular.
     fn from(hits: Hits) -> Self {
         Self { hits, holder: None }
@@ -166,32 +166,32 @@ impl<'a> Request<'a> {
     }
 
     /// Makes it a request in `domain` with no descriptor yet. What it had is forgotten, but for the room it took.
-    pub fn begin(&mut self, domain: &'a [u8]) {
+    pub fn reset(&mut self, domain: &'a [u8]) {
         self.domain = domain;
         self.entries.clear();
         self.descriptors.clear();
     }
 
     /// Adds a descriptor after those already there.
-    pub fn push(
+    pub fn push_descriptor(
         &mut self,
         entries: impl IntoIterator<Item = Entry<'a>>,
         hits: Hits,
         limit: Option<Override>,
     ) {
         self.entries.extend(entries);
-        self.end_descriptor(hits, limit);
+        self.finish_descriptor(hits, limit);
     }
 
-    /// Adds an entry to the descriptor that [`Request::end_descriptor`] will end.
+    /// Adds an entry to the descriptor that [`Request::finish_descriptor`] will end.
     pub fn push_entry(&mut self, entry: Entry<'a>) {
         self.entries.push(entry);
     }
 
     /// Makes a descriptor of the entries since the last one.
-    pub fn end_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
+    pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
         let start = self.descriptors.last().map_or(0, |head| head.entries.end);
-        self.descriptors.push(Head {
+        self.descriptors.push(DescriptorParts {
             entries: start..self.entries.len(),
             hits,
             limit,
@@ -200,8 +200,8 @@ impl<'a> Request<'a> {
 
     /// An empty request that takes over the room of this one, for texts that live elsewhere.
     #[must_use]
-    pub fn emptied<'b>(mut self) -> Request<'b> {
-        self.begin(&[]);
+    pub fn recycle<'b>(mut self) -> Request<'b> {
+        self.reset(&[]);
         Request {
             domain: &[],
             // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).

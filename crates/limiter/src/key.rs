@@ -9,7 +9,7 @@
 //! Why the hash is keyed and comes from outside: the texts come from strangers, who must not be able to aim many keys
 //! at one partition or at each other's buckets; and `std` has no 128-bit keyed hash.
 //!
-//! One other thing is spelled here: what Envoy's reference service calls the same counter ([`Identity::reference_key`]), for
+//! One other thing is spelled here: what Envoy's reference service calls the same counter ([`BucketIdentity::reference_key`]), for
 //! those who move over from it. That joins texts with `_`, so two descriptors may meet; nothing else ever uses it.
 //!
 //! What it deliberately does not do: choose a hash, or spell a key of its own for people or for Redis.
@@ -20,7 +20,7 @@ use super::address::{Address, Prefix};
 use super::algorithm::{Algorithm, FixedWindow};
 use super::descriptor::{Entry, Holder};
 use super::limit::{CountRefused, Limit};
-use super::rule::{CountsAs, Rule};
+use super::rule::{IdentityValue, Rule};
 use super::values::Values;
 
 /// A keyed 128-bit hash of a bucket's identity.
@@ -47,7 +47,7 @@ pub trait Digest {
 
 /// What makes a bucket that bucket.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity<'i> {
+pub struct BucketIdentity<'i> {
     /// The request's domain.
     pub domain: &'i [u8],
     /// The descriptor's entries as sent, but for one that says who holds a slot.
@@ -76,20 +76,20 @@ const EMPTY_WITH_UNDERSCORE: u64 = u64::MAX - 2;
 
 impl Key {
     /// Its upper and its lower half: in words of 8 bytes a key lies as closely as they do.
-    pub fn halves(self) -> [u64; 2] {
+    pub fn to_halves(self) -> [u64; 2] {
         let lower = self.0 & u128::from(u64::MAX);
         [self.0 >> 64, lower].map(|half| u64::try_from(half).unwrap_or_default())
     }
 
     /// The key of these halves.
-    pub fn of_halves([upper, lower]: [u64; 2]) -> Self {
+    pub fn from_halves([upper, lower]: [u64; 2]) -> Self {
         Self((u128::from(upper) << 64) | u128::from(lower))
     }
 }
 
 // === impl Identity ===
 
-impl Identity<'_> {
+impl BucketIdentity<'_> {
     /// The key of the bucket.
     pub fn key(&self, hasher: &impl KeyHasher) -> Key {
         let mut digest = hasher.start();
@@ -113,7 +113,7 @@ impl Identity<'_> {
         for (level, entry) in self.entries.iter().enumerate() {
             text(&mut digest, entry.key);
             match self.rule {
-                Some(rule) => value(&mut digest, rule.counts_as(level, entry.value)),
+                Some(rule) => value(&mut digest, rule.identity_value(level, entry.value)),
                 None => text(&mut digest, entry.value),
             }
         }
@@ -151,7 +151,7 @@ impl Identity<'_> {
 }
 
 /// Who holds a slot: `id` as sent, hashed.
-pub fn holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
+pub fn hash_holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
     let mut digest = hasher.start();
     text(&mut digest, id);
     let lower = digest.finish() & u128::from(u64::MAX);
@@ -199,14 +199,14 @@ fn text(digest: &mut impl Digest, text: &[u8]) {
 /// What a value counts as, so that an address or a whole level is never what a text is, whatever somebody sends. A
 /// whole level is told by its first item: no sibling has it too, and a list of ten thousand costs no more than one of
 /// two.
-fn value(digest: &mut impl Digest, counts_as: CountsAs<'_>) {
+fn value(digest: &mut impl Digest, counts_as: IdentityValue<'_>) {
     match counts_as {
-        CountsAs::Text(value) => text(digest, value),
-        CountsAs::Address(prefix) => {
+        IdentityValue::Text(value) => text(digest, value),
+        IdentityValue::Address(prefix) => {
             digest.write(&AN_ADDRESS.to_le_bytes());
             address(digest, prefix);
         }
-        CountsAs::All(values) => {
+        IdentityValue::All(values) => {
             digest.write(&ALL_VALUES.to_le_bytes());
             match &**values {
                 Values::Any | Values::Text(_) => {

@@ -12,17 +12,17 @@
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
 //! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that begin when people think they do |
 //! | `limit` | [`Unit`], [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: what cannot be built wrong |
-//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Ask`], [`Override`]: the question as asked |
-//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], [`Choice`], the table [`ALGORITHMS`]; one file each |
+//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Operation`], [`Override`]: the question as asked |
+//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], [`AlgorithmOption`], the table [`ALGORITHMS`]; one file each |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
-//! | `pattern` | [`Pattern`], [`Patterns`], [`PatternCompiler`]: stars and regular expressions, many at once |
+//! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: stars and regular expressions, many at once |
 //! | `values` | [`Values`], [`LevelValues`]: which values a level speaks of, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimit`]: one configured limit |
-//! | `siblings` | how an entry finds its node among those that follow one node |
+//! | `descriptor_matcher` | how an entry finds its node among those that follow one node |
 //! | `store_failure` | [`OnStoreFailure`]: what is answered when the shared store does not decide |
-//! | `rule_set` | [`RuleSet`], [`Matched`]: the configured tree, and how a descriptor finds its rules |
+//! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree, and how a descriptor finds its rules |
 //! | `key` | [`Key`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`Asked`], [`Plan`], [`Sheet`]: a request against the rules |
+//! | `plan` | [`Check`], [`PlannedCheck`], [`Plan`], [`PlanBuffer`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 
 pub mod timestamp;
@@ -43,7 +43,7 @@ pub mod values;
 
 pub mod rule;
 
-mod siblings;
+mod descriptor_matcher;
 
 pub mod store_failure;
 
@@ -57,17 +57,23 @@ pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
 pub use algorithm::{
-    ALGORITHMS, Algorithm, Choice, Lease, Mark, Marks, Outcome, REGISTER_MAX, State,
+    ALGORITHMS, Algorithm, AlgorithmOption, LeasePolicy, Mark, Marks, Outcome, REGISTER_MAX, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
-pub use descriptor::{Ask, Descriptor, Entry, Hits, Holder, Override, Request};
+pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
-pub use pattern::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns, Steps};
-pub use plan::{Asked, Check, Line, Plan, Sheet, Subject};
-pub use rule::{Allowance, CountsAs, Gap, Level, OverLimit, Rule, Template, Value};
-pub use rule_set::{AddError, DomainRules, How, Match, Matched, Parent, RuleSet, Step};
+pub use pattern::{
+    MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
+};
+pub use plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlanBuffer, PlannedCheck};
+pub use rule::{
+    Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
+};
+pub use rule_set::{
+    AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RuleSet, TraceStep,
+};
 pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
 pub use values::{LevelValues, Values};

@@ -48,9 +48,9 @@ pub struct Rate {
     pub hits: u64,
     /// Microseconds in which they come; never 0.
     pub per_us: u64,
-    /// What the fraction was reduced by: window = `per_us` × `reduced_by`. A part of a hit kept in a register is
+    /// What the fraction was reduced by: window = `per_us` × `divisor`. A part of a hit kept in a register is
     /// counted in 1/window, which means the same after a reload changed the number of requests.
-    pub reduced_by: u64,
+    pub divisor: u64,
 }
 
 /// What becomes of hits that were refused.
@@ -134,7 +134,7 @@ impl Unit {
     }
 
     /// The unit of that name, in any case.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|unit| unit.name().eq_ignore_ascii_case(name))
@@ -174,7 +174,7 @@ impl Rate {
         Self {
             hits: u64::from(hits) / divisor,
             per_us: window.as_us() / divisor,
-            reduced_by: divisor,
+            divisor,
         }
     }
 }
@@ -249,7 +249,7 @@ impl Limit {
     #[must_use]
     pub fn with_calendar(self, calendar: &'static dyn Calendar) -> Self {
         Self {
-            window: Window(calendar.longest_us().clamp(1, Timestamp::MAX_US)),
+            window: Window(calendar.window_max_us().clamp(1, Timestamp::MAX_US)),
             calendar: Some(calendar),
             ..self
         }
@@ -351,7 +351,7 @@ impl Limit {
 
     /// How long the limit speaks of, for people: `15 minutes`, `1 month in Europe/Paris`; `any moment` when it is of how
     /// many are in flight.
-    pub fn window_words(&self) -> String {
+    pub fn describe_window(&self) -> String {
         match (self.calendar, self.unit) {
             (Some(calendar), _) => calendar.name().to_owned(),
             (None, None) => "any moment".to_owned(),
@@ -379,7 +379,7 @@ impl CountRefused {
     }
 
     /// The answer of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }

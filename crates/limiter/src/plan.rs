@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::algorithm::{Algorithm, FixedWindow};
-use super::descriptor::{Ask, Descriptor, Override, Request};
-use super::key::{Identity, Key, KeyHasher, holder};
+use super::descriptor::{Descriptor, Operation, Override, Request};
+use super::key::{BucketIdentity, Key, KeyHasher, hash_holder};
 use super::limit::Limit;
-use super::pattern::{MATCHING_STEPS_MAX, Steps};
+use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::rule::{Allowance, Rule};
-use super::rule_set::{Matched, RuleSet};
+use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
 
 /// One question to the store.
@@ -29,24 +29,24 @@ pub struct Check {
     /// Counted how.
     pub algorithm: &'static dyn Algorithm,
     /// Taking or giving back how much, on whose behalf.
-    pub ask: Ask,
+    pub operation: Operation,
     /// A number of the rule or the override that asks. Keys of the same share a bucket where a store has no room for
     /// theirs.
-    pub source: u64,
+    pub fingerprint: u64,
     /// Whether it is about that bucket: the store says so in a check that it decided there.
-    pub shared: bool,
+    pub shared_bucket: bool,
     /// Whether, where the store that replicas share does not decide, one of this replica's own may.
     pub local: bool,
-    /// What Envoy's reference service calls this counter ([`Plan::name_as_the_reference`]); none where nobody goes on
+    /// What Envoy's reference service calls this counter ([`Plan::set_reference_keys`]); none where nobody goes on
     /// counting there.
     pub reference_key: Option<Arc<[u8]>>,
 }
 
 /// What one descriptor came to, in the order asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Line {
+pub enum DescriptorPlan {
     /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
-    Pass,
+    NoLimit,
     /// A rule says unlimited.
     Unlimited,
     /// These of [`Plan::asked`] decide; never none.
@@ -55,16 +55,16 @@ pub enum Line {
 
 /// One question of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'p, 'r> {
+pub struct PlannedCheck<'p, 'r> {
     /// What the store is asked.
     pub check: &'p Check,
     /// On whose behalf.
-    pub subject: Subject<'r>,
+    pub origin: LimitOrigin<'r>,
 }
 
 /// Whose limit a check is.
 #[derive(Clone, Copy, Debug)]
-pub enum Subject<'r> {
+pub enum LimitOrigin<'r> {
     /// A configured rule's.
     Rule(&'r Rule),
     /// The request's own.
@@ -75,47 +75,47 @@ pub enum Subject<'r> {
 #[derive(Debug)]
 pub struct Plan<'r> {
     rules: &'r RuleSet,
-    sheet: Sheet,
+    buffer: PlanBuffer,
 }
 
 /// What a plan is written on. It borrows nothing, so it can wait for a store beside the generation of rules that it speaks
 /// of, and be written on again in the same memory.
 #[derive(Debug, Default)]
-pub struct Sheet {
+pub struct PlanBuffer {
     /// One a descriptor, in the order sent.
-    lines: Vec<Line>,
+    descriptors: Vec<DescriptorPlan>,
     /// What the store is to be asked, in order.
     checks: Vec<Check>,
     /// Each check's rule, by its index; none is an override.
-    subjects: Vec<Option<usize>>,
+    rule_indices: Vec<Option<usize>>,
     /// What each descriptor matched, enforced or not.
-    matched: Vec<MatchedRules>,
+    matched: Vec<MatchedRange>,
     domain_known: bool,
     /// None where the domain's rules do not say.
     all_or_nothing: Option<bool>,
     /// The same.
     on_store_failure: Option<OnStoreFailure>,
-    overrides_not_obeyed: u64,
+    invalid_overrides: u64,
     /// Matching it took more steps than a request may take; then nothing else here counts.
-    matching_is_beyond: bool,
+    matching_budget_exceeded: bool,
 }
 
-/// [`Matched`], by number.
+/// [`MatchedRules`], by number.
 #[derive(Clone, Debug, Default)]
-struct MatchedRules {
+struct MatchedRange {
     rules: Range<usize>,
     entries: usize,
 }
 
 /// The names that matched rules replace, each looked up in one step however many there are.
 #[derive(Default)]
-struct Replaced<'r> {
-    names: HashMap<&'r str, By>,
+struct Replacements<'r> {
+    names: HashMap<&'r str, ReplacedBy>,
 }
 
 /// Who names a rule as replaced. One that names itself replaces only others of that name.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum By {
+enum ReplacedBy {
     /// The rule of this number, and no other.
     Rule(usize),
     Several,
@@ -126,61 +126,70 @@ enum By {
 impl<'r> Plan<'r> {
     /// Holds `request` against `rules`.
     pub fn new(rules: &'r RuleSet, request: &Request<'_>, hasher: &impl KeyHasher) -> Self {
-        Self::written_on(Sheet::default(), rules, request, hasher)
+        Self::with_buffer(PlanBuffer::default(), rules, request, hasher)
     }
 
     /// The same, on a sheet that was used before.
-    pub fn written_on(
-        mut sheet: Sheet,
+    pub fn with_buffer(
+        mut sheet: PlanBuffer,
         rules: &'r RuleSet,
         request: &Request<'_>,
         hasher: &impl KeyHasher,
     ) -> Self {
         sheet.clear();
-        let mut plan = Self { rules, sheet };
-        plan.write(request, hasher);
+        let mut plan = Self {
+            rules,
+            buffer: sheet,
+        };
+        plan.fill(request, hasher);
         plan
     }
 
     /// The plan that this sheet holds; `rules` are those it was written by.
-    pub fn read_from(sheet: Sheet, rules: &'r RuleSet) -> Self {
-        Self { rules, sheet }
+    pub fn from_buffer(sheet: PlanBuffer, rules: &'r RuleSet) -> Self {
+        Self {
+            rules,
+            buffer: sheet,
+        }
     }
 
     /// What it is written on.
-    pub fn into_sheet(self) -> Sheet {
-        self.sheet
+    pub fn into_buffer(self) -> PlanBuffer {
+        self.buffer
     }
 
     /// What the store is to be asked, in order.
     pub fn checks(&self) -> &[Check] {
-        &self.sheet.checks
+        &self.buffer.checks
     }
 
     /// What each descriptor came to, in the order sent.
-    pub fn lines(&self) -> &[Line] {
-        &self.sheet.lines
+    pub fn descriptors(&self) -> &[DescriptorPlan] {
+        &self.buffer.descriptors
     }
 
     /// One question, by its place among [`Plan::checks`].
-    pub fn asked(&self, position: usize) -> Option<Asked<'_, 'r>> {
-        let subject = match self.sheet.subjects.get(position)? {
-            Some(rule) => Subject::Rule(self.rules.rules().get(*rule)?),
-            None => Subject::Override,
+    pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
+        let subject = match self.buffer.rule_indices.get(position)? {
+            Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
+            None => LimitOrigin::Override,
         };
-        let check = self.sheet.checks.get(position)?;
-        Some(Asked { check, subject })
+        let check = self.buffer.checks.get(position)?;
+        Some(PlannedCheck {
+            check,
+            origin: subject,
+        })
     }
 
     /// Every question, in order.
-    pub fn all_asked(&self) -> impl Iterator<Item = Asked<'_, 'r>> {
-        (0..self.sheet.checks.len()).filter_map(|position| self.asked(position))
+    pub fn planned_checks(&self) -> impl Iterator<Item = PlannedCheck<'_, 'r>> {
+        (0..self.buffer.checks.len()).filter_map(|position| self.planned_check(position))
     }
 
     /// The rules that each descriptor matched, enforced or not, in the order sent.
-    pub fn matched(&self) -> impl Iterator<Item = Matched<'r>> {
+    pub fn matched(&self) -> impl Iterator<Item = MatchedRules<'r>> {
         let rules = self.rules.rules();
-        self.sheet.matched.iter().map(|matched| Matched {
+        self.buffer.matched.iter().map(|matched| MatchedRules {
             rules: rules.get(matched.rules.clone()).unwrap_or_default(),
             entries: matched.entries,
         })
@@ -188,29 +197,31 @@ impl<'r> Plan<'r> {
 
     /// Whether there are rules for the request's domain at all.
     pub fn domain_known(&self) -> bool {
-        self.sheet.domain_known
+        self.buffer.domain_known
     }
 
     /// Whether the request takes from all its limits or from none.
     pub fn all_or_nothing(&self) -> bool {
-        self.sheet.all_or_nothing.unwrap_or_default()
+        self.buffer.all_or_nothing.unwrap_or_default()
     }
 
     /// Says whether it does where the domain's rules do not say: their own word comes first.
-    pub fn all_or_nothing_unless_said(&mut self, all_or_nothing: bool) {
-        self.sheet.all_or_nothing.get_or_insert(all_or_nothing);
+    pub fn set_default_all_or_nothing(&mut self, all_or_nothing: bool) {
+        self.buffer.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
     /// What becomes of the request when the shared store does not decide.
     pub fn on_store_failure(&self) -> OnStoreFailure {
-        self.sheet.on_store_failure.unwrap_or(OnStoreFailure::Error)
+        self.buffer
+            .on_store_failure
+            .unwrap_or(OnStoreFailure::Error)
     }
 
     /// Says so where the domain's rules do not: their own word comes first.
-    pub fn on_store_failure_unless_said(&mut self, on_store_failure: OnStoreFailure) {
-        let said = self.sheet.on_store_failure.get_or_insert(on_store_failure);
+    pub fn set_default_on_store_failure(&mut self, on_store_failure: OnStoreFailure) {
+        let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
         if *said == OnStoreFailure::Local {
-            for check in &mut self.sheet.checks {
+            for check in &mut self.buffer.checks {
                 check.local = true;
             }
         }
@@ -218,17 +229,17 @@ impl<'r> Plan<'r> {
 
     /// Puts to each check what Envoy's reference service calls the same counter, where it has one: for a store that goes on
     /// counting there. It has one limit a descriptor, so where there are several none is the one.
-    pub fn name_as_the_reference(&mut self, request: &Request<'_>) {
-        let Sheet {
-            lines,
+    pub fn set_reference_keys(&mut self, request: &Request<'_>) {
+        let PlanBuffer {
+            descriptors: lines,
             checks,
-            subjects,
+            rule_indices: subjects,
             matched,
             ..
-        } = &mut self.sheet;
+        } = &mut self.buffer;
         let described = request.descriptors().zip(&*lines).zip(&*matched);
         for ((descriptor, line), matched) in described {
-            let Line::Checks(asked) = line else {
+            let DescriptorPlan::Checks(asked) = line else {
                 continue;
             };
             if matched.rules.len() > 1 {
@@ -241,7 +252,7 @@ impl<'r> Plan<'r> {
             };
             let rule = subject.and_then(|index| self.rules.rules().get(index));
             let levels = rule.map_or(descriptor.entries.len(), |_| matched.entries);
-            let identity = Identity {
+            let identity = BucketIdentity {
                 domain: request.domain,
                 entries: descriptor.entries.get(..levels).unwrap_or_default(),
                 algorithm: check.algorithm,
@@ -254,38 +265,39 @@ impl<'r> Plan<'r> {
 
     /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks
     /// nothing.
-    pub fn matching_is_beyond(&self) -> bool {
-        self.sheet.matching_is_beyond
+    pub fn matching_budget_exceeded(&self) -> bool {
+        self.buffer.matching_budget_exceeded
     }
 
     /// How many overrides had no usable unit and were not obeyed.
-    pub fn overrides_not_obeyed(&self) -> u64 {
-        self.sheet.overrides_not_obeyed
+    pub fn invalid_overrides(&self) -> u64 {
+        self.buffer.invalid_overrides
     }
 
-    fn write(&mut self, request: &Request<'_>, hasher: &impl KeyHasher) {
-        let sheet = &mut self.sheet;
+    fn fill(&mut self, request: &Request<'_>, hasher: &impl KeyHasher) {
+        let sheet = &mut self.buffer;
         let domain = self.rules.domain(request.domain);
         sheet.domain_known = domain.is_some();
         let Some(domain) = domain else {
-            sheet.lines.resize(request.len(), Line::Pass);
-            sheet.matched.resize(request.len(), MatchedRules::default());
+            sheet
+                .descriptors
+                .resize(request.len(), DescriptorPlan::NoLimit);
+            sheet.matched.resize(request.len(), MatchedRange::default());
             return;
         };
         sheet.all_or_nothing = domain.all_or_nothing();
         sheet.on_store_failure = domain.on_store_failure();
-        let steps = Steps::new(MATCHING_STEPS_MAX);
-        let mut replaced = Replaced::default();
+        let steps = StepBudget::new(MATCHING_STEPS_MAX);
+        let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
-                Some(Override::Limit(_)) => Matched::default(),
+                Some(Override::Limit(_)) => MatchedRules::default(),
                 not_obeyed => {
                     let not_obeyed = u64::from(not_obeyed.is_some());
-                    sheet.overrides_not_obeyed =
-                        sheet.overrides_not_obeyed.saturating_add(not_obeyed);
+                    sheet.invalid_overrides = sheet.invalid_overrides.saturating_add(not_obeyed);
                     let found = domain.find(descriptor.entries, &steps);
-                    if steps.are_used_up() {
-                        sheet.matching_is_beyond = true;
+                    if steps.is_exhausted() {
+                        sheet.matching_budget_exceeded = true;
                         return;
                     }
                     found.unwrap_or_default()
@@ -295,44 +307,45 @@ impl<'r> Plan<'r> {
                 replaced.add(rule);
             }
             let start = matched.rules.first().map_or(0, |rule| rule.index);
-            sheet.matched.push(MatchedRules {
+            sheet.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
             });
         }
         for (position, descriptor) in request.descriptors().enumerate() {
-            let line = self.line(request.domain, position, &descriptor, &replaced, hasher);
-            self.sheet.lines.push(line);
+            let line =
+                self.plan_descriptor(request.domain, position, &descriptor, &replaced, hasher);
+            self.buffer.descriptors.push(line);
         }
     }
 
     /// What a descriptor comes to; its checks are put to those already there.
-    fn line(
+    fn plan_descriptor(
         &mut self,
         domain: &[u8],
         position: usize,
         descriptor: &Descriptor<'_, '_>,
-        replaced: &Replaced<'r>,
+        replaced: &Replacements<'r>,
         hasher: &impl KeyHasher,
-    ) -> Line {
-        let sheet = &mut self.sheet;
+    ) -> DescriptorPlan {
+        let sheet = &mut self.buffer;
         let start = sheet.checks.len();
         if let Some(Override::Limit(limit)) = descriptor.limit {
-            let identity = Identity {
+            let identity = BucketIdentity {
                 domain,
                 entries: descriptor.entries,
                 algorithm: &FixedWindow,
                 limit: &limit,
                 rule: None,
             };
-            sheet.ask(&identity, descriptor.hits.into(), hasher);
-            return Line::Checks(start..sheet.checks.len());
+            sheet.push_check(&identity, descriptor.hits.into(), hasher);
+            return DescriptorPlan::Checks(start..sheet.checks.len());
         }
         let Some(matched) = sheet.matched.get(position).cloned() else {
-            return Line::Pass;
+            return DescriptorPlan::NoLimit;
         };
         if matched.rules.is_empty() {
-            return Line::Pass;
+            return DescriptorPlan::NoLimit;
         }
         // Who holds a slot is no part of what a bucket is.
         let (entries, held) = descriptor
@@ -341,54 +354,57 @@ impl<'r> Plan<'r> {
             .unwrap_or((descriptor.entries, &[]));
         for rule in self.rules.rules().get(matched.rules).unwrap_or_default() {
             let Allowance::Limited { limit, algorithm } = &rule.allowance else {
-                return Line::Unlimited;
+                return DescriptorPlan::Unlimited;
             };
-            if replaced.holds(rule) {
+            if replaced.replaces(rule) {
                 continue;
             }
             // Several limits may stand here, of which not each has slots.
-            let held_by = held.first().filter(|entry| rule.is_held_by(entry));
-            let ask = Ask {
+            let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
+            let ask = Operation {
                 hits: descriptor.hits,
-                holder: held_by.map(|entry| holder(entry.value, hasher)),
+                holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
             };
-            let identity = Identity {
+            let identity = BucketIdentity {
                 domain,
                 entries,
                 algorithm: *algorithm,
                 limit,
                 rule: Some(rule),
             };
-            sheet.ask(&identity, ask, hasher);
+            sheet.push_check(&identity, ask, hasher);
         }
         match sheet.checks.len() {
-            end if end == start => Line::Pass,
-            end => Line::Checks(start..end),
+            end if end == start => DescriptorPlan::NoLimit,
+            end => DescriptorPlan::Checks(start..end),
         }
     }
 }
 
 // === impl Replaced ===
 
-impl<'r> Replaced<'r> {
+impl<'r> Replacements<'r> {
     /// Takes in what a matched rule names.
     fn add(&mut self, rule: &'r Rule) {
         for name in &rule.replaces {
-            let by = self.names.entry(name).or_insert(By::Rule(rule.index));
-            if *by != By::Rule(rule.index) {
-                *by = By::Several;
+            let by = self
+                .names
+                .entry(name)
+                .or_insert(ReplacedBy::Rule(rule.index));
+            if *by != ReplacedBy::Rule(rule.index) {
+                *by = ReplacedBy::Several;
             }
         }
     }
 
     /// Whether another matched rule names this one; it is then not counted.
-    fn holds(&self, rule: &Rule) -> bool {
+    fn replaces(&self, rule: &Rule) -> bool {
         // Most rule sets replace nothing: then no name is hashed.
         !self.names.is_empty()
             && match self.names.get(rule.name.as_str()) {
                 None => false,
-                Some(By::Several) => true,
-                Some(By::Rule(index)) => *index != rule.index,
+                Some(ReplacedBy::Several) => true,
+                Some(ReplacedBy::Rule(index)) => *index != rule.index,
             }
     }
 }
@@ -397,51 +413,56 @@ impl<'r> Replaced<'r> {
 
 impl Check {
     /// Whether its hits pass in a bucket never used; else they never do.
-    pub fn may_ever_pass(&self) -> bool {
-        self.ask.hits.taken() <= self.limit.burst()
+    pub fn can_ever_pass(&self) -> bool {
+        self.operation.hits.requested() <= self.limit.burst()
     }
 }
 
 // === impl Sheet ===
 
-impl Sheet {
+impl PlanBuffer {
     /// What the store is to be asked, in order.
     pub fn checks(&self) -> &[Check] {
         &self.checks
     }
 
     fn clear(&mut self) {
-        self.lines.clear();
+        self.descriptors.clear();
         self.checks.clear();
-        self.subjects.clear();
+        self.rule_indices.clear();
         self.matched.clear();
         self.all_or_nothing = None;
         self.on_store_failure = None;
-        self.overrides_not_obeyed = 0;
-        self.matching_is_beyond = false;
+        self.invalid_overrides = 0;
+        self.matching_budget_exceeded = false;
     }
 
     /// Puts the question about this bucket to those already there.
-    fn ask(&mut self, identity: &Identity<'_>, ask: Ask, hasher: &impl KeyHasher) {
+    fn push_check(
+        &mut self,
+        identity: &BucketIdentity<'_>,
+        ask: Operation,
+        hasher: &impl KeyHasher,
+    ) {
         self.checks.push(Check {
             key: identity.key(hasher),
             limit: *identity.limit,
             algorithm: identity.algorithm,
-            ask,
-            source: match identity.rule {
-                Some(rule) => rule.source,
-                None => source_of_override(identity.limit),
+            operation: ask,
+            fingerprint: match identity.rule {
+                Some(rule) => rule.fingerprint,
+                None => override_fingerprint(identity.limit),
             },
-            shared: false,
+            shared_bucket: false,
             local: false,
             reference_key: None,
         });
-        self.subjects.push(identity.rule.map(|rule| rule.index));
+        self.rule_indices.push(identity.rule.map(|rule| rule.index));
     }
 }
 
 /// All overrides of the same limit are of one source.
-fn source_of_override(limit: &Limit) -> u64 {
+fn override_fingerprint(limit: &Limit) -> u64 {
     let numbers = [limit.requests(), limit.window().as_us()];
     // Each bit of a number reaches all of the sum's: a multiplication by an odd constant, and its upper half on the lower.
     numbers.into_iter().fold(1, |sum: u64, number| {

@@ -46,7 +46,7 @@ pub struct Level {
 
 /// What a value counts as: what stands for it in a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CountsAs<'v> {
+pub enum IdentityValue<'v> {
     /// This text: the value as it came, or a pattern that many values share.
     Text(&'v [u8]),
     /// This address, or all of this prefix, however spelled.
@@ -57,7 +57,7 @@ pub enum CountsAs<'v> {
 
 /// What the caller's caller sees when this limit refuses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct OverLimit {
+pub struct OverLimitResponse {
     /// The body of the answer; empty for none.
     pub body: Template,
     /// Headers of the answer, in the order written.
@@ -73,12 +73,12 @@ pub struct Template {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Part {
     Text(String),
-    Gap(Gap),
+    Placeholder(Placeholder),
 }
 
 /// What fills a gap.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Gap {
+pub enum Placeholder {
     /// How many may pass.
     Limit,
     /// In how long, in words.
@@ -89,7 +89,7 @@ pub enum Gap {
 
 /// Free-form values that go back to the caller with a rule's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum MetadataValue {
     /// Nothing.
     Null,
     /// True or false.
@@ -99,9 +99,9 @@ pub enum Value {
     /// Text.
     Text(String),
     /// A list.
-    List(Vec<Value>),
+    List(Vec<MetadataValue>),
     /// Values by name, in the order written.
-    Map(Vec<(String, Value)>),
+    Map(Vec<(String, MetadataValue)>),
 }
 
 /// One configured limit.
@@ -126,13 +126,13 @@ pub struct Rule {
     /// Its metric's labels hold every value as it came.
     pub detailed_metric: bool,
     /// What goes back to the caller when the descriptor passed; [`Value::Map`] or nothing.
-    pub metadata: Option<Value>,
+    pub metadata: Option<MetadataValue>,
     /// What the caller's caller sees on a refusal, shared with the other limits of the descriptor.
-    pub over_limit: Option<Arc<OverLimit>>,
+    pub over_limit: Option<Arc<OverLimitResponse>>,
     /// Its position in its rule set.
     pub index: usize,
     /// Tells it from other rules, also those of other rule sets: what stands where it stood and counts alike has the same.
-    pub source: u64,
+    pub fingerprint: u64,
 }
 
 // === impl Level ===
@@ -142,7 +142,7 @@ impl Level {
     pub fn new(key: &str, value: &str) -> Self {
         Self {
             key: key.to_owned(),
-            values: Values::of(value).into(),
+            values: Values::from_text(value).into(),
             ..Self::default()
         }
     }
@@ -158,14 +158,14 @@ impl Level {
     }
 
     /// What a value that came to this level counts as.
-    pub fn counts_as<'v>(&'v self, value: &'v [u8]) -> CountsAs<'v> {
+    pub fn identity_value<'v>(&'v self, value: &'v [u8]) -> IdentityValue<'v> {
         match &*self.values {
-            Values::Any if self.share_threshold => CountsAs::Text(b""),
-            Values::Text(text) if self.share_threshold => CountsAs::Text(text.as_bytes()),
-            _ if self.share_threshold => CountsAs::All(&self.values),
+            Values::Any if self.share_threshold => IdentityValue::Text(b""),
+            Values::Text(text) if self.share_threshold => IdentityValue::Text(text.as_bytes()),
+            _ if self.share_threshold => IdentityValue::All(&self.values),
             Values::Prefixes(_) => self.address(value),
             _ if self.ipv6_prefix.is_some() => self.address(value),
-            _ => CountsAs::Text(value),
+            _ => IdentityValue::Text(value),
         }
     }
 
@@ -192,22 +192,22 @@ impl Level {
         Some(())
     }
 
-    fn address<'v>(&self, value: &'v [u8]) -> CountsAs<'v> {
+    fn address<'v>(&self, value: &'v [u8]) -> IdentityValue<'v> {
         match Address::parse(value) {
-            Some(address) => CountsAs::Address(address.grouped(self.ipv6_prefix)),
-            None => CountsAs::Text(value),
+            Some(address) => IdentityValue::Address(address.bucket_prefix(self.ipv6_prefix)),
+            None => IdentityValue::Text(value),
         }
     }
 }
 
 // === impl Gap ===
 
-impl Gap {
+impl Placeholder {
     /// Every gap.
     pub const ALL: [Self; 3] = [Self::Limit, Self::Window, Self::RetryAfterSeconds];
 
     /// How it is written.
-    pub const fn written(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limit => "{limit}",
             Self::Window => "{window}",
@@ -224,8 +224,8 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         loop {
-            let gaps = Gap::ALL.iter().filter_map(|gap| {
-                let written = gap.written();
+            let gaps = Placeholder::ALL.iter().filter_map(|gap| {
+                let written = gap.as_str();
                 let at = rest.find(written)?;
                 Some((at, *gap, at.saturating_add(written.len())))
             });
@@ -238,7 +238,7 @@ impl Template {
             let Some((_, gap, after)) = next else {
                 return Self { parts };
             };
-            parts.push(Part::Gap(gap));
+            parts.push(Part::Placeholder(gap));
             rest = rest.get(after..).unwrap_or_default();
         }
     }
@@ -249,12 +249,12 @@ impl Template {
     }
 
     /// The text, each gap filled.
-    pub fn fill(&self, filling: impl Fn(Gap) -> String) -> String {
+    pub fn render(&self, filling: impl Fn(Placeholder) -> String) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Gap(gap) => text.push_str(&filling(*gap)),
+                Part::Placeholder(gap) => text.push_str(&filling(*gap)),
             }
         }
         text
@@ -265,7 +265,7 @@ impl Template {
 
 impl Rule {
     /// A rule at the end of `path` that says nothing yet.
-    pub fn at(domain: impl Into<Arc<str>>, path: Vec<Arc<Level>>) -> Self {
+    pub fn new(domain: impl Into<Arc<str>>, path: Vec<Arc<Level>>) -> Self {
         Self {
             domain: domain.into(),
             path,
@@ -279,13 +279,13 @@ impl Rule {
             metadata: None,
             over_limit: None,
             index: 0,
-            source: 0,
+            fingerprint: 0,
         }
     }
 
     /// The number that is to be its `source`, made of domain, path, name, algorithm and window. Costs a hash: once, when
     /// rules are read. Its secret is known, for all this comes from the operator.
-    pub(super) fn source_of(&self) -> u64 {
+    pub(super) fn compute_fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.domain, self.labels(), &self.name).hash(&mut hasher);
         if let Allowance::Limited { limit, algorithm } = &self.allowance {
@@ -346,15 +346,17 @@ impl Rule {
     }
 
     /// Whether this entry says who holds a slot.
-    pub fn is_held_by(&self, entry: &Entry<'_>) -> bool {
+    pub fn is_holder_entry(&self, entry: &Entry<'_>) -> bool {
         let key = self.holder_key.as_ref();
         key.is_some_and(|key| key.as_bytes() == entry.key)
     }
 
     /// What a value that came to a level counts as.
-    pub fn counts_as<'v>(&'v self, level: usize, value: &'v [u8]) -> CountsAs<'v> {
+    pub fn identity_value<'v>(&'v self, level: usize, value: &'v [u8]) -> IdentityValue<'v> {
         let level = self.path.get(level);
-        level.map_or(CountsAs::Text(value), |level| level.counts_as(value))
+        level.map_or(IdentityValue::Text(value), |level| {
+            level.identity_value(value)
+        })
     }
 
     /// Appends the value of an entry as it appears in the name that Envoy's reference service gives to a counter: the value as
@@ -366,13 +368,13 @@ impl Rule {
         name: &mut Vec<u8>,
     ) -> Option<()> {
         let configured = self.path.get(level).filter(|level| level.share_threshold);
-        match (configured, self.counts_as(level, entry.value)) {
+        match (configured, self.identity_value(level, entry.value)) {
             (Some(level), _) => level.push_reference_pattern(entry.key, name),
-            (None, CountsAs::Text(text)) => {
+            (None, IdentityValue::Text(text)) => {
                 name.extend_from_slice(text);
                 Some(())
             }
-            (None, CountsAs::Address(_) | CountsAs::All(_)) => None,
+            (None, IdentityValue::Address(_) | IdentityValue::All(_)) => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The configured tree, and how a descriptor finds its rule in it.
 //!
-//! How: one level of the tree per entry of the descriptor. At each level `siblings` finds the node: exactly this value
+//! How: one level of the tree per entry of the descriptor. At each level `descriptor_matcher` finds the node: exactly this value
 //! wins, then lists, prefixes, patterns, regular expressions, and the key's default. The branch taken is final, and
 //! only the rule of the node that the *last* entry reaches applies: deeper or shallower ones do not. These are the
 //! reference service's rules, but for one thing: keys and values are compared apart, never as joined text, so `a` +
@@ -20,12 +20,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::pattern::{PatternCompiler, PatternError, Steps};
+use super::descriptor_matcher::{DescriptorMatcher, NodeIndex};
+use super::pattern::{PatternCompiler, PatternError, StepBudget};
 use super::rule::{Level, Rule};
-use super::siblings::{NodeIndex, Siblings};
 use super::store_failure::OnStoreFailure;
 
-pub use super::siblings::{AddError, How};
+pub use super::descriptor_matcher::{AddNodeError, MatchKind};
 
 /// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +43,12 @@ pub enum Match<'r> {
     /// No rule applies.
     None,
     /// These do.
-    Rules(Matched<'r>),
+    Rules(MatchedRules<'r>),
 }
 
 /// The rules of one descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Matched<'r> {
+pub struct MatchedRules<'r> {
     /// One a limit, in the order written.
     pub rules: &'r [Rule],
     /// How many of the descriptor's entries led there: all, or all but the last, which then says who holds a slot.
@@ -65,7 +65,7 @@ pub struct DomainRules<'r> {
 /// The rules of one domain.
 #[derive(Clone, Debug, Default)]
 struct Domain {
-    siblings: Siblings,
+    matcher: DescriptorMatcher,
     /// Whether a request takes from all its limits or from none; none when nothing is said.
     all_or_nothing: Option<bool>,
     /// What becomes of a request that the shared store did not decide; none when nothing is said.
@@ -78,21 +78,21 @@ struct Node {
     level: Arc<Level>,
     /// Where its rules stand among all.
     rules: Range<usize>,
-    children: Siblings,
+    children: DescriptorMatcher,
 }
 
-/// How many names a [`Step`] lists.
+/// How many names a [`TraceStep`] lists.
 const NAMES_SHOWN_MAX: usize = 10;
 
 /// One step of [`RuleSet::trace`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step<'r> {
+pub struct TraceStep<'r> {
     /// How this entry was matched, and by which level; none when nothing fits.
-    pub found: Option<(How, &'r Level)>,
+    pub matched: Option<(MatchKind, &'r Level)>,
     /// What would fit too but counts for less, some of it, first what would be next.
-    pub passed_over: Vec<(How, &'r Level)>,
+    pub other_matches: Vec<(MatchKind, &'r Level)>,
     /// Values configured here for the entry's key, or, when the key is unknown, keys; some of them.
-    pub instead: Vec<String>,
+    pub suggestions: Vec<String>,
     /// Whether the level reached has a limit of its own.
     pub has_rule: bool,
 }
@@ -129,17 +129,17 @@ impl RuleSet {
         &mut self,
         parent: Parent<'_>,
         level: impl Into<Arc<Level>>,
-    ) -> Result<usize, AddError> {
+    ) -> Result<usize, AddNodeError> {
         let node = self.nodes.len();
         let siblings = match parent {
             Parent::Domain(domain) => self
                 .domains
                 .get_mut(domain.as_bytes())
-                .map(|domain| &mut domain.siblings),
+                .map(|domain| &mut domain.matcher),
             Parent::Node(parent) => self.nodes.get_mut(parent).map(|node| &mut node.children),
         };
         let level = level.into();
-        siblings.ok_or(AddError::NoParent)?.add(&level, node)?;
+        siblings.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
         self.nodes.push(Node {
             level,
             ..Node::default()
@@ -161,7 +161,7 @@ impl RuleSet {
         let mut domains: Vec<_> = self.domains.iter_mut().collect();
         domains.sort_unstable_by_key(|(name, _)| *name);
         for (_, domain) in domains {
-            domain.siblings.compile(compiler, &mut wrong);
+            domain.matcher.compile(compiler, &mut wrong);
         }
         for node in &mut self.nodes {
             node.children.compile(compiler, &mut wrong);
@@ -175,7 +175,7 @@ impl RuleSet {
             let start = self.rules.len();
             for mut rule in rules {
                 rule.index = self.rules.len();
-                rule.source = rule.source_of();
+                rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
             }
             node.rules = start..self.rules.len();
@@ -225,28 +225,29 @@ impl RuleSet {
     }
 
     /// Whether `domain` is known.
-    pub fn knows(&self, domain: &[u8]) -> bool {
+    pub fn has_domain(&self, domain: &[u8]) -> bool {
         self.domains.contains_key(domain)
     }
 
     /// How a descriptor finds its rule, step by step: for people.
-    pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<Step<'r>> {
+    pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<TraceStep<'r>> {
         let Some(domain) = self.domains.get(domain) else {
             return Vec::new();
         };
-        let mut siblings = &domain.siblings;
+        let mut siblings = &domain.matcher;
         let mut steps = Vec::new();
         for entry in entries {
-            let mut fitting = siblings.all(entry).into_iter();
+            let mut fitting = siblings.find_all(entry).into_iter();
             let found = fitting.next();
-            let level =
-                |(how, node): (How, NodeIndex)| Some((how, self.nodes.get(node)?.level.as_ref()));
-            let mut instead = siblings.names(entry.key);
+            let level = |(how, node): (MatchKind, NodeIndex)| {
+                Some((how, self.nodes.get(node)?.level.as_ref()))
+            };
+            let mut instead = siblings.suggestions(entry.key);
             instead.truncate(NAMES_SHOWN_MAX);
-            steps.push(Step {
-                found: found.and_then(level),
-                passed_over: fitting.take(NAMES_SHOWN_MAX).filter_map(level).collect(),
-                instead,
+            steps.push(TraceStep {
+                matched: found.and_then(level),
+                other_matches: fitting.take(NAMES_SHOWN_MAX).filter_map(level).collect(),
+                suggestions: instead,
                 has_rule: found.is_some_and(|(_, node)| {
                     self.nodes
                         .get(node)
@@ -272,7 +273,7 @@ impl RuleSet {
 
     /// The rules for a descriptor.
     pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
-        let steps = Steps::unbounded();
+        let steps = StepBudget::unlimited();
         let domain = self.domain(domain);
         match domain.map(|domain| domain.find(entries, &steps)) {
             None => Match::UnknownDomain,
@@ -297,13 +298,13 @@ impl<'r> DomainRules<'r> {
 
     /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it
     /// says means nothing.
-    pub fn find(&self, entries: &[Entry<'_>], steps: &Steps) -> Option<Matched<'r>> {
-        let mut siblings = &self.domain.siblings;
+    pub fn find(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
+        let mut siblings = &self.domain.matcher;
         let mut reached: &[Rule] = &[];
         for (level, entry) in entries.iter().enumerate() {
             let last = level.saturating_add(1) == entries.len();
-            if last && reached.iter().any(|rule| rule.is_held_by(entry)) {
-                return Some(Matched {
+            if last && reached.iter().any(|rule| rule.is_holder_entry(entry)) {
+                return Some(MatchedRules {
                     rules: reached,
                     entries: level,
                 });
@@ -314,7 +315,7 @@ impl<'r> DomainRules<'r> {
             reached = rules.unwrap_or_default();
             siblings = &node.children;
         }
-        (!reached.is_empty()).then_some(Matched {
+        (!reached.is_empty()).then_some(MatchedRules {
             rules: reached,
             entries: entries.len(),
         })

@@ -32,7 +32,7 @@ impl OnStoreFailure {
     }
 
     /// The answer of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }

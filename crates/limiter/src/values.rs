@@ -3,7 +3,7 @@
 //! Why that text is made when a level is, and kept: it tells one set of labels from another, for every request that a
 //! metric's labels depend on, and a request must not cost memory. A value or pattern is its own text and is kept once.
 //!
-//! What it deliberately does not do: match (`siblings` does), read YAML.
+//! What it deliberately does not do: match (`descriptor_matcher` does), read YAML.
 
 use std::fmt::{self, Write as _};
 use std::ops::Deref;
@@ -31,7 +31,7 @@ pub enum Values {
 pub struct LevelValues {
     values: Values,
     /// The text of what is more than one text; else empty.
-    made: Box<str>,
+    label: Box<str>,
 }
 
 /// How much of a list or regular expression stands in a label, in bytes.
@@ -41,7 +41,7 @@ const LABEL_BYTES_MAX: usize = 200;
 
 impl Values {
     /// The value of the reference's grammar: empty stands for any.
-    pub fn of(value: &str) -> Self {
+    pub fn from_text(value: &str) -> Self {
         if value.is_empty() {
             Self::Any
         } else {
@@ -50,7 +50,7 @@ impl Values {
     }
 
     /// Whether many values match that are not all values, so that they may share a bucket.
-    pub fn are_many(&self) -> bool {
+    pub fn match_many(&self) -> bool {
         match self {
             Self::Any => false,
             Self::Text(text) => text.contains('*'),
@@ -68,7 +68,7 @@ impl LevelValues {
         match &self.values {
             Values::Any => "",
             Values::Text(text) => text,
-            Values::List(_) | Values::Prefixes(_) | Values::Regex(_) => &self.made,
+            Values::List(_) | Values::Prefixes(_) | Values::Regex(_) => &self.label,
         }
     }
 }
@@ -83,7 +83,7 @@ impl From<Values> for LevelValues {
         };
         Self {
             values,
-            made: made.into(),
+            label: made.into(),
         }
     }
 }

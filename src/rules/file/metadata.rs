@@ -8,12 +8,16 @@ use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::problem::Place;
 use crate::rules::file::{Loader, Phase};
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::Value;
+use tollgate_limiter::MetadataValue;
 
 // === impl Loader ===
 
 impl Loader<'_> {
-    pub(crate) fn metadata(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<Value> {
+    pub(crate) fn metadata(
+        &mut self,
+        fields: &Fields<'_>,
+        place: &Place<'_>,
+    ) -> Option<MetadataValue> {
         let node = fields.given("metadata")?;
         let place = place.field("metadata");
         if !matches!(node.content, Content::Mapping(_)) {
@@ -31,23 +35,23 @@ impl Loader<'_> {
     }
 
     /// Free-form values, as a protobuf Struct can hold them.
-    fn value(&mut self, node: &Node, place: &Place<'_>) -> Option<Value> {
+    fn value(&mut self, node: &Node, place: &Place<'_>) -> Option<MetadataValue> {
         match &node.content {
             Content::Scalar { text, .. } => Some(if node.is_null() {
-                Value::Null
+                MetadataValue::Null
             } else if let Some(truth) = node.boolean() {
-                Value::Boolean(truth)
+                MetadataValue::Boolean(truth)
             } else if let Some(number) = node.number() {
-                Value::Number(number)
+                MetadataValue::Number(number)
             } else {
-                Value::Text(text.clone())
+                MetadataValue::Text(text.clone())
             }),
             Content::Sequence(items) => {
                 if !self.spend(items, node.at, place) {
                     return None;
                 }
                 let values = items.iter().map(|item| self.value(item, place));
-                Some(Value::List(values.collect::<Option<_>>()?))
+                Some(MetadataValue::List(values.collect::<Option<_>>()?))
             }
             Content::Mapping(_) => {
                 let mut values = Vec::new();
@@ -72,7 +76,7 @@ impl Loader<'_> {
                     let value = self.value(value, place)?;
                     values.push((name.to_owned(), value));
                 }
-                self.unfolding_left.map(|_| Value::Map(values))
+                self.unfolding_left.map(|_| MetadataValue::Map(values))
             }
         }
     }

@@ -29,7 +29,7 @@ use self::values::Stands;
 use crate::rules::path::Source;
 use crate::rules::patterns::Automata;
 use crate::rules::yaml::{self, Node};
-use tollgate_limiter::{AddError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
+use tollgate_limiter::{AddNodeError, Level, OnStoreFailure, Parent, Rule, RuleSet, Values};
 
 pub(crate) use self::problem::shown;
 pub use self::problem::{Position, Problem};
@@ -238,7 +238,7 @@ impl<'s> Loader<'s> {
             return;
         }
         let at = fields.place_of("on_store_failure");
-        let Some(answer) = OnStoreFailure::named(name) else {
+        let Some(answer) = OnStoreFailure::from_name(name) else {
             let message = format!("unknown on_store_failure '{}'", shown(name));
             let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
             self.problem(at, place, message, &format!("use one of {names}"));
@@ -314,7 +314,7 @@ impl<'s> Loader<'s> {
             .filter(|_| usable)
             .and_then(|parent| self.add_node(&fields, place, below.domain, &levels, parent));
 
-        let mut rule = Rule::at(Arc::clone(below.domain), levels.clone());
+        let mut rule = Rule::new(Arc::clone(below.domain), levels.clone());
         rule.shadow_mode = self.boolean(&fields, place, "shadow_mode");
         rule.quota_mode = self.boolean(&fields, place, "quota_mode");
         rule.detailed_metric = self.boolean(&fields, place, "detailed_metric");
@@ -379,7 +379,7 @@ impl<'s> Loader<'s> {
         };
         match (&*level.values, error) {
             (Values::Any | Values::Text(_), _) => {
-                let name = Rule::at(domain, levels.to_vec()).full_name();
+                let name = Rule::new(domain, levels.to_vec()).full_name();
                 self.problem(
                     fields.place_of("key"),
                     place,
@@ -388,7 +388,7 @@ impl<'s> Loader<'s> {
                 );
             }
             // That has been said.
-            (_, AddError::StarredKey) => {}
+            (_, AddNodeError::WildcardKey) => {}
             (_, error) => self.alike(fields, place, level, error),
         }
         None
@@ -398,7 +398,7 @@ impl<'s> Loader<'s> {
         let Some(level) = levels.last() else {
             return;
         };
-        if level.share_threshold && !level.key.contains('*') && !level.values.are_many() {
+        if level.share_threshold && !level.key.contains('*') && !level.values.match_many() {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
                 shown(&level.label())

@@ -14,7 +14,7 @@ use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::grammar;
 use crate::rules::file::problem::{Place, Position, shown};
 use crate::rules::yaml::Content;
-use tollgate_limiter::{Allowance, OverLimit, Rule, Template};
+use tollgate_limiter::{Allowance, OverLimitResponse, Rule, Template};
 
 /// How many headers a refusal may have.
 const HEADERS_MAX: usize = 32;
@@ -55,14 +55,14 @@ impl Loader<'_> {
         &mut self,
         fields: &Fields<'_>,
         place: &Place<'_>,
-    ) -> Option<Arc<OverLimit>> {
+    ) -> Option<Arc<OverLimitResponse>> {
         let node = fields.given("over_limit")?;
         let place = place.field("over_limit");
         let fields = self.fields(node, &place, &grammar::OVER_LIMIT)?;
         let body = self.text(&fields, &place, "body");
         self.short(body, fields.place_of("body"), &place);
         let headers = self.headers(&fields, &place);
-        Some(Arc::new(OverLimit {
+        Some(Arc::new(OverLimitResponse {
             body: Template::new(body),
             headers,
         }))

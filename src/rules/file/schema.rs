@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, ROOT};
-use tollgate_limiter::{ALGORITHMS, Choice, Unit};
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Unit};
 
 /// The schema, as JSON.
 pub fn schema() -> Value {
@@ -166,7 +166,7 @@ fn together() -> Value {
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
         .iter()
-        .filter(|algorithm| algorithm.choices().contains(&Choice::Slots))
+        .filter(|algorithm| algorithm.options().contains(&AlgorithmOption::Slots))
         .map(|algorithm| algorithm.name())
         .collect();
     let in_flight = json!({
@@ -206,8 +206,8 @@ fn together() -> Value {
     // A variant that is made by its field cannot stand without.
     let segmented: Vec<_> = ALGORITHMS
         .iter()
-        .filter(|one| one.choices().contains(&Choice::Segments))
-        .filter(|one| one.with(Choice::Segments).is_none())
+        .filter(|one| one.options().contains(&AlgorithmOption::Segments))
+        .filter(|one| one.variant_for(AlgorithmOption::Segments).is_none())
         .map(|one| one.name())
         .collect();
     together.push(json!({
@@ -218,7 +218,7 @@ fn together() -> Value {
     for (name, choice) in crate::rules::file::rate_limit::CHOICES {
         let with = |has: bool| {
             let algorithms = ALGORITHMS.iter();
-            let such = algorithms.filter(move |one| one.choices().contains(choice) == has);
+            let such = algorithms.filter(move |one| one.options().contains(choice) == has);
             let spelled = such.flat_map(|one| {
                 [one.name()]
                     .into_iter()
@@ -229,7 +229,7 @@ fn together() -> Value {
         let mut without = known(&with(false));
         let default_has = ALGORITHMS
             .first()
-            .is_some_and(|first| first.choices().contains(choice));
+            .is_some_and(|first| first.options().contains(choice));
         let unsaid = if default_has {
             without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
             json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })

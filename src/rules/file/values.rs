@@ -12,7 +12,7 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::problem::{Place, Position, shown};
 use crate::rules::patterns::RegexError;
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::{AddError, Level, PatternError, Prefix, PrefixError, Values};
+use tollgate_limiter::{AddNodeError, Level, PatternError, Prefix, PrefixError, Values};
 
 /// How many items a list of values or prefixes may have.
 pub const LIST_ITEMS_MAX: usize = 10_000;
@@ -93,7 +93,7 @@ impl Loader<'_> {
             "regex" => self.regex(fields, place),
             _ => {
                 let short = self.short(value, fields.place_of("value"), place);
-                short.then(|| Values::of(value))
+                short.then(|| Values::from_text(value))
             }
         };
         values.filter(|_| others.is_empty())
@@ -348,12 +348,12 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         place: &Place<'_>,
         level: &Level,
-        error: AddError,
+        error: AddNodeError,
     ) {
         let name = name(&level.values);
         let items = match error {
-            AddError::ItemsAlike(items) => items,
-            AddError::Alike | AddError::NoParent | AddError::StarredKey => vec![0],
+            AddNodeError::DuplicateItems(items) => items,
+            AddNodeError::Duplicate | AddNodeError::NoParent | AddNodeError::WildcardKey => vec![0],
         };
         for position in items {
             let node = item(fields, name, position);
@@ -410,7 +410,7 @@ impl Loader<'_> {
         // What comes after the one that found no room was not tried, and is not to blame.
         let mut no_room = false;
         for (node, error) in wrong {
-            if error == PatternError::NoRoomLeft && std::mem::replace(&mut no_room, true) {
+            if error == PatternError::TotalTooLarge && std::mem::replace(&mut no_room, true) {
                 continue;
             }
             // They were added in the order of their numbers.
@@ -425,13 +425,13 @@ impl Loader<'_> {
                 PatternError::TooLarge => format!(
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
                 ),
-                PatternError::NoRoomLeft => format!(
+                PatternError::TotalTooLarge => format!(
                     "all patterns are too large together, and no room is left for those of key '{key}'"
                 ),
                 PatternError::TooManySteps => format!(
                     "each byte of a value would take too many steps in the patterns of key '{key}' at this level, of which this is the first"
                 ),
-                PatternError::Unreadable(words) => {
+                PatternError::Syntax(words) => {
                     format!(
                         "the patterns of key '{key}' cannot be compiled: {}",
                         shown(&words)

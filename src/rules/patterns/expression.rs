@@ -158,8 +158,8 @@ impl From<RegexError> for PatternError {
     fn from(error: RegexError) -> Self {
         match error {
             RegexError::TooLarge => Self::TooLarge,
-            RegexError::NoRoomLeft => Self::NoRoomLeft,
-            error => Self::Unreadable(error.to_string()),
+            RegexError::NoRoomLeft => Self::TotalTooLarge,
+            error => Self::Syntax(error.to_string()),
         }
     }
 }

@@ -11,7 +11,7 @@ use regex_automata::util::alphabet::Unit;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, Input, meta};
 
-use tollgate_limiter::{Patterns, Steps};
+use tollgate_limiter::{PatternMatcher, StepBudget};
 
 /// All states there are, and where each byte leads from each of them.
 pub(crate) struct Dense {
@@ -37,7 +37,7 @@ pub(crate) struct Part {
     /// How many steps a byte of a value takes at most, but for steps that go by the patterns that
     /// are looked at.
     pub(crate) steps_per_byte: u64,
-    pub(crate) matcher: Arc<dyn Patterns>,
+    pub(crate) matcher: Arc<dyn PatternMatcher>,
 }
 
 /// One expression, whose states are made as they are needed.
@@ -117,7 +117,7 @@ impl Dense {
 
     /// Goes from state to state and hands over those in which a pattern has matched; stops when nothing can match any
     /// more.
-    fn walk(&self, text: &[u8], steps: &Steps, mut matched: impl FnMut(StateID)) {
+    fn walk(&self, text: &[u8], steps: &StepBudget, mut matched: impl FnMut(StateID)) {
         let dfa = &self.dfa;
         let Some(mut state) = self.start() else {
             return;
@@ -128,12 +128,12 @@ impl Dense {
                 if dfa.is_match_state(state) {
                     matched(state);
                 } else if dfa.is_dead_state(state) {
-                    steps.take(at.saturating_add(1));
+                    steps.spend(at.saturating_add(1));
                     return;
                 }
             }
         }
-        steps.take(text.len().saturating_add(1));
+        steps.spend(text.len().saturating_add(1));
         let end = dfa.next_eoi_state(state);
         if dfa.is_match_state(end) {
             matched(end);
@@ -141,8 +141,8 @@ impl Dense {
     }
 }
 
-impl Patterns for Dense {
-    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+impl PatternMatcher for Dense {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let mut first = NO_PATTERN;
         self.walk(text, steps, |state| {
             let here = self.firsts.get(self.number(state));
@@ -151,9 +151,9 @@ impl Patterns for Dense {
         (first != NO_PATTERN).then_some(first as usize)
     }
 
-    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         self.walk(text, steps, |state| {
-            steps.take(self.dfa.match_len(state));
+            steps.spend(self.dfa.match_len(state));
             for place in 0..self.dfa.match_len(state) {
                 found(self.dfa.match_pattern(state, place).as_usize());
             }
@@ -170,19 +170,19 @@ impl fmt::Debug for Dense {
 
 // === impl Parts ===
 
-impl Patterns for Parts {
-    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+impl PatternMatcher for Parts {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let first = |part: &Part| {
             let place = part.matcher.first(text, steps)?;
             part.numbers.get(place).copied()
         };
-        let parts = self.0.iter().take_while(|_| !steps.are_used_up());
+        let parts = self.0.iter().take_while(|_| !steps.is_exhausted());
         parts.filter_map(first).min()
     }
 
-    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
-        for part in self.0.iter().take_while(|_| !steps.are_used_up()) {
-            part.matcher.each(text, steps, &mut |place| {
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
+        for part in self.0.iter().take_while(|_| !steps.is_exhausted()) {
+            part.matcher.each_match(text, steps, &mut |place| {
                 if let Some(number) = part.numbers.get(place) {
                     found(*number);
                 }
@@ -193,18 +193,18 @@ impl Patterns for Parts {
 
 // === impl Slow ===
 
-impl Patterns for Slow {
-    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+impl PatternMatcher for Slow {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         // How many it makes cannot be asked for, so the most is taken, and before they are made.
-        steps.take(text.len().saturating_add(1).saturating_mul(self.states));
-        if steps.are_used_up() {
+        steps.spend(text.len().saturating_add(1).saturating_mul(self.states));
+        if steps.is_exhausted() {
             return None;
         }
         let input = Input::new(text).anchored(Anchored::Yes);
         self.regex.is_match(input).then_some(0)
     }
 
-    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         if let Some(only) = self.first(text, steps) {
             found(only);
         }

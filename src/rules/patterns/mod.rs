@@ -13,7 +13,7 @@
 //! value. Its caches are shared between threads, so it is the second choice, and only for an NFA so
 //! small that even the worst value is borne.
 //!
-//! What matching takes is counted in steps (`limiter::Steps`). A request that takes too many is
+//! What matching takes is counted in steps (`limiter::StepBudget`). A request that takes too many is
 //! refused, and so are rules of which each byte of a value would take too many.
 //!
 //! Everything is on bytes: `.` is any byte, line feed and 0xFF too, so that nobody slips past a rule by sending one,
@@ -47,7 +47,9 @@ use self::expression::{nfa, parsed, stars, whole};
 use self::matchers::{Dense, Part, Parts, Slow};
 use self::sequences::Sequences;
 use self::together::together;
-use tollgate_limiter::{MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, Patterns};
+use tollgate_limiter::{
+    MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher,
+};
 
 pub use self::expression::RegexError;
 
@@ -111,7 +113,7 @@ const CHECKS_PER_BYTE: usize = 4;
 #[derive(Debug)]
 pub struct Automata {
     left: Room,
-    known: HashMap<Vec<Owned>, Arc<dyn Patterns>>,
+    known: HashMap<Vec<Owned>, Arc<dyn PatternMatcher>>,
 }
 
 /// How much automata may take.
@@ -177,7 +179,7 @@ impl Automata {
         nfa.map(drop).ok_or(RegexError::TooLarge)
     }
 
-    fn made(&mut self, patterns: &[Ready<'_>]) -> Result<Arc<dyn Patterns>, PatternError> {
+    fn made(&mut self, patterns: &[Ready<'_>]) -> Result<Arc<dyn PatternMatcher>, PatternError> {
         let all: Vec<usize> = (0..patterns.len()).collect();
         let hope = Room {
             bytes: self.left.bytes,
@@ -326,7 +328,7 @@ impl Automata {
         room: Room,
     ) -> Result<Option<Dense>, PatternError> {
         if self.left.steps == 0 {
-            return Err(PatternError::NoRoomLeft);
+            return Err(PatternError::TotalTooLarge);
         }
         let chosen = numbers.iter().filter_map(|number| patterns.get(*number));
         let nfa = together(chosen).ok_or(PatternError::TooLarge)?;
@@ -390,18 +392,21 @@ impl Automata {
         let left = left.zip(self.left.steps.checked_sub(room.steps));
         let left = left.map(|(bytes, steps)| Room { bytes, steps });
         self.left = left.unwrap_or(Room { bytes: 0, steps: 0 });
-        left.map(drop).ok_or(PatternError::NoRoomLeft)
+        left.map(drop).ok_or(PatternError::TotalTooLarge)
     }
 }
 
 impl PatternCompiler for Automata {
-    fn compile(&mut self, patterns: &[Pattern<'_>]) -> Result<Arc<dyn Patterns>, PatternError> {
+    fn compile(
+        &mut self,
+        patterns: &[Pattern<'_>],
+    ) -> Result<Arc<dyn PatternMatcher>, PatternError> {
         let owned: Vec<_> = patterns.iter().map(Owned::from).collect();
         if let Some(known) = self.known.get(&owned) {
             return Ok(Arc::clone(known));
         }
         let ready = patterns.iter().map(|pattern| match pattern {
-            Pattern::Stars(text) => Ok(Ready::Stars(text)),
+            Pattern::Wildcard(text) => Ok(Ready::Stars(text)),
             Pattern::Regex(text) => parsed(text).map(|hir| Ready::Regex(whole(hir))),
         });
         let made = self.made(&ready.collect::<Result<Vec<_>, RegexError>>()?)?;
@@ -415,7 +420,7 @@ impl PatternCompiler for Automata {
 impl From<&Pattern<'_>> for Owned {
     fn from(pattern: &Pattern<'_>) -> Self {
         match pattern {
-            Pattern::Stars(text) => Self::Stars((*text).to_owned()),
+            Pattern::Wildcard(text) => Self::Stars((*text).to_owned()),
             Pattern::Regex(text) => Self::Regex((*text).to_owned()),
         }
     }

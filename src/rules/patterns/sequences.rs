@@ -18,7 +18,7 @@ use std::fmt;
 use aho_corasick::automaton::OverlappingState;
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use tollgate_limiter::{Patterns, Steps};
+use tollgate_limiter::{PatternMatcher, StepBudget};
 
 /// Many texts with stars.
 pub(crate) struct Sequences {
@@ -139,7 +139,7 @@ impl Sequences {
 
     /// Hands over each pattern that matches, until `found` says that only those below a number are
     /// of interest.
-    fn search(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(u32) -> u32) {
+    fn search(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
         PROGRESS.with_borrow_mut(|progress| {
             progress.begin(self.begin_with.len(), self.patterns.len());
             let search = Search {
@@ -153,8 +153,8 @@ impl Sequences {
     }
 }
 
-impl Patterns for Sequences {
-    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+impl PatternMatcher for Sequences {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let mut first = None;
         self.search(text, steps, &mut |pattern| {
             first = Some(pattern);
@@ -163,7 +163,7 @@ impl Patterns for Sequences {
         first.map(|pattern| pattern as usize)
     }
 
-    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         self.search(text, steps, &mut |pattern| {
             found(pattern as usize);
             u32::MAX
@@ -207,11 +207,11 @@ impl Progress {
 // === impl Search ===
 
 impl Search<'_> {
-    fn run(mut self, steps: &Steps, found: &mut dyn FnMut(u32) -> u32) {
-        steps.take(self.text.len().saturating_add(1));
+    fn run(mut self, steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
+        steps.spend(self.text.len().saturating_add(1));
         let automaton = &self.sequences.automaton;
         let mut state = OverlappingState::start();
-        while !steps.are_used_up() && self.below > 0 {
+        while !steps.is_exhausted() && self.below > 0 {
             let searched = automaton.try_find_overlapping(self.text, &mut state);
             let Some(occurrence) = searched.ok().and_then(|()| state.get_match()) else {
                 return;
@@ -221,7 +221,7 @@ impl Search<'_> {
                 (occurrence.start(), occurrence.end()),
                 found,
             );
-            steps.take(looked_at.unwrap_or_default().saturating_add(1));
+            steps.spend(looked_at.unwrap_or_default().saturating_add(1));
         }
     }
 
@@ -359,8 +359,8 @@ mod tests {
                     .filter(|at| glob(patterns[*at].as_bytes(), value.as_bytes()))
                     .collect();
                 let mut each = Vec::new();
-                let steps = Steps::unbounded();
-                sequences.each(value.as_bytes(), &steps, &mut |one| each.push(one));
+                let steps = StepBudget::unlimited();
+                sequences.each_match(value.as_bytes(), &steps, &mut |one| each.push(one));
                 each.sort_unstable();
                 assert_eq!(each, expected, "{patterns:?} {value}");
                 let first = sequences.first(value.as_bytes(), &steps);
@@ -375,12 +375,12 @@ mod tests {
     fn a_search_ends_when_its_steps_are_used_up() {
         let sequences = Sequences::new(&["*a*b*", "*a*c*"]).unwrap();
         let value = [b'a'; 1_000];
-        let steps = Steps::new(500);
+        let steps = StepBudget::new(500);
         assert_eq!(sequences.first(&value, &steps), None);
-        assert!(steps.are_used_up());
+        assert!(steps.is_exhausted());
         // Another thread's, or the next value's, begins anew.
-        let steps = Steps::new(500);
+        let steps = StepBudget::new(500);
         assert_eq!(sequences.first(b"xaxcx", &steps), Some(1));
-        assert!(!steps.are_used_up());
+        assert!(!steps.is_exhausted());
     }
 }

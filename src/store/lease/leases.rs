@@ -19,7 +19,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use tollgate_limiter::{
-    Algorithm, Ask, Check, CountRefused, Hits, Key, Lease, Limit, Outcome, Timestamp,
+    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
 };
 
 /// How much may be held, and for how long.
@@ -109,11 +109,11 @@ impl Leases {
 
     /// Whether such a check may be answered from a lease.
     pub(crate) fn is_for(check: &Check) -> bool {
-        let Hits::Take(hits) = check.ask.hits else {
+        let Hits::Take(hits) = check.operation.hits else {
             return false;
         };
         // What can never pass is the store's to say.
-        check.algorithm.lease() != Lease::Never && hits > 0 && hits <= capacity(check)
+        check.algorithm.lease_policy() != LeasePolicy::Never && hits > 0 && hits <= capacity(check)
     }
 
     /// Whether there is room for a lease of this key.
@@ -128,7 +128,7 @@ impl Leases {
         now_us: u64,
         going_back: &mut Vec<Check>,
     ) -> Option<Outcome> {
-        let Hits::Take(hits) = check.ask.hits else {
+        let Hits::Take(hits) = check.operation.hits else {
             return None;
         };
         let held = self.known.get_mut(&check.key)?;
@@ -172,7 +172,7 @@ impl Leases {
         }
         let take = more.saturating_add(ahead).clamp(1, capacity(check).max(1));
         Check {
-            ask: Ask {
+            operation: Operation {
                 hits: Hits::Take(take),
                 holder: None,
             },
@@ -194,9 +194,9 @@ impl Leases {
     ) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let reset_us = sent_us.saturating_add(outcome.reset_us);
-        let ends_us = match check.algorithm.lease() {
-            Lease::UntilReset => until_us.min(reset_us),
-            Lease::Aged | Lease::Never => until_us,
+        let ends_us = match check.algorithm.lease_policy() {
+            LeasePolicy::UntilReset => until_us.min(reset_us),
+            LeasePolicy::AnyAge | LeasePolicy::Never => until_us,
         };
         let due = &mut self.due;
         let held = self.known.entry(check.key).or_insert_with(|| {
@@ -205,18 +205,19 @@ impl Leases {
         });
         // The new hits must not inherit the time of an ended lease: they would go back to a window that has turned, and
         // count as spent until their own one ends.
-        let turned = check.algorithm.lease() == Lease::UntilReset && outcome.at >= held.fresh_at;
+        let turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
+            && outcome.bucket_time >= held.fresh_at;
         if now_us >= held.ends_us || turned {
             self.unspent = self.unspent.saturating_sub(held.unspent);
             going_back.extend(held.end(check.key));
         }
         if held.unspent == 0 {
-            held.taken_at = outcome.at;
+            held.taken_at = outcome.bucket_time;
             held.ends_us = ends_us;
-            held.fresh_at = outcome.at.plus_us(outcome.reset_us);
+            held.fresh_at = outcome.bucket_time.plus_us(outcome.reset_us);
         } else {
             // The older ones speak for all.
-            held.taken_at = held.taken_at.min(outcome.at);
+            held.taken_at = held.taken_at.min(outcome.bucket_time);
             held.ends_us = held.ends_us.min(ends_us);
         }
         held.unspent = held.unspent.saturating_add(hits);
@@ -243,13 +244,13 @@ impl Leases {
             until_us: sent_us.saturating_add(dry_us),
             hits: outcome.remaining.saturating_add(1),
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
-            at: outcome.at,
+            at: outcome.bucket_time,
         });
     }
 
     /// Takes back what was admitted and led to nothing, if it came from a lease that is still held. Says whether it was.
     pub(crate) fn take_back(&mut self, check: &Check, now_us: u64) -> bool {
-        let Hits::GiveBack { hits, taken_at } = check.ask.hits else {
+        let Hits::Undo { hits, taken_at } = check.operation.hits else {
             return false;
         };
         match self.known.get_mut(&check.key) {
@@ -308,9 +309,9 @@ impl Leases {
 
 /// How many hits a bucket has room for.
 fn capacity(check: &Check) -> u64 {
-    match check.algorithm.lease() {
-        Lease::UntilReset => check.limit.requests(),
-        Lease::Aged | Lease::Never => check.limit.requests().max(check.limit.burst()),
+    match check.algorithm.lease_policy() {
+        LeasePolicy::UntilReset => check.limit.requests(),
+        LeasePolicy::AnyAge | LeasePolicy::Never => check.limit.requests().max(check.limit.burst()),
     }
 }
 
@@ -321,7 +322,7 @@ impl Held {
         Self {
             limit: check.limit,
             algorithm: check.algorithm,
-            source: check.source,
+            source: check.fingerprint,
             reference_key: check.reference_key.clone(),
             unspent: 0,
             taken_at: Timestamp::default(),
@@ -344,7 +345,7 @@ impl Held {
             remaining: before.saturating_sub(hits),
             reset_us: self.reset_us.saturating_sub(now_us),
             retry_us: Some(0),
-            at: self.taken_at,
+            bucket_time: self.taken_at,
         }
     }
 
@@ -358,7 +359,7 @@ impl Held {
             remaining,
             reset_us: self.reset_us.saturating_sub(now_us),
             retry_us: dry.retry_us.map(|us| us.saturating_sub(now_us).max(1)),
-            at: dry.at,
+            bucket_time: dry.at,
         })
     }
 
@@ -375,15 +376,15 @@ impl Held {
             key,
             limit: self.limit,
             algorithm: self.algorithm,
-            ask: Ask {
-                hits: Hits::GiveBack {
+            operation: Operation {
+                hits: Hits::Undo {
                     hits,
                     taken_at: self.taken_at,
                 },
                 holder: None,
             },
-            source: self.source,
-            shared: false,
+            fingerprint: self.source,
+            shared_bucket: false,
             local: false,
             reference_key: self.reference_key.clone(),
         })
@@ -400,7 +401,7 @@ impl Hasher for OfHash {
     }
 
     fn write_u128(&mut self, key: u128) {
-        let [upper, lower] = Key(key).halves();
+        let [upper, lower] = Key(key).to_halves();
         self.0 = upper ^ lower;
     }
 

@@ -25,7 +25,7 @@ use crate::store::lease::leases::Leases;
 use crate::store::queue::{Batch, Message, Question, Reply};
 use crate::store::refund_queue::{self, GoingBack};
 use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial, Trouble};
-use tollgate_limiter::{Check, CountRefused, Key, Lease, Outcome};
+use tollgate_limiter::{Check, CountRefused, Key, LeasePolicy, Outcome};
 
 /// How many messages are read at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
@@ -325,7 +325,7 @@ impl LeaseWorker {
 
     /// Asks the shared store one check as it is, but that nothing refused is written where leases are.
     fn ask_through(&mut self, mut check: Check, waiter: Waiter) {
-        if check.algorithm.lease() != Lease::Never {
+        if check.algorithm.lease_policy() != LeasePolicy::Never {
             check.limit = check.limit.with_count_refused(CountRefused::None);
         }
         self.metrics.leases.calls.inc();
@@ -340,7 +340,7 @@ impl LeaseWorker {
     fn take_more(&mut self, check: Check, waiters: VecDeque<Waiter>, now_us: u64) {
         let hits = waiters
             .iter()
-            .filter_map(|waiter| Some(self.check_of(*waiter)?.ask.hits.taken()))
+            .filter_map(|waiter| Some(self.check_of(*waiter)?.operation.hits.requested()))
             .fold(0, u64::saturating_add);
         self.queues.insert(check.key, waiters);
         let asked = self.leases.wants(&check, hits, now_us);
@@ -348,7 +348,7 @@ impl LeaseWorker {
         let shared = Arc::clone(&self.shared);
         let sent_us = now_us;
         let granted = Check {
-            ask: asked.ask,
+            operation: asked.operation,
             ..check
         };
         self.under_way.spawn(async move {
@@ -412,7 +412,7 @@ impl LeaseWorker {
                 return;
             }
         };
-        let hits = asked.ask.hits.taken();
+        let hits = asked.operation.hits.requested();
         if outcome.allowed {
             self.metrics.leases.hits_taken.inc_by(hits);
             let times_us = (sent_us, now_us);

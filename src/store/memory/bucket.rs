@@ -62,7 +62,11 @@ impl Bucket {
         let life = length(life_us.max(reset_us)) << FLAGS_BITS;
         let reset = length(reset_us) << (FLAGS_BITS + LENGTH_BITS);
         let beside = USED | flag(exhausted, EXHAUSTED) | flag(marked, MARKED) | life | reset;
-        let numbers = [state.seen.as_us(), state.registers[0], state.registers[1]];
+        let numbers = [
+            state.updated_at.as_us(),
+            state.registers[0],
+            state.registers[1],
+        ];
         let mut shift = 0;
         let words = numbers.map(|number| {
             let word = (number << SPARE_BITS) | ((beside >> shift) & SPARE);
@@ -70,7 +74,7 @@ impl Bucket {
             word
         });
         Self {
-            key: key.halves(),
+            key: key.to_halves(),
             words,
         }
     }
@@ -79,7 +83,7 @@ impl Bucket {
     pub(super) fn state(&self) -> State {
         let [seen, first, second] = self.words.map(|word| word >> SPARE_BITS);
         State {
-            seen: Timestamp::from_us(seen),
+            updated_at: Timestamp::from_us(seen),
             registers: [first, second],
             marks: Marks::default(),
         }
@@ -120,7 +124,7 @@ impl Bucket {
 
 impl Slot for Bucket {
     fn key(&self) -> Key {
-        Key::of_halves(self.key)
+        Key::from_halves(self.key)
     }
 
     fn is_free(&self) -> bool {
@@ -186,7 +190,7 @@ mod tests {
             (exhausted, marked) in any::<(bool, bool)>(),
             (reset_us, life_us) in (1..1_u64 << 60, 1..1_u64 << 60),
         ) {
-            let state = State { seen: Timestamp::from_us(seen), registers, marks: Marks::default() };
+            let state = State { updated_at: Timestamp::from_us(seen), registers, marks: Marks::default() };
             let standing = Standing { exhausted, marked, reset_us, life_us };
             let bucket = Bucket::new(Key(key), &state, standing);
             prop_assert_eq!(bucket.key(), Key(key));

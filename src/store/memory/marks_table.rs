@@ -62,7 +62,7 @@ impl MarksTable {
     /// marks grows there are two.
     pub(super) fn bytes_for_one_more(&self, key: Key) -> Option<usize> {
         let marked = self.table.find(key).and_then(|place| self.table.get(place));
-        match marked.map(|marked| (marked.marks.len(), marked.marks.room())) {
+        match marked.map(|marked| (marked.marks.len(), marked.marks.capacity())) {
             None => Some(Self::first_bytes()),
             Some((len, room)) if len >= room => Some(heap(room.saturating_mul(2))),
             Some(_) => None,
@@ -94,11 +94,11 @@ impl MarksTable {
 
     /// Keeps the marks of a bucket, for which there is a place.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
-        if marks.room() > 0 {
-            self.room = self.room.saturating_add(marks.room());
-            self.heap = self.heap.saturating_add(heap(marks.room()));
+        if marks.capacity() > 0 {
+            self.room = self.room.saturating_add(marks.capacity());
+            self.heap = self.heap.saturating_add(heap(marks.capacity()));
             self.table.put(Marked {
-                key: key.halves(),
+                key: key.to_halves(),
                 marks,
             });
         }
@@ -120,7 +120,7 @@ impl MarksTable {
         if standing.marked {
             state.marks = self.lift(bucket.key());
         }
-        state.bring_back(now);
+        state.rewind(now);
         let marks = std::mem::take(&mut state.marks);
         *bucket = Bucket::new(bucket.key(), &state, standing);
         self.keep(bucket.key(), marks);
@@ -132,18 +132,18 @@ impl MarksTable {
     }
 
     fn uncount(&mut self, marks: &Marks) {
-        self.room = self.room.saturating_sub(marks.room());
-        self.heap = self.heap.saturating_sub(heap(marks.room()));
+        self.room = self.room.saturating_sub(marks.capacity());
+        self.heap = self.heap.saturating_sub(heap(marks.capacity()));
     }
 }
 
 impl Slot for Marked {
     fn key(&self) -> Key {
-        Key::of_halves(self.key)
+        Key::from_halves(self.key)
     }
 
     fn is_free(&self) -> bool {
-        self.marks.room() == 0
+        self.marks.capacity() == 0
     }
 
     fn is_kept(&self) -> bool {

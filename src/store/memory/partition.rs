@@ -86,7 +86,7 @@ impl Partition {
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let key = if check.shared {
+        let key = if check.shared_bucket {
             shared_key(check)
         } else {
             check.key
@@ -105,18 +105,18 @@ impl Partition {
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
         let mut state = State::default();
-        if check.ask.hits.taken() == 0 {
+        if check.operation.hits.requested() == 0 {
             // Nothing is taken, so there is nothing to remember.
-            return Ok(state.step(check.algorithm, &check.limit, check.ask, now));
+            return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
         let marked = check.algorithm.has_marks();
         let need = Need {
             key,
             bucket: true,
             marks_bytes: marked.then(MarksTable::first_bytes),
-            shared: check.shared,
+            shared: check.shared_bucket,
         };
-        let passes = check.may_ever_pass();
+        let passes = check.can_ever_pass();
         // What never passes is remembered where there is room, and nobody is forgotten for it.
         let room = if passes {
             self.make_room(&need, now)
@@ -126,11 +126,11 @@ impl Partition {
         if passes && !room {
             return self.without_room(check, now);
         }
-        let outcome = state.step(check.algorithm, &check.limit, check.ask, now);
+        let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let unused = state.registers == [0, 0] && state.marks.is_empty();
         if room && !unused {
             let marks = std::mem::take(&mut state.marks);
-            let standing = standing(check, &state, &outcome, marks.room() > 0, now);
+            let standing = standing(check, &state, &outcome, marks.capacity() > 0, now);
             self.buckets.put(Bucket::new(key, &state, standing));
             self.marks.keep(key, marks);
         }
@@ -145,7 +145,7 @@ impl Partition {
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let shared = check.shared;
+        let shared = check.shared_bucket;
         let need = |bytes| Need {
             key,
             bucket: false,
@@ -153,18 +153,18 @@ impl Partition {
             shared,
         };
         let mut uncounted = false;
-        if check.ask.hits.taken() > 0
+        if check.operation.hits.requested() > 0
             && check.algorithm.has_marks()
             && let Some(bytes) = self.marks.bytes_for_one_more(key)
             && !self.has_room(&need(bytes))
         {
             // What has expired makes room.
             self.forget_expired(key, place, check, now);
-            let asked = std::mem::replace(&mut check.ask.hits, Hits::Refund(0));
+            let asked = std::mem::replace(&mut check.operation.hits, Hits::Refund(0));
             let left = self.step(key, place, check, now).remaining;
-            check.ask.hits = asked;
+            check.operation.hits = asked;
             if let Some(bytes) = self.marks.bytes_for_one_more(key) {
-                if check.ask.hits.taken() > left {
+                if check.operation.hits.requested() > left {
                     // A refusal needs no room, so long as what it would count is forgotten.
                     uncounted = true;
                 } else if !self.make_room_for_more(key, &need(bytes), now) {
@@ -216,9 +216,9 @@ impl Partition {
         if bucket.is_marked() {
             state.marks = self.marks.lift(key);
         }
-        let outcome = state.step(check.algorithm, &check.limit, check.ask, now);
+        let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let marks = std::mem::take(&mut state.marks);
-        let standing = standing(check, &state, &outcome, marks.room() > 0, now);
+        let standing = standing(check, &state, &outcome, marks.capacity() > 0, now);
         self.buckets
             .replace(place, Bucket::new(key, &state, standing));
         self.marks.keep(key, marks);
@@ -233,7 +233,7 @@ impl Partition {
         }
         let mut state = bucket.state();
         state.marks = self.marks.lift(key);
-        state.forget_expired(&check.limit, now);
+        state.remove_expired(&check.limit, now);
         let marks = std::mem::take(&mut state.marks);
         let bucket = Bucket::new(key, &state, bucket.standing());
         self.buckets.replace(place, bucket);
@@ -242,7 +242,7 @@ impl Partition {
 
     /// What becomes of a check for whose bucket there is no room.
     fn without_room(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let when_full = if check.shared {
+        let when_full = if check.shared_bucket {
             WhenFull::Error
         } else {
             self.when_full
@@ -253,21 +253,21 @@ impl Partition {
             }),
             WhenFull::Share => {
                 self.counts.shared = self.counts.shared.saturating_add(1);
-                check.shared = true;
+                check.shared_bucket = true;
                 self.apply(check, now)
             }
             WhenFull::Allow => {
                 self.counts.allowed = self.counts.allowed.saturating_add(1);
-                let hits = check.ask.hits.taken();
+                let hits = check.operation.hits.requested();
                 // Nothing is taken, so nothing may go back.
-                check.ask.hits = Hits::LOOK;
+                check.operation.hits = Hits::PEEK;
                 Ok(Outcome {
                     allowed: true,
                     used_before: 0,
                     remaining: check.limit.burst().saturating_sub(hits),
                     reset_us: check.limit.window().as_us(),
                     retry_us: Some(0),
-                    at: now,
+                    bucket_time: now,
                 })
             }
             WhenFull::Deny => {
@@ -278,7 +278,7 @@ impl Partition {
                     remaining: 0,
                     reset_us: DENIED_FOR_US,
                     retry_us: Some(DENIED_FOR_US),
-                    at: now,
+                    bucket_time: now,
                 })
             }
         }
@@ -315,7 +315,7 @@ impl Partition {
 
 /// The key of the bucket that keys without room share.
 fn shared_key(check: &Check) -> Key {
-    Key(SHARED | u128::from(check.source))
+    Key(SHARED | u128::from(check.fingerprint))
 }
 
 /// What a partition must know of a bucket after this outcome.
@@ -327,12 +327,12 @@ fn standing(
     now: Timestamp,
 ) -> Standing {
     // The caller counts from its own present, which may lie before the bucket's.
-    let reset_us = now.plus_us(outcome.reset_us).since_us(state.seen);
+    let reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
     // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
-    let life_us = check.algorithm.life_us(&check.limit).max(outcome.reset_us);
+    let life_us = check.algorithm.ttl_us(&check.limit).max(outcome.reset_us);
     Standing {
         // What is shared is as good as exhausted: somebody else's hits would be forgotten with it.
-        exhausted: check.shared || !outcome.allowed || outcome.remaining == 0,
+        exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0,
         marked,
         reset_us,
         life_us,

@@ -16,7 +16,7 @@ use dashmap::mapref::entry::Entry as Place;
 
 use crate::metrics::Counter;
 use tollgate_limiter::algorithm::count_refused;
-use tollgate_limiter::{Check, Choice, CountRefused, Hits, Key, Limit, Outcome};
+use tollgate_limiter::{AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Outcome};
 
 /// How many keys are remembered.
 const KEYS_MAX: usize = 65_536;
@@ -62,7 +62,7 @@ impl Refused {
     /// The refusal of a check that the store would refuse now; none when it must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
         let refusal = *self.keys.get(&check.key)?;
-        let Hits::Take(hits) = check.ask.hits else {
+        let Hits::Take(hits) = check.operation.hits else {
             return None;
         };
         if now_us >= refusal.until_us || hits < refusal.hits || refusal.limit != check.limit {
@@ -74,13 +74,13 @@ impl Refused {
         // The same hits pass then; more of them later, which nobody was asked.
         let left = |retry_us: u64| retry_us.saturating_sub(gone_us).max(1);
         outcome.retry_us = outcome.retry_us.map(left);
-        outcome.at = outcome.at.plus_us(gone_us);
+        outcome.bucket_time = outcome.bucket_time.plus_us(gone_us);
         Some(outcome)
     }
 
     /// Remembers a refusal, or forgets a key that was given something back.
     pub(crate) fn see(&self, check: &Check, outcome: &Outcome, now_us: u64) {
-        match check.ask.hits {
+        match check.operation.hits {
             Hits::Take(hits) if !outcome.allowed && hits > 0 => {
                 if !says_for_sure(check) {
                     return;
@@ -91,7 +91,7 @@ impl Refused {
                 }
             }
             Hits::Take(_) => {}
-            Hits::Refund(_) | Hits::GiveBack { .. } => self.forget(check.key),
+            Hits::Refund(_) | Hits::Undo { .. } => self.forget(check.key),
         }
     }
 
@@ -142,7 +142,7 @@ impl Refused {
 
 /// Whether a refusal of this check says that the next one alike is refused too, and asking would change nothing.
 fn says_for_sure(check: &Check) -> bool {
-    let slots = check.algorithm.choices().contains(&Choice::Slots);
+    let slots = check.algorithm.options().contains(&AlgorithmOption::Slots);
     let counts = match count_refused(check.algorithm, &check.limit) {
         CountRefused::None => false,
         // A fixed window by its own default is full already, whatever is counted into it.
@@ -168,10 +168,10 @@ mod tests {
         Check {
             key: Key(key),
             limit: Limit::per(10, Unit::Minute, NonZeroU32::MIN),
-            algorithm: algorithm::named("token_bucket").unwrap(),
-            ask: Hits::Take(hits).into(),
-            source: 1,
-            shared: false,
+            algorithm: algorithm::from_name("token_bucket").unwrap(),
+            operation: Hits::Take(hits).into(),
+            fingerprint: 1,
+            shared_bucket: false,
             local: false,
             reference_key: None,
         }
@@ -181,8 +181,8 @@ mod tests {
     fn outcome(check: &Check) -> Outcome {
         let mut state = State::default();
         let now = Timestamp::from_seconds(1_700_000_000);
-        state.step(check.algorithm, &check.limit, Hits::Take(10), now);
-        state.step(check.algorithm, &check.limit, check.ask, now)
+        state.apply(check.algorithm, &check.limit, Hits::Take(10), now);
+        state.apply(check.algorithm, &check.limit, check.operation, now)
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         };
         assert!(known.outcome(&more, 0).is_none());
         let refund = Check {
-            ask: Hits::Refund(1).into(),
+            operation: Hits::Refund(1).into(),
             ..one.clone()
         };
         known.see(&refund, &outcome(&refund), 0);

@@ -82,7 +82,7 @@ impl Calendar for Uneven {
         Span { start, end: now }
     }
 
-    fn longest_us(&self) -> u64 {
+    fn window_max_us(&self) -> u64 {
         self.hours.iter().max().unwrap() * HOUR_US
     }
 }

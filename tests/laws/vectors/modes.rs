@@ -123,7 +123,7 @@ fn the_services_shadow_mode_leaves_the_statuses_alone() {
     };
     let decision = concluded(&plan, &outcomes, modes);
     assert_eq!(decision.statuses[0].code, Code::OverLimit);
-    let unasked = plan.conclude(&[], Code::OverLimit, modes);
+    let unasked = plan.decide(&[], Code::OverLimit, modes);
     assert_eq!((unasked.code, unasked.shadowed), (Code::Ok, true));
     assert_eq!(unasked.statuses[0].code, Code::OverLimit);
 }

@@ -20,7 +20,7 @@ fn names(tree: &Tree, asked: &[Asked<'_>]) -> Vec<String> {
             .iter()
             .all(|check| check.reference_key.is_none())
     );
-    plan.name_as_the_reference(&request);
+    plan.set_reference_keys(&request);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let checks = plan.checks().iter();
     checks
@@ -238,6 +238,6 @@ fn a_name_that_is_too_long_is_none() {
         assert_eq!(names[0] != "-", has, "{len}");
     }
     let look = take(&[("k", "v")], 0);
-    assert_eq!(look.hits, Hits::LOOK);
+    assert_eq!(look.hits, Hits::PEEK);
     assert_eq!(names(&tree, &[look]), expected(&["k_v"]));
 }

@@ -33,10 +33,17 @@ fn source(rules: &RuleSet, key: &str, value: &str, limit: Option<Limit>) -> u64 
         key: key.as_bytes(),
         value: value.as_bytes(),
     };
-    request.push([entry], Hits::Take(1), limit.map(Override::Limit));
+    request.push_descriptor([entry], Hits::Take(1), limit.map(Override::Limit));
     let plan = Plan::new(rules, &request, &TwoHashes);
     let checks = plan.checks();
-    let [Check { source, shared, .. }] = checks[..] else {
+    let [
+        Check {
+            fingerprint: source,
+            shared_bucket: shared,
+            ..
+        },
+    ] = checks[..]
+    else {
         panic!("one check");
     };
     assert!(!shared);

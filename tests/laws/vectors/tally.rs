@@ -22,14 +22,14 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         key: Key(0),
         limit,
         algorithm,
-        ask: hits.into(),
-        source: 0,
-        shared: false,
+        operation: hits.into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     };
     let outcome = Outcome {
-        at: at(1_234),
+        bucket_time: at(1_234),
         allowed,
         used_before: before,
         remaining: 0,

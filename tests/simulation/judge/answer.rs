@@ -121,7 +121,7 @@ fn goes_back(caller: &Caller, position: usize) -> u64 {
         let took = matches!(&check.told, Some(Ok(outcome)) if outcome.allowed);
         took && bucket(check) == bucket(asked) && !check.terms.keeps_what_others_refuse()
     });
-    back.map(|check| check.wish.hits.taken()).sum()
+    back.map(|check| check.wish.hits.requested()).sum()
 }
 
 fn limit(terms: &Terms) -> (u32, i32, u32) {
@@ -158,7 +158,7 @@ impl Voice {
             };
             return Self {
                 status,
-                tightness: if check.wish.hits.taken() > terms.burst.into() {
+                tightness: if check.wish.hits.requested() > terms.burst.into() {
                     // Never passes, whoever decides.
                     (0, u64::MAX - terms.window_us())
                 } else {

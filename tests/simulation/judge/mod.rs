@@ -32,7 +32,7 @@ use std::fmt;
 use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
 use tollgate::store::{Answer, StoreError, Terms as Taken};
-use tollgate_limiter::{Ask, Check, Hits, Outcome};
+use tollgate_limiter::{Check, Hits, Operation, Outcome};
 
 use self::answer::expected;
 use crate::asking::RateLimitResponse;
@@ -326,8 +326,8 @@ impl<'s> Judge<'s> {
             let holds = seen.is_some_and(|(wish, terms, on_trial)| {
                 // Of several limits on one descriptor only those with slots are told whose they are.
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
-                check.ask.hits == wish.hits
-                    && check.ask.holder.is_some() == is_held
+                check.operation.hits == wish.hits
+                    && check.operation.holder.is_some() == is_held
                     && (taken == Taken::OnTrial) == on_trial
                     && check.limit.count_refused() == terms.count_refused
                     && check.algorithm.name() == terms.algorithm
@@ -341,7 +341,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    fn decided(&mut self, ticket: Ticket, ask: Ask, outcome: Outcome, now: Now) {
+    fn decided(&mut self, ticket: Ticket, ask: Operation, outcome: Outcome, now: Now) {
         let Some((
             Standing {
                 left, deadline_us, ..
@@ -354,11 +354,11 @@ impl<'s> Judge<'s> {
         let hits = check.wish.hits;
         // What went back to a time that did not come is only looked at.
         let goes_back_too_late =
-            ask.hits == Hits::Refund(0) && check.decided.is_some() && hits.taken() > 0;
-        if goes_back_too_late || matches!(ask.hits, Hits::GiveBack { .. }) {
+            ask.hits == Hits::Refund(0) && check.decided.is_some() && hits.requested() > 0;
+        if goes_back_too_late || matches!(ask.hits, Hits::Undo { .. }) {
             return self.gone_back(ticket, outcome, now);
         }
-        if ask.hits == Hits::Refund(0) && hits.taken() > 0 {
+        if ask.hits == Hits::Refund(0) && hits.requested() > 0 {
             // A partition without room drops what has run out before it decides.
             let holder = check.wish.holder;
             return self.recount(
@@ -409,7 +409,7 @@ impl<'s> Judge<'s> {
         let Some((Standing { on_trial, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
-        let (hits, holder) = (check.wish.hits.taken(), check.wish.holder);
+        let (hits, holder) = (check.wish.hits.requested(), check.wish.holder);
         check.gone_back += 1;
         let first = check.gone_back == 1;
         let taken = check.decided.filter(|decided| decided.outcome.allowed);
@@ -423,9 +423,9 @@ impl<'s> Judge<'s> {
             return; // the recount gives back once, what was taken
         };
         self.sights.gone_back_late += u64::from(now.now_us / window_us != taken.now_us / window_us);
-        let hits = Hits::GiveBack {
+        let hits = Hits::Undo {
             hits,
-            taken_at: taken.outcome.at,
+            taken_at: taken.outcome.bucket_time,
         };
         self.recount(ticket, Asked { hits, holder }, outcome, now);
     }
@@ -439,7 +439,7 @@ impl<'s> Judge<'s> {
         let counted = Counted {
             allowed: outcome.allowed,
             remaining: outcome.remaining,
-            at: outcome.at.as_us(),
+            at: outcome.bucket_time.as_us(),
         };
         let may_be_full = self.scenario.may_be_full();
         let account = self.accounts.entry(bucket).or_insert_with(Account::new);
@@ -718,7 +718,7 @@ impl CheckSeen {
     /// Whether hits were allowed and taken.
     fn took(&self) -> bool {
         let allowed = self.decided.is_some_and(|decided| decided.outcome.allowed);
-        allowed && self.wish.hits.taken() > 0
+        allowed && self.wish.hits.requested() > 0
     }
 }
 

@@ -88,7 +88,7 @@ fn lets_pass_what_found_no_room(around: Arc<Around>, call: Call) -> Sending {
             remaining,
             reset_us: 0,
             retry_us: Some(0),
-            at: Timestamp::default(),
+            bucket_time: Timestamp::default(),
         };
         let sent = around.send(call).await;
         Ok(sent.unwrap_or_else(|_| Applied {

@@ -72,14 +72,14 @@ fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
             ..call.clone()
         };
         for look in &mut looks.checks {
-            if let Hits::Take(_) = look.ask.hits {
-                look.ask.hits = Hits::LOOK;
+            if let Hits::Take(_) = look.operation.hits {
+                look.operation.hits = Hits::PEEK;
             }
         }
         let mut applied = around.send(looks).await?;
         let mut takes = Vec::new();
         for (check, answer) in call.checks.iter().zip(&mut applied.answers) {
-            if let (Hits::Take(hits), Ok(outcome)) = (check.ask.hits, answer) {
+            if let (Hits::Take(hits), Ok(outcome)) = (check.operation.hits, answer) {
                 outcome.allowed = hits <= outcome.remaining;
                 if outcome.allowed {
                     outcome.remaining -= hits;
@@ -118,8 +118,8 @@ fn takes_the_time_at_asking(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, move |base, limit, state, ask, now| match ask.hits {
             // Going back is asked for later, and by nobody's clock.
-            Hits::GiveBack { .. } => base.decide(limit, state, ask, now),
-            _ => base.decide(limit, state, ask, asked_at.max(state.seen)),
+            Hits::Undo { .. } => base.decide(limit, state, ask, now),
+            _ => base.decide(limit, state, ask, asked_at.max(state.updated_at)),
         });
     }
     around.send(call)
@@ -202,7 +202,7 @@ fn a_sweep_frees_what_is_in_use(around: Arc<Around>, mut call: Call) -> Sending 
 
 fn takes_what_is_given_back(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        check.ask.hits = Hits::Take(check.ask.hits.count());
+        check.operation.hits = Hits::Take(check.operation.hits.count());
     }
     around.send(call)
 }

@@ -63,7 +63,8 @@ use tollgate::pipeline::Pipeline;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
 use tollgate_limiter::{
-    Algorithm, Ask, Check, Choice, CountRefused, Hits, Key, Limit, Outcome, State, Timestamp,
+    Algorithm, AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Operation, Outcome, State,
+    Timestamp,
 };
 
 use crate::DEFAULT_SEEDS;
@@ -236,7 +237,7 @@ async fn a_moment() {
 }
 
 /// How a bent algorithm decides.
-type Bend = dyn Fn(&dyn Algorithm, &Limit, &mut State, Ask, Timestamp) -> Outcome + Sync;
+type Bend = dyn Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome + Sync;
 
 /// An algorithm that decides in another way than it did.
 struct Bent {
@@ -248,7 +249,9 @@ struct Bent {
 /// Bends what decides a check.
 fn bend(
     check: &mut Check,
-    decide: impl Fn(&dyn Algorithm, &Limit, &mut State, Ask, Timestamp) -> Outcome + Sync + 'static,
+    decide: impl Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome
+    + Sync
+    + 'static,
 ) {
     check.algorithm = Box::leak(Box::new(Bent {
         base: check.algorithm,
@@ -268,19 +271,19 @@ impl Algorithm for Bent {
         self.base.promise()
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        self.base.choices()
+    fn options(&self) -> &'static [AlgorithmOption] {
+        self.base.options()
     }
 
     fn has_marks(&self) -> bool {
         self.base.has_marks()
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
-        self.base.usual_count_refused()
+    fn default_count_refused(&self) -> CountRefused {
+        self.base.default_count_refused()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         (self.decide)(self.base, limit, state, ask, now)
     }
 
@@ -290,21 +293,25 @@ impl Algorithm for Bent {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         let mut looked_at = State {
-            seen: was.0,
+            updated_at: was.0,
             registers: was.1,
             ..State::default()
         };
-        self.base
-            .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
+        self.base.decide(
+            limit,
+            &mut looked_at,
+            Hits::PEEK.into(),
+            outcome.bucket_time,
+        );
         self.base.changed(limit, was, state, ask, outcome)
             || !self.base.has_marks() && looked_at.registers != state.registers
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
-        self.life_us.unwrap_or_else(|| self.base.life_us(limit))
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        self.life_us.unwrap_or_else(|| self.base.ttl_us(limit))
     }
 }

@@ -129,7 +129,7 @@ fn send_at_once(around: &Arc<Around>, checks: Vec<Check>) {
 fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, |base, limit, state, mut ask, now| {
-            if let Hits::GiveBack { taken_at, .. } = &mut ask.hits {
+            if let Hits::Undo { taken_at, .. } = &mut ask.hits {
                 *taken_at = now;
             }
             base.decide(limit, state, ask, now)
@@ -141,7 +141,7 @@ fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call)
 fn gives_back_twice(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, |base, limit, state, ask, now| {
-            if let Hits::GiveBack { .. } = ask.hits {
+            if let Hits::Undo { .. } = ask.hits {
                 base.decide(limit, state, ask, now);
             }
             base.decide(limit, state, ask, now)
@@ -193,8 +193,8 @@ fn gives_back_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
         let (mut checks, on_trial) = (call.checks.clone(), call.terms == Terms::OnTrial);
         let applied = around.send(call).await;
         checks.retain_mut(|check| {
-            let hits = check.ask.hits.taken();
-            check.ask.hits = Hits::GiveBack {
+            let hits = check.operation.hits.requested();
+            check.operation.hits = Hits::Undo {
                 hits,
                 taken_at: around.clock.now(),
             };

@@ -21,8 +21,8 @@
 //! itself; one that is given back sooner helps sooner.
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Outcome, State, Timestamp,
-    used_changed,
+    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
+    Timestamp, used_changed,
 };
 
 /// See the file's own words.
@@ -44,15 +44,15 @@ impl Algorithm for Concurrency {
         true
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Slots]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Slots]
     }
 
     fn requests_max(&self) -> u32 {
         MARKS_REQUESTS_MAX
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let slot_us = limit.window().as_us();
         let State {
             registers, marks, ..
@@ -60,7 +60,7 @@ impl Algorithm for Concurrency {
         let mut held = registers[0];
         // In the first slot's time since 1970 none can have run out.
         if now.as_us() >= slot_us {
-            held = held.saturating_sub(marks.drop_until(now.minus_us(slot_us)));
+            held = held.saturating_sub(marks.expire_until(now.minus_us(slot_us)));
         }
         let before = held;
         let slot = |hits| Mark {
@@ -72,7 +72,7 @@ impl Algorithm for Concurrency {
         let allowed = match ask.hits {
             Hits::Take(0) => {
                 if ask.holder.is_some() {
-                    let renewed = marks.take_off(u64::MAX, its);
+                    let renewed = marks.remove_hits(u64::MAX, its);
                     if renewed > 0 {
                         marks.add(slot(renewed));
                     }
@@ -88,21 +88,21 @@ impl Algorithm for Concurrency {
                 allowed
             }
             Hits::Refund(hits) => {
-                held = held.saturating_sub(marks.take_off(hits, its));
+                held = held.saturating_sub(marks.remove_hits(hits, its));
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // One that a look has renewed since cannot be told from one taken later: it stays, rather than let one
                 // more in, until its time is over.
                 let that = |mark: &Mark| its(mark) && mark.at == taken_at;
-                held = held.saturating_sub(marks.take_off(hits, that));
+                held = held.saturating_sub(marks.remove_hits(hits, that));
                 true
             }
         };
         *registers = [held, 0];
 
         Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before: before,
             remaining: limit.requests().saturating_sub(held),
@@ -112,7 +112,7 @@ impl Algorithm for Concurrency {
             retry_us: if allowed {
                 Some(0)
             } else {
-                let room = limit.requests().checked_sub(ask.hits.taken());
+                let room = limit.requests().checked_sub(ask.hits.requested());
                 room.and_then(|room| marks.aged_in_us(held.saturating_sub(room), slot_us, now))
             },
         }
@@ -123,16 +123,16 @@ impl Algorithm for Concurrency {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         // A look renews the slots of its holder.
-        let renews = ask.hits == Hits::LOOK && ask.holder.is_some();
+        let renews = ask.hits == Hits::PEEK && ask.holder.is_some();
         used_changed(state, outcome)
             || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }
 }

@@ -14,8 +14,8 @@
 //! What it deliberately does not do: clip hits that straddle the limit, or take back what it refused.
 
 use super::{
-    Algorithm, Ask, Choice, CountRefused, Hits, Lease, Limit, Outcome, REGISTER_MAX, State,
-    Timestamp, debt, used_changed,
+    Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, Operation, Outcome,
+    REGISTER_MAX, State, Timestamp, debt, used_changed,
 };
 
 /// See the file's own words.
@@ -33,21 +33,21 @@ impl Algorithm for FixedWindow {
         "at most N in each aligned window; up to 2N across an edge"
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Calendar, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Calendar, AlgorithmOption::CountRefused]
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
+    fn default_count_refused(&self) -> CountRefused {
         CountRefused::Blocking
     }
 
-    fn lease(&self) -> Lease {
-        Lease::UntilReset
+    fn lease_policy(&self) -> LeasePolicy {
+        LeasePolicy::UntilReset
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let window = limit.window_at(now);
-        let same_window = state.seen >= window.start;
+        let same_window = state.updated_at >= window.start;
         let before = if same_window { state.registers[0] } else { 0 };
         let (after, allowed) = match ask.hits {
             Hits::Take(hits) => {
@@ -59,11 +59,11 @@ impl Algorithm for FixedWindow {
                 }
             }
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
-            Hits::GiveBack { hits, taken_at } if taken_at >= window.start => {
+            Hits::Undo { hits, taken_at } if taken_at >= window.start => {
                 (before.saturating_sub(hits), true)
             }
             // The window it was taken from has turned.
-            Hits::GiveBack { .. } => (before, true),
+            Hits::Undo { .. } => (before, true),
         };
         state.registers = [after, 0];
 
@@ -76,7 +76,7 @@ impl Algorithm for FixedWindow {
             Some(_) => window.end.since_us(now).max(1),
         };
         Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before: before,
             remaining: limit.requests().saturating_sub(after),
@@ -84,7 +84,7 @@ impl Algorithm for FixedWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                (ask.hits.taken() <= limit.requests()).then_some(to_edge_us)
+                (ask.hits.requested() <= limit.requests()).then_some(to_edge_us)
             },
         }
     }
@@ -94,13 +94,13 @@ impl Algorithm for FixedWindow {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        _ask: Ask,
+        _ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         used_changed(state, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }
 }

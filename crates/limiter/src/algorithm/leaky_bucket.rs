@@ -12,7 +12,7 @@
 //!
 //! What it deliberately does not do: hold a request until its turn has come. The caller learns when that is.
 
-use super::{Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp, TokenBucket};
+use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, TokenBucket};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -29,15 +29,15 @@ impl Algorithm for LeakyBucket {
         "evenly spaced: N per window, no more than `burst` (default 1) at once"
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Burst, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
     }
 
-    fn usual_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u32) -> u32 {
         requests_per_unit.min(1)
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         TokenBucket.decide(limit, state, ask, now)
     }
 
@@ -46,13 +46,13 @@ impl Algorithm for LeakyBucket {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         TokenBucket.changed(limit, was, state, ask, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
-        TokenBucket.life_us(limit)
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        TokenBucket.ttl_us(limit)
     }
 }

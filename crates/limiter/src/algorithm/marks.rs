@@ -26,11 +26,11 @@ pub struct Mark {
 
 /// Marks, oldest first. None takes no memory but a pointer.
 #[derive(Clone, Debug, Default)]
-pub struct Marks(Option<Box<Row>>);
+pub struct Marks(Option<Box<MarkQueue>>);
 
 /// What lies behind the pointer.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct MarkQueue {
     marks: VecDeque<Mark>,
     /// How many of the oldest have expired for the question at hand. They are removed when its answer is written.
     expired: usize,
@@ -52,7 +52,7 @@ impl Mark {
 
 impl Marks {
     /// How many bytes of the heap marks take beside the room for each.
-    pub const HEAP_BYTES: usize = size_of::<Row>();
+    pub const HEAP_BYTES: usize = size_of::<MarkQueue>();
 
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -65,7 +65,7 @@ impl Marks {
     }
 
     /// For how many there is room.
-    pub fn room(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.0.as_ref().map_or(0, |row| row.marks.capacity())
     }
 
@@ -103,8 +103,8 @@ impl Marks {
     }
 
     /// Counts those that are as old as `until` or older as expired: they are not there any more, unless
-    /// [`Marks::keep_expired`] says so. Gives how many hits they held.
-    pub(super) fn drop_until(&mut self, until: Timestamp) -> u64 {
+    /// [`Marks::restore_expired`] says so. Gives how many hits they held.
+    pub(super) fn expire_until(&mut self, until: Timestamp) -> u64 {
         let Some(row) = &mut self.0 else {
             return 0;
         };
@@ -125,19 +125,19 @@ impl Marks {
         {
             row.marks.drain(..row.expired);
             row.expired = 0;
-            self.give_room_back();
+            self.shrink();
         }
     }
 
     /// Has those that have expired be there again.
-    pub(super) fn keep_expired(&mut self) {
+    pub(super) fn restore_expired(&mut self) {
         if let Some(row) = &mut self.0 {
             row.expired = 0;
         }
     }
 
     /// Takes up to `hits` off marks that are `meant`, oldest first. Gives how many.
-    pub(super) fn take_off(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) -> u64 {
+    pub(super) fn remove_hits(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) -> u64 {
         if hits == 0 || !self.iter().any(&meant) {
             return 0;
         }
@@ -164,7 +164,7 @@ impl Marks {
         if left > 0 {
             marks.retain_mut(|mark| !empties(mark, &mut left));
         }
-        self.give_room_back();
+        self.shrink();
         hits.saturating_sub(left)
     }
 
@@ -179,13 +179,13 @@ impl Marks {
     }
 
     /// The second clock law: every mark comes along.
-    pub(super) fn bring_back(&mut self, by_us: u64) {
+    pub(super) fn rewind(&mut self, by_us: u64) {
         for mark in self.0.iter_mut().flat_map(|row| row.marks.iter_mut()) {
             mark.at = mark.at.minus_us(by_us);
         }
     }
 
-    fn give_room_back(&mut self) {
+    fn shrink(&mut self) {
         if let Some(row) = &mut self.0
             && row.marks.capacity() > KEPT
             && row.marks.len() < row.marks.capacity() / 4

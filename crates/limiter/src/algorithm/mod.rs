@@ -38,7 +38,7 @@ mod token_bucket_interval;
 
 use std::fmt;
 
-use super::descriptor::{Ask, Hits, Holder};
+use super::descriptor::{Hits, Holder, Operation};
 use super::limit::{CountRefused, Limit};
 use super::timestamp::Timestamp;
 
@@ -88,10 +88,10 @@ pub trait Algorithm: Sync {
     fn promise(&self) -> &'static str;
 
     /// What may stand beside it in a rules file.
-    fn choices(&self) -> &'static [Choice];
+    fn options(&self) -> &'static [AlgorithmOption];
 
     /// What it becomes when this stands beside it; none when it stays what it is.
-    fn with(&self, _choice: Choice) -> Option<&'static dyn Algorithm> {
+    fn variant_for(&self, _choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
         None
     }
 
@@ -106,8 +106,8 @@ pub trait Algorithm: Sync {
     }
 
     /// Whether hits may be taken from its buckets in advance.
-    fn lease(&self) -> Lease {
-        Lease::Never
+    fn lease_policy(&self) -> LeasePolicy {
+        LeasePolicy::Never
     }
 
     /// How long a window may be, in microseconds.
@@ -116,18 +116,18 @@ pub trait Algorithm: Sync {
     }
 
     /// The burst of a limit that does not say.
-    fn usual_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u32) -> u32 {
         requests_per_unit
     }
 
     /// What becomes of refused hits where the limit does not say.
-    fn usual_count_refused(&self) -> CountRefused {
+    fn default_count_refused(&self) -> CountRefused {
         CountRefused::None
     }
 
     /// Decides what is asked at `now` and updates `state`. `now` is never before `state.seen`, nor before the time that a
-    /// [`Hits::GiveBack`] names; the caller moves `seen`.
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome;
+    /// [`Hits::Undo`] names; the caller moves `seen`.
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome;
 
     /// Whether that question changed more than time alone does: it took something, counted refused hits, gave something back
     /// or renewed a slot. `was` is the time and the registers before it. Hits that passed always do, and are not asked about.
@@ -136,17 +136,17 @@ pub trait Algorithm: Sync {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool;
 
     /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
-    fn life_us(&self, limit: &Limit) -> u64;
+    fn ttl_us(&self, limit: &Limit) -> u64;
 }
 
 /// What may stand beside an algorithm in a rules file, and mean nothing to others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Choice {
+pub enum AlgorithmOption {
     /// How many may come at once.
     Burst,
     /// In how many parts a window slides.
@@ -163,13 +163,13 @@ pub enum Choice {
 
 /// For how long hits that were taken in advance, and not yet used, may be used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Lease {
+pub enum LeasePolicy {
     /// Not at all: what it promises depends on when each hit comes.
     Never,
     /// Until the bucket's reset, and the promise is as it was.
     UntilReset,
     /// For any age, and the promise then holds over a span longer by that age.
-    Aged,
+    AnyAge,
 }
 
 /// A bucket's memory: the newest time it was changed at, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is
@@ -177,7 +177,7 @@ pub enum Lease {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
     /// The newest time at which this bucket was changed.
-    pub seen: Timestamp,
+    pub updated_at: Timestamp,
     /// What the algorithm makes of them.
     pub registers: [u64; 2],
     /// Where two numbers are not enough.
@@ -197,12 +197,12 @@ pub struct Outcome {
     pub reset_us: u64,
     /// Until the same hits would first pass, if nobody else asks: 0 when they did, none when they never will.
     pub retry_us: Option<u64>,
-    /// The bucket's own time: what [`Hits::GiveBack`] names.
-    pub at: Timestamp,
+    /// The bucket's own time: what [`Hits::Undo`] names.
+    pub bucket_time: Timestamp,
 }
 
 /// The algorithm of that name or alias.
-pub fn named(name: &str) -> Option<&'static dyn Algorithm> {
+pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
     ALGORITHMS
         .iter()
         .copied()
@@ -213,7 +213,7 @@ pub fn named(name: &str) -> Option<&'static dyn Algorithm> {
 pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
     limit
         .count_refused()
-        .unwrap_or_else(|| algorithm.usual_count_refused())
+        .unwrap_or_else(|| algorithm.default_count_refused())
 }
 
 /// [`Algorithm::changed`] where the first register is what is used.
@@ -234,7 +234,7 @@ fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
 }
 
 /// How many hits a bucket that holds a burst may miss at most: where refused hits count, one burst of debt more.
-fn deepest(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
+fn missing_max(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
     match count_refused(algorithm, limit) {
         CountRefused::None => limit.burst(),
         CountRefused::Blocking | CountRefused::All => limit.burst().saturating_mul(2),
@@ -243,7 +243,7 @@ fn deepest(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
 
 // === impl Choice ===
 
-impl Choice {
+impl AlgorithmOption {
     /// Every choice.
     pub const ALL: [Self; 6] = [
         Self::Burst,
@@ -259,35 +259,35 @@ impl Choice {
 
 impl State {
     /// One decision. The only way a bucket changes; a question that takes and gives back nothing leaves it as it was.
-    pub fn step(
+    pub fn apply(
         &mut self,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: impl Into<Ask>,
+        ask: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
         let mut ask = ask.into();
-        let brought_back = self.seen.since_us(now) > limit.window().as_us();
+        let brought_back = self.updated_at.since_us(now) > limit.window().as_us();
         if brought_back {
-            self.bring_back(now);
+            self.rewind(now);
         }
         let asked_at = now;
-        let now = now.max(self.seen);
-        if let Hits::GiveBack { taken_at, .. } = ask.hits
+        let now = now.max(self.updated_at);
+        if let Hits::Undo { taken_at, .. } = ask.hits
             && taken_at > now
         {
             // The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
             ask.hits = Hits::Refund(0);
         }
-        let was = (self.seen, self.registers);
+        let was = (self.updated_at, self.registers);
         let mut outcome = algorithm.decide(limit, self, ask, now);
-        let took = outcome.allowed && ask.hits.taken() > 0;
+        let took = outcome.allowed && ask.hits.requested() > 0;
         if took || brought_back || algorithm.changed(limit, was, self, ask, &outcome) {
-            self.seen = now;
+            self.updated_at = now;
             self.marks.remove_expired();
         } else {
-            (self.seen, self.registers) = was;
-            self.marks.keep_expired();
+            (self.updated_at, self.registers) = was;
+            self.marks.restore_expired();
         }
         // The caller counts from its own present, which law 1 may have moved.
         let behind_us = now.since_us(asked_at);
@@ -304,22 +304,22 @@ impl State {
 
 impl State {
     /// Forgets marks that have expired, which an answer would only pass over. For a bucket whose algorithm keeps marks.
-    pub fn forget_expired(&mut self, limit: &Limit, now: Timestamp) {
+    pub fn remove_expired(&mut self, limit: &Limit, now: Timestamp) {
         let window_us = limit.window().as_us();
-        let now = now.max(self.seen);
+        let now = now.max(self.updated_at);
         if now.as_us() >= window_us {
             let [used, other] = self.registers;
-            let dropped = self.marks.drop_until(now.minus_us(window_us));
+            let dropped = self.marks.expire_until(now.minus_us(window_us));
             self.marks.remove_expired();
             self.registers = [used.saturating_sub(dropped), other];
         }
     }
 
     /// The second clock law: what was seen in a future that did not come was seen now.
-    pub fn bring_back(&mut self, now: Timestamp) {
-        let ahead_us = self.seen.since_us(now);
-        self.marks.bring_back(ahead_us);
-        self.seen = self.seen.min(now);
+    pub fn rewind(&mut self, now: Timestamp) {
+        let ahead_us = self.updated_at.since_us(now);
+        self.marks.rewind(ahead_us);
+        self.updated_at = self.updated_at.min(now);
     }
 }
 

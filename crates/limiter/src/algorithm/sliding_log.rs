@@ -18,8 +18,8 @@
 //! the caller that gave back too much gains the least.
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Outcome, State, Timestamp, debt,
-    used_changed,
+    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
+    Timestamp, debt, used_changed,
 };
 
 /// See the file's own words.
@@ -41,8 +41,8 @@ impl Algorithm for SlidingLog {
         true
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::CountRefused]
     }
 
     fn requests_max(&self) -> u32 {
@@ -53,7 +53,7 @@ impl Algorithm for SlidingLog {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         slide(self, limit, state, ask, now, |time| time)
     }
 
@@ -62,13 +62,13 @@ impl Algorithm for SlidingLog {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        _ask: Ask,
+        _ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         used_changed(state, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn slide(
     algorithm: &dyn Algorithm,
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
     marked_at: impl Fn(Timestamp) -> Timestamp,
 ) -> Outcome {
@@ -86,7 +86,7 @@ pub(super) fn slide(
     let mut used = state.registers[0];
     // In the first window since 1970 nothing can be a window old.
     if now.as_us() >= window_us {
-        used = used.saturating_sub(state.marks.drop_until(now.minus_us(window_us)));
+        used = used.saturating_sub(state.marks.expire_until(now.minus_us(window_us)));
     }
     let before = used;
     let allowed = match ask.hits {
@@ -108,12 +108,12 @@ pub(super) fn slide(
             allowed
         }
         Hits::Refund(hits) => {
-            used = used.saturating_sub(state.marks.take_off(hits, |_| true));
+            used = used.saturating_sub(state.marks.remove_hits(hits, |_| true));
             true
         }
-        Hits::GiveBack { hits, taken_at } => {
+        Hits::Undo { hits, taken_at } => {
             let at = marked_at(taken_at);
-            used = used.saturating_sub(state.marks.take_off(hits, |mark| mark.at == at));
+            used = used.saturating_sub(state.marks.remove_hits(hits, |mark| mark.at == at));
             true
         }
     };
@@ -121,7 +121,7 @@ pub(super) fn slide(
 
     let newest = state.marks.newest();
     Outcome {
-        at: now,
+        bucket_time: now,
         allowed,
         used_before: before,
         remaining: limit.requests().saturating_sub(used),
@@ -129,7 +129,7 @@ pub(super) fn slide(
         retry_us: if allowed {
             Some(0)
         } else {
-            let room = limit.requests().checked_sub(ask.hits.taken());
+            let room = limit.requests().checked_sub(ask.hits.requested());
             room.and_then(|room| {
                 let too_many = used.saturating_sub(room);
                 state.marks.aged_in_us(too_many, window_us, now)

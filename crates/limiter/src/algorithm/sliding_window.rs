@@ -18,8 +18,8 @@
 //! `sliding_log` exactly).
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Lease, Limit, Outcome, REGISTER_MAX, SlidingWindowSegments,
-    State, Timestamp, debt,
+    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX,
+    SlidingWindowSegments, State, Timestamp, debt,
 };
 
 /// See the file's own words.
@@ -81,7 +81,7 @@ impl Counts {
     }
 
     /// Gives hits back to the window they were taken from, as long as it counts.
-    fn give_back(&mut self, hits: u64, taken_at: Timestamp, now: Timestamp) {
+    fn undo(&mut self, hits: u64, taken_at: Timestamp, now: Timestamp) {
         let ago_us = now.since_us(taken_at);
         if ago_us <= self.elapsed_us {
             self.present = self.present.saturating_sub(hits);
@@ -137,13 +137,13 @@ impl Algorithm for SlidingWindow {
         "the previous window's count, weighted by what is left of it, plus this one's, at most N"
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Segments, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused]
     }
 
-    fn with(&self, choice: Choice) -> Option<&'static dyn Algorithm> {
+    fn variant_for(&self, choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
         match choice {
-            Choice::Segments => Some(&SlidingWindowSegments),
+            AlgorithmOption::Segments => Some(&SlidingWindowSegments),
             _ => None,
         }
     }
@@ -152,12 +152,12 @@ impl Algorithm for SlidingWindow {
         Timestamp::MAX_US / 2
     }
 
-    fn lease(&self) -> Lease {
-        Lease::Aged
+    fn lease_policy(&self) -> LeasePolicy {
+        LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-        let mut counts = Counts::at(limit, (state.seen, state.registers), now);
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+        let mut counts = Counts::at(limit, (state.updated_at, state.registers), now);
         let window_us = u128::from(counts.window_us);
         let before = counts.used();
         let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
@@ -177,8 +177,8 @@ impl Algorithm for SlidingWindow {
                 counts.refund(hits);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
-                counts.give_back(hits, taken_at, now);
+            Hits::Undo { hits, taken_at } => {
+                counts.undo(hits, taken_at, now);
                 true
             }
         };
@@ -189,7 +189,7 @@ impl Algorithm for SlidingWindow {
             .checked_div(window_us)
             .unwrap_or(0);
         Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before,
             remaining: u64::try_from(remaining).unwrap_or(u64::MAX),
@@ -197,7 +197,7 @@ impl Algorithm for SlidingWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                counts.retry_us(limit.requests(), ask.hits.taken())
+                counts.retry_us(limit.requests(), ask.hits.requested())
             },
         }
     }
@@ -207,14 +207,14 @@ impl Algorithm for SlidingWindow {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        _ask: Ask,
+        _ask: Operation,
         outcome: &Outcome,
     ) -> bool {
-        let was = Counts::at(limit, was, outcome.at);
+        let was = Counts::at(limit, was, outcome.bucket_time);
         state.registers != [was.present, was.previous]
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us().saturating_mul(2)
     }
 }

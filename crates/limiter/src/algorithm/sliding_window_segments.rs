@@ -20,7 +20,9 @@
 use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
-use super::{Algorithm, Ask, Choice, Limit, Outcome, State, Timestamp, used_changed};
+use super::{
+    Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, used_changed,
+};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -41,15 +43,15 @@ impl Algorithm for SlidingWindowSegments {
         true
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Segments, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused]
     }
 
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         slide(self, limit, state, ask, now, |time| {
             segment_start(limit, time)
         })
@@ -60,13 +62,13 @@ impl Algorithm for SlidingWindowSegments {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        _ask: Ask,
+        _ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         used_changed(state, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         limit.window().as_us()
     }
 }

@@ -13,14 +13,14 @@
 //!
 //! What it costs: a division or two of 128 bits, and two registers.
 //!
-//! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::reduced_by`]); both
+//! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::divisor`]); both
 //! as of `seen`.
 //!
 //! What it deliberately does not do: refill in steps (`token_bucket_interval`).
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Lease, Limit, Outcome, REGISTER_MAX, State, Timestamp,
-    TokenBucketInterval, debt, deepest,
+    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX, State,
+    Timestamp, TokenBucketInterval, debt, missing_max,
 };
 
 #[cfg(doc)]
@@ -45,22 +45,26 @@ impl Algorithm for TokenBucket {
         "refills continuously at N per window, holds `burst` (default N)"
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Burst, Choice::Refill, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[
+            AlgorithmOption::Burst,
+            AlgorithmOption::Refill,
+            AlgorithmOption::CountRefused,
+        ]
     }
 
-    fn with(&self, choice: Choice) -> Option<&'static dyn Algorithm> {
+    fn variant_for(&self, choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
         match choice {
-            Choice::Refill => Some(&TokenBucketInterval),
+            AlgorithmOption::Refill => Some(&TokenBucketInterval),
             _ => None,
         }
     }
 
-    fn lease(&self) -> Lease {
-        Lease::Aged
+    fn lease_policy(&self) -> LeasePolicy {
+        LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let rate = limit.rate();
         let per_us = u128::from(rate.per_us);
         let scaled = |hits: u64| u128::from(hits).saturating_mul(per_us);
@@ -74,10 +78,10 @@ impl Algorithm for TokenBucket {
         };
 
         let [whole, part] = state.registers;
-        let elapsed_us = now.since_us(state.seen);
+        let elapsed_us = now.since_us(state.updated_at);
         let filled = u128::from(elapsed_us).saturating_mul(u128::from(rate.hits));
         let before = scaled(whole)
-            .saturating_add(u128::from(part.div_ceil(rate.reduced_by)))
+            .saturating_add(u128::from(part.div_ceil(rate.divisor)))
             .saturating_sub(filled);
         let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         let used_before = in_hits(before.div_ceil(per_us));
@@ -92,7 +96,7 @@ impl Algorithm for TokenBucket {
                 }
             }
             Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What has come since might have found the bucket full, had it not been taken.
                 let since_us = u128::from(now.since_us(taken_at));
                 let come = since_us.saturating_mul(u128::from(rate.hits));
@@ -100,10 +104,10 @@ impl Algorithm for TokenBucket {
                 (before.saturating_sub(weighs), true)
             }
         };
-        state.registers = registers(after, rate.per_us, rate.reduced_by);
+        state.registers = registers(after, rate.per_us, rate.divisor);
 
         Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before,
             remaining: in_hits(
@@ -115,7 +119,7 @@ impl Algorithm for TokenBucket {
             retry_us: if allowed {
                 Some(0)
             } else {
-                full.checked_sub(scaled(ask.hits.taken()))
+                full.checked_sub(scaled(ask.hits.requested()))
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
@@ -126,7 +130,7 @@ impl Algorithm for TokenBucket {
         limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         _state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         let missed = outcome.used_before;
@@ -135,18 +139,18 @@ impl Algorithm for TokenBucket {
                 hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
             }
             Hits::Refund(hits) => hits > 0 && missed > 0,
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let rate = limit.rate();
-                let since_us = u128::from(outcome.at.since_us(taken_at));
+                let since_us = u128::from(outcome.bucket_time.since_us(taken_at));
                 let come = since_us.saturating_mul(u128::from(rate.hits));
                 missed > 0 && u128::from(hits).saturating_mul(u128::from(rate.per_us)) > come
             }
         }
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         let rate = limit.rate();
-        let deepest = u128::from(deepest(self, limit)).saturating_mul(u128::from(rate.per_us));
+        let deepest = u128::from(missing_max(self, limit)).saturating_mul(u128::from(rate.per_us));
         let fills_in_us = deepest
             .checked_div(u128::from(rate.hits))
             .map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX));

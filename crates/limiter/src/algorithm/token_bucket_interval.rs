@@ -17,8 +17,8 @@
 //! What it deliberately does not do: fill between the edges (`refill: continuous` does).
 
 use super::{
-    Algorithm, Ask, Choice, Hits, Limit, Outcome, REGISTER_MAX, State, Timestamp, debt, deepest,
-    used_changed,
+    Algorithm, AlgorithmOption, Hits, Limit, Operation, Outcome, REGISTER_MAX, State, Timestamp,
+    debt, missing_max, used_changed,
 };
 
 /// See the file's own words.
@@ -36,11 +36,11 @@ impl Algorithm for TokenBucketInterval {
         "refills by N at each edge of an aligned window, holds `burst` (default N)"
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        &[Choice::Burst, Choice::CountRefused]
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let (requests, burst) = (limit.requests(), limit.burst());
         let window_us = limit.window().as_us();
         let edges =
@@ -59,7 +59,7 @@ impl Algorithm for TokenBucketInterval {
             }
         };
 
-        let before = state.registers[0].saturating_sub(filled(state.seen));
+        let before = state.registers[0].saturating_sub(filled(state.updated_at));
         let (after, allowed) = match ask.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits);
@@ -71,7 +71,7 @@ impl Algorithm for TokenBucketInterval {
                 }
             }
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What has come since might have found the bucket full, had it not been taken.
                 let weighs = hits.saturating_sub(filled(taken_at));
                 (before.saturating_sub(weighs), true)
@@ -80,7 +80,7 @@ impl Algorithm for TokenBucketInterval {
         state.registers = [after.min(REGISTER_MAX), 0];
 
         Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before: before,
             remaining: burst.saturating_sub(after),
@@ -89,7 +89,7 @@ impl Algorithm for TokenBucketInterval {
                 Some(0)
             } else {
                 burst
-                    .checked_sub(ask.hits.taken())
+                    .checked_sub(ask.hits.requested())
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
@@ -100,15 +100,15 @@ impl Algorithm for TokenBucketInterval {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        _ask: Ask,
+        _ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         used_changed(state, outcome)
     }
 
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         let window_us = limit.window().as_us();
-        let edges = deepest(self, limit).div_ceil(limit.requests().max(1));
+        let edges = missing_max(self, limit).div_ceil(limit.requests().max(1));
         edges.saturating_mul(window_us).max(window_us)
     }
 }

@@ -1,6 +1,6 @@
 //! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
 //!
-//! What may stand beside an algorithm is the algorithm's to say ([`Choice`]); this file knows only which field is which choice.
+//! What may stand beside an algorithm is the algorithm's to say ([`AlgorithmOption`]); this file knows only which field is which choice.
 //!
 //! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
 
@@ -8,19 +8,19 @@ use crate::rules::file::Loader;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::problem::{Place, shown};
-use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
+use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, algorithm};
 
 /// Which fields are which choice of an algorithm.
-pub(crate) const CHOICES: &[(&str, Choice)] = &[
-    ("burst", Choice::Burst),
-    ("segments", Choice::Segments),
-    ("refill", Choice::Refill),
-    ("calendar", Choice::Calendar),
-    ("time_zone", Choice::Calendar),
-    ("week_start", Choice::Calendar),
-    ("count_refused", Choice::CountRefused),
-    ("holder_key", Choice::Slots),
-    ("slot_seconds", Choice::Slots),
+pub(crate) const CHOICES: &[(&str, AlgorithmOption)] = &[
+    ("burst", AlgorithmOption::Burst),
+    ("segments", AlgorithmOption::Segments),
+    ("refill", AlgorithmOption::Refill),
+    ("calendar", AlgorithmOption::Calendar),
+    ("time_zone", AlgorithmOption::Calendar),
+    ("week_start", AlgorithmOption::Calendar),
+    ("count_refused", AlgorithmOption::CountRefused),
+    ("holder_key", AlgorithmOption::Slots),
+    ("slot_seconds", AlgorithmOption::Slots),
 ];
 
 // === impl Loader ===
@@ -35,7 +35,7 @@ impl Loader<'_> {
         let name = self.text(fields, place, "algorithm");
         let algorithm = match name {
             "" => ALGORITHMS.first().copied(),
-            name => algorithm::named(name),
+            name => algorithm::from_name(name),
         };
         let Some(mut algorithm) = algorithm else {
             let message = format!("unknown algorithm '{}'", shown(name));
@@ -45,29 +45,35 @@ impl Loader<'_> {
         };
         let mut fits = true;
         for (name, choice) in CHOICES {
-            if fields.given(name).is_some() && !algorithm.choices().contains(choice) {
+            if fields.given(name).is_some() && !algorithm.options().contains(choice) {
                 self.no_such_choice(fields, place, algorithm, (name, *choice));
                 fits = false;
             }
         }
         if fields.given("segments").is_some() {
-            algorithm = algorithm.with(Choice::Segments).unwrap_or(algorithm);
-        } else if algorithm.choices().contains(&Choice::Segments)
-            && algorithm.with(Choice::Segments).is_none()
+            algorithm = algorithm
+                .variant_for(AlgorithmOption::Segments)
+                .unwrap_or(algorithm);
+        } else if algorithm.options().contains(&AlgorithmOption::Segments)
+            && algorithm.variant_for(AlgorithmOption::Segments).is_none()
         {
             let message = format!("algorithm {} needs segments", algorithm.name());
             let advice = "add `segments: 6`, or set `algorithm: sliding_window`";
             self.problem(fields.place_of("algorithm"), place, message, advice);
             fits = false;
         }
-        let refill = if algorithm.choices().contains(&Choice::Refill) {
+        let refill = if algorithm.options().contains(&AlgorithmOption::Refill) {
             self.text(fields, place, "refill")
         } else {
             ""
         };
         match refill {
             "" | "continuous" => {}
-            "interval" => algorithm = algorithm.with(Choice::Refill).unwrap_or(algorithm),
+            "interval" => {
+                algorithm = algorithm
+                    .variant_for(AlgorithmOption::Refill)
+                    .unwrap_or(algorithm)
+            }
             other => {
                 let message = format!("unknown refill '{}'", shown(other));
                 let advice = "use continuous or interval";
@@ -83,11 +89,11 @@ impl Loader<'_> {
         fields: &Fields<'_>,
         place: &Place<'_>,
         algorithm: &dyn Algorithm,
-        (name, choice): (&str, Choice),
+        (name, choice): (&str, AlgorithmOption),
     ) {
         let have = ALGORITHMS
             .iter()
-            .filter(|other| other.choices().contains(&choice));
+            .filter(|other| other.options().contains(&choice));
         let have: Vec<_> = have.map(|other| other.name()).collect();
         let advice = match have.as_slice() {
             [one] => format!("remove `{name}`, or set `algorithm: {one}`"),

@@ -16,7 +16,7 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::problem::{Place, Position, shown};
 use crate::rules::yaml::Node;
-use tollgate_limiter::{Allowance, Choice, Limit, Rule, Unit};
+use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
 
 /// How many limits one descriptor may have.
 const LIMITS_MAX: usize = 16;
@@ -107,7 +107,7 @@ impl Loader<'_> {
             self.unlimited(&fields, place, unit_text)
         } else {
             match self.algorithm(&fields, place) {
-                Some((algorithm, _)) if algorithm.choices().contains(&Choice::Slots) => {
+                Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
                     self.in_flight(&fields, place, algorithm, &mut rule)
                 }
                 // Which may be a misspelt one that has no unit.
@@ -141,7 +141,7 @@ impl Loader<'_> {
         place: &Place<'_>,
         unit: &str,
     ) -> Option<Allowance> {
-        if Unit::named(unit).is_some() {
+        if Unit::from_name(unit).is_some() {
             self.problem(
                 fields.place_of("unit"),
                 place,

@@ -39,7 +39,7 @@ impl Loader<'_> {
         let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
         let calendar = self.calendar(fields, place, unit, multiplier);
         self.requests_fit(fields, place, algorithm, requests);
-        let usual_burst = algorithm.usual_burst(requests);
+        let usual_burst = algorithm.default_burst(requests);
         let burst = burst.or((usual_burst != requests).then_some(usual_burst));
         let mut limit = match Limit::new(requests, unit, multiplier, burst) {
             Ok(limit) => limit,
@@ -59,7 +59,7 @@ impl Loader<'_> {
             let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
             let message = format!(
                 "a window of {} is longer than {} can hold",
-                limit.window_words(),
+                limit.describe_window(),
                 algorithm.name()
             );
             let advice = format!("use a window of {years} years at most");
@@ -83,7 +83,7 @@ impl Loader<'_> {
         place: &Place<'_>,
         text: &str,
     ) -> Option<Unit> {
-        let unit = Unit::named(text);
+        let unit = Unit::from_name(text);
         if unit.is_none() {
             let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
             let message = format!("invalid rate limit unit '{}'", shown(text));
@@ -107,7 +107,7 @@ impl Loader<'_> {
 
     fn count_refused(&mut self, fields: &Fields<'_>, place: &Place<'_>) -> Option<CountRefused> {
         let name = self.text(fields, place, "count_refused");
-        let count_refused = CountRefused::named(name);
+        let count_refused = CountRefused::from_name(name);
         if count_refused.is_none() && !name.is_empty() {
             let names = CountRefused::ALL.map(CountRefused::name).join(", ");
             let message = format!("unknown count_refused '{}'", shown(name));
@@ -130,7 +130,7 @@ impl Loader<'_> {
             zone => zone,
         };
         let day = self.text(fields, place, "week_start");
-        let week_start = Weekday::named(day);
+        let week_start = Weekday::from_name(day);
         if week_start.is_none() && !day.is_empty() {
             let message = format!("unknown week_start '{}'", shown(day));
             let advice = "use a day's English name, such as monday or sunday";

@@ -32,7 +32,7 @@ mod outcome;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use tollgate_limiter::{ALGORITHMS, Check, Choice, Timestamp};
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Timestamp};
 
 pub use argument::{argument, time_argument};
 pub use outcome::{Answer, Garbled, outcomes};
@@ -108,7 +108,7 @@ pub fn text() -> &'static str {
             let number = place.saturating_add(1);
             let (before, width, after) = match (
                 algorithm.has_marks(),
-                algorithm.choices().contains(&Choice::Slots),
+                algorithm.options().contains(&AlgorithmOption::Slots),
             ) {
                 (false, _) => ("", 0, ""),
                 (true, false) => (include_str!("marks.lua"), MARK_LEN, BROUGHT_BACK),

@@ -48,7 +48,7 @@ fn outcome(record: &[u8; OUTCOME_LEN]) -> Answer {
         return Err(Garbled);
     }
     Ok(Outcome {
-        at: Timestamp::from_us(at),
+        bucket_time: Timestamp::from_us(at),
         allowed: flags & 1 != 0,
         used_before,
         remaining,
