@@ -179,7 +179,7 @@ fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
 	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
-	$(CARGO) +nightly fuzz run http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
+	$(CARGO) +nightly fuzz run --no-default-features http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run xds target/fuzz/xds fuzz/corpus/xds -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=2048
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192

@@ -19,6 +19,7 @@ mod tests {
     use prost::Message as _;
     use tokio::sync::{mpsc, oneshot, watch};
     use tokio::task::LocalSet;
+    use tollgate_http2::BodyBudget;
     use tonic::service::Routes;
 
     use crate::clock::ManualClock;
@@ -26,7 +27,6 @@ mod tests {
     use crate::grpc::connection;
     use crate::grpc::connection_limits::ConnectionLimits;
     use crate::grpc::context::{ServerContext, ThreadContext};
-    use crate::grpc::http2::BodyBudget;
     use crate::grpc::responder::Responder;
     use crate::keyed_hash::KeyedHash;
     use crate::metrics::Metrics;
@@ -152,8 +152,7 @@ descriptors:
                 hash: KeyedHash::random().unwrap(),
                 traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
             };
-            let gauge = metrics.connections.unfinished_bodies_bytes.clone();
-            let bodies = Arc::new(BodyBudget::new(u64::MAX, gauge));
+            let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let server = ServerContext {
                 service: Arc::new(Pipeline::new(parts, &settings)),
                 routes: Routes::default().prepare(),

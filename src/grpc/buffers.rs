@@ -1,60 +1,41 @@
-//! A core's buffers: one that everything is read into, and some that answers are written into.
+//! Buffers that the connections of one worker thread share: one for input, and a pool for output.
 //!
-//! Why a core's and not a connection's: connections are many, and of few of them something lies in a buffer at the same
-//! moment. A connection that is silent keeps no buffer at all. How: what is read is dealt with in the same turn; what is
-//! written is given back when the socket has taken it.
+//! Connections are many, and few of them have bytes in a buffer at the same moment. An idle
+//! connection keeps no buffer. Input is handled in the turn in which it is read, so one buffer is
+//! enough.
 //!
-//! What it deliberately does not do: bound what one connection writes (`http2`).
+//! What it deliberately does not do: bound what one connection writes (`tollgate_http2`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::rc::Rc;
 
-/// How much is read of a connection in one go.
-pub(crate) const READ_BYTES: usize = 64 * 1024;
+use tollgate_http2::BufferPool;
 
-/// How long a buffer for answers is at first, and may be to be kept.
-const ANSWERS_BYTES: usize = 16 * 1024;
-const ANSWERS_KEPT_BYTES_MAX: usize = 128 * 1024;
+/// How many bytes are read from a connection at once.
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
-/// How many buffers for answers are kept.
-const SPARE_MAX: usize = 32;
-
-/// See the file's own words.
+/// The buffers of one worker thread.
 #[derive(Default)]
-pub(crate) struct Buffers {
-    reading: Cell<Vec<u8>>,
-    spare: RefCell<Vec<Vec<u8>>>,
+pub(super) struct Buffers {
+    input: Cell<Vec<u8>>,
+    /// For output.
+    pub(super) output: Rc<BufferPool>,
 }
 
 // === impl Buffers ===
 
 impl Buffers {
-    /// The buffer to read into, at least so long; whoever takes it puts it back in the same turn.
-    pub(crate) fn take_reading(&self, bytes: usize) -> Vec<u8> {
-        let mut buffer = self.reading.take();
+    /// Takes the buffer to read into, of at least this length. Put it back in the same turn.
+    pub(super) fn take_input(&self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.input.take();
         if buffer.len() < bytes {
             buffer.resize(bytes, 0);
         }
         buffer
     }
 
-    pub(crate) fn put_reading(&self, buffer: Vec<u8>) {
-        self.reading.set(buffer);
-    }
-
-    /// An empty buffer to write into.
-    pub(crate) fn take(&self) -> Vec<u8> {
-        let spare = self.spare.borrow_mut().pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(ANSWERS_BYTES))
-    }
-
-    /// Takes one back.
-    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
-        let mut spare = self.spare.borrow_mut();
-        let worth_keeping = (1..=ANSWERS_KEPT_BYTES_MAX).contains(&buffer.capacity());
-        if worth_keeping && spare.len() < SPARE_MAX {
-            buffer.clear();
-            spare.push(buffer);
-        }
+    pub(super) fn put_input(&self, buffer: Vec<u8>) {
+        self.input.set(buffer);
     }
 }
 
@@ -63,23 +44,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_used_again_and_few_are_kept() {
+    fn the_input_buffer_is_reused_and_long_enough() {
         let buffers = Buffers::default();
-        let mut first = buffers.take();
-        first.extend_from_slice(b"x");
-        let place = first.as_ptr();
-        buffers.give_back(first);
-        let again = buffers.take();
-        assert!(again.is_empty());
-        assert_eq!(again.as_ptr(), place);
-        for _ in 0..100 {
-            buffers.give_back(Vec::with_capacity(10));
-        }
-        buffers.give_back(Vec::new());
-        assert_eq!(buffers.spare.borrow().len(), SPARE_MAX);
-        let buffers = Buffers::default();
-        buffers.give_back(Vec::with_capacity(ANSWERS_KEPT_BYTES_MAX + 1));
-        buffers.give_back(Vec::new());
-        assert!(buffers.spare.borrow().is_empty());
+        let first = buffers.take_input(100);
+        assert_eq!(first.len(), 100);
+        let address = first.as_ptr();
+        buffers.put_input(first);
+        let again = buffers.take_input(50);
+        assert_eq!((again.as_ptr(), again.len()), (address, 100));
+        buffers.put_input(again);
+        assert_eq!(buffers.take_input(1_000).len(), 1_000);
     }
 }

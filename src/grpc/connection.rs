@@ -7,7 +7,7 @@
 //! A turn reads [`READS_PER_TURN_MAX`] times and takes up [`CALLS_PER_TURN_MAX`] calls at most, or one that goes to tonic, which
 //! costs as much as many; then the others of its core have theirs.
 //!
-//! What it deliberately does not do: know what frames mean (`http2`), look into a message, bound how many connections there
+//! What it deliberately does not do: know what frames mean (`tollgate_http2`), look into a message, bound how many connections there
 //! are.
 
 use std::cell::{OnceCell, RefCell};
@@ -22,18 +22,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf};
 use tokio::task::{self, AbortHandle};
 use tokio::time::{Sleep, sleep, timeout};
+use tollgate_http2::{
+    Call, Config, ConnectionError, Event, FRAME_BYTES_MAX, LimitCounts, Request, ServerConnection,
+};
 use tonic::Status as GrpcStatus;
 
-use crate::grpc::batcher::{Batcher, Unsupported};
+use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::mind;
 use crate::grpc::context::{ServerContext, ThreadContext};
-use crate::grpc::http2::{
-    BoundsMet, Broken, Event, FRAME_BYTES_MAX, HEAD_BYTES, Handed, Http2, Limits, Order,
-};
+use crate::grpc::http_types::{self, fields};
 use crate::grpc::responder::Caller;
-use crate::grpc::slow_path::forward;
-use crate::grpc::streaming::{ConnectionCalls, is_streaming};
+use crate::grpc::slow_path::{RequestBodies, forward};
+use crate::grpc::streaming::{ConnectionCalls, is_client_streaming, is_streaming};
 use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, ShutdownSignal};
 use crate::tracing::TraceParent;
@@ -44,8 +45,11 @@ const CALLS_PER_TURN_MAX: usize = 256;
 /// How often one turn reads.
 const READS_PER_TURN_MAX: usize = 4;
 
-/// What frames that bring no call on are in calls.
-const CALLS_FOR_NOTHING: usize = 16;
+/// The one call that is taken here.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// How many calls are as much work as the frames before [`Event::Yield`].
+const CALLS_PER_YIELD: usize = 17;
 
 /// How long answers may take after the client has closed its side of the connection.
 const HALF_CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -62,7 +66,7 @@ const BODY_REFUSED: &str = "this connection holds too many unfinished request bo
 /// A connection's state.
 struct Session {
     connection: Connection,
-    http2: Rc<RefCell<Http2>>,
+    http2: Rc<RefCell<ServerConnection>>,
     /// What was read and is no whole frame, or was left for the next turn.
     left: Vec<u8>,
     /// What is left may hold whole frames.
@@ -72,10 +76,12 @@ struct Session {
     core: Option<Rc<Batcher<Caller>>>,
     buffers: Rc<Buffers>,
     server: ServerContext,
+    /// Where the bodies of requests go that tonic answers.
+    bodies: RequestBodies,
     /// The bound on streaming calls, made for the first one.
     streaming: OnceCell<ConnectionCalls>,
     /// What breaks the connection; it ends when that has been said.
-    broken: Option<Broken>,
+    broken: Option<ConnectionError>,
     /// Set once the client has closed its side: when answers have taken too long.
     half_closed: Option<Pin<Box<Sleep>>>,
 }
@@ -86,7 +92,7 @@ enum Ended {
     #[error("{0}")]
     Socket(#[from] io::Error),
     #[error("{0}")]
-    Broken(#[from] Broken),
+    Broken(#[from] ConnectionError),
 }
 
 /// Ends a task when dropped.
@@ -105,16 +111,19 @@ pub(crate) async fn serve(
         resetting,
     } = thread;
     let bounds = server.limits;
-    let limits = Limits {
+    let config = Config {
         streams_max: usize::try_from(bounds.streams_max).unwrap_or(usize::MAX),
         header_list_bytes_max: usize::try_from(bounds.header_list_bytes_max).unwrap_or(usize::MAX),
         message_bytes_max: u32::try_from(server.message_size_max).unwrap_or(u32::MAX),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
-        traces: server.service.is_tracing(),
+        unary_path: Some(SHOULD_RATE_LIMIT),
+        captured_header: server.service.is_tracing().then_some(TraceParent::HEADER),
+        is_client_streaming,
+        header_list_hint: ", or raise --header-list-size-max",
     };
     let bodies = Arc::clone(&server.bodies);
-    let http2 = Http2::new(limits, Rc::clone(&buffers), bodies);
+    let http2 = ServerConnection::new(config, Rc::clone(&buffers.output), bodies);
     let http2 = Rc::new(RefCell::new(http2));
     let minder = task::spawn_local(mind(Rc::clone(&http2), stopping, server.clone(), resetting));
     let _minding = Minding(minder.abort_handle());
@@ -127,6 +136,7 @@ pub(crate) async fn serve(
         core,
         buffers,
         server,
+        bodies: RequestBodies::default(),
         streaming: OnceCell::new(),
         broken: None,
         half_closed: None,
@@ -158,18 +168,14 @@ impl Session {
 
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         {
-            let mut http2 = self.http2.borrow_mut();
-            match http2.order() {
-                Order::Serve => {}
-                // Who has not even said hello has nothing under way.
-                Order::GoAway if !http2.is_greeted() => return Poll::Ready(Ok(())),
-                Order::GoAway => http2.say_goodbye(),
-                // Dropping it closes it.
-                Order::Close => return Poll::Ready(Ok(())),
+            let http2 = self.http2.borrow();
+            // Dropping the connection closes it. A client that has not greeted has nothing under way.
+            if http2.is_aborted() || (http2.is_shutting_down() && !http2.is_established()) {
+                return Poll::Ready(Ok(()));
             }
         }
         // First what waits: whoever does not read its answers is not read either.
-        if self.send(cx)?.is_pending() && self.http2.borrow().is_full() {
+        if self.send(cx)?.is_pending() && self.http2.borrow().is_output_full() {
             return Poll::Pending;
         }
         let read = self.read(cx);
@@ -184,7 +190,7 @@ impl Session {
             return Poll::Ready(Err(broken.into()));
         }
         if read?.is_ready() && self.half_closed.is_none() {
-            self.http2.borrow_mut().client_closed();
+            self.http2.borrow_mut().receive_eof();
             self.half_closed = Some(Box::pin(sleep(HALF_CLOSED_WAIT_MAX)));
         }
         if let Some(wait) = &mut self.half_closed
@@ -192,7 +198,7 @@ impl Session {
         {
             return Poll::Ready(Ok(()));
         }
-        if self.http2.borrow().is_over() {
+        if self.http2.borrow().is_finished() {
             ready!(sent);
             ready!(Pin::new(&mut self.connection).poll_shutdown(cx))?;
             return Poll::Ready(Ok(()));
@@ -207,7 +213,7 @@ impl Session {
         }
         let mut calls_left = CALLS_PER_TURN_MAX;
         for _ in 0..READS_PER_TURN_MAX {
-            self.full = self.http2.borrow().is_full();
+            self.full = self.http2.borrow().is_output_full();
             if self.full || self.broken.is_some() {
                 return Ok(Poll::Pending);
             }
@@ -215,11 +221,9 @@ impl Session {
                 yield_to_others(cx);
                 return Ok(Poll::Pending);
             }
-            let mut buffer = self
-                .buffers
-                .take_reading(READ_BYTES + HEAD_BYTES + FRAME_BYTES_MAX);
+            let mut buffer = self.buffers.take_input(READ_BYTES + FRAME_BYTES_MAX);
             let read = self.read_once(cx, &mut buffer, &mut calls_left);
-            self.buffers.put_reading(buffer);
+            self.buffers.put_input(buffer);
             match read? {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(true) => {}
@@ -266,87 +270,115 @@ impl Session {
 
     /// Hands on what stands in `input`, and gives back what is not dealt with.
     fn deal_with<'b>(&mut self, mut input: &'b [u8], calls_left: &mut usize) -> &'b [u8] {
-        let now_us = self.server.service.uptime_us();
-        while *calls_left > 0 {
-            // Not held while others answer: they write into the same.
-            let next = self.http2.borrow_mut().next(&mut input, now_us);
-            match next {
-                Ok(None) => {
-                    self.more = false;
-                    return input;
-                }
-                Ok(Some(Event::Request(handed))) => {
-                    self.forward(handed);
-                    *calls_left = 0;
-                }
-                Ok(Some(Event::Nothing)) => {
-                    *calls_left = calls_left.saturating_sub(CALLS_FOR_NOTHING);
-                }
-                Ok(Some(Event::Call {
-                    stream,
-                    body,
-                    timeout_us,
-                    parent,
-                })) => {
-                    if self.call(stream, &body, timeout_us, parent).is_err() {
-                        *calls_left = 0;
-                    }
-                }
-                Err(broken) => {
-                    self.http2.borrow_mut().say_broken(broken.reason);
-                    let reason = broken.reason.label();
-                    self.server.metrics.count_broken_connection(reason);
-                    self.broken = Some(broken);
-                    return &[];
-                }
-            }
-            *calls_left = calls_left.saturating_sub(1);
+        if let Err(error) = self.receive(&mut input, calls_left) {
+            let reason = error.reason();
+            self.http2.borrow_mut().abrupt_shutdown(reason);
+            self.server.metrics.count_broken_connection(reason.name());
+            self.broken = Some(error);
+            return &[];
         }
-        self.more = true;
         input
     }
 
-    /// Leaves a call to the core, or to tonic where it is not for the core.
-    fn call(
+    fn receive(
         &mut self,
-        stream: u32,
-        body: &[u8],
-        timeout_us: Option<u64>,
-        parent: Option<TraceParent>,
-    ) -> Result<(), Unsupported> {
-        let taken = match &self.core {
-            Some(core) => {
-                let caller = Caller::new(Rc::clone(&self.http2), stream);
-                core.start(body, timeout_us, parent, caller)
-            }
-            None => Err(Unsupported),
-        };
-        if taken.is_err() {
-            let handed = self.http2.borrow_mut().hand_over(stream, &[body]);
-            if let Some(handed) = handed {
-                self.forward(handed);
-            }
+        input: &mut &[u8],
+        calls_left: &mut usize,
+    ) -> Result<(), ConnectionError> {
+        let now_us = self.server.service.uptime_us();
+        while *calls_left > 0 {
+            // Not held while others answer: they write into the same.
+            let event = self.http2.borrow_mut().receive(input, now_us)?;
+            let Some(event) = event else {
+                self.more = false;
+                return Ok(());
+            };
+            let calls = self.handle(event, now_us)?;
+            *calls_left = calls_left.saturating_sub(calls);
         }
-        taken
+        self.more = true;
+        Ok(())
     }
 
-    fn forward(&self, mut handed: Handed) {
-        if is_streaming(handed.request.uri().path()) {
+    /// Handles an event. Returns how many calls it is as much work as.
+    fn handle(&self, event: Event<'_>, now_us: u64) -> Result<usize, ConnectionError> {
+        match event {
+            Event::Call(call) => self.call(call, now_us),
+            Event::Request(request) => self.forward(request, now_us),
+            Event::Data {
+                stream,
+                bytes,
+                end_stream,
+            } => {
+                self.bodies.data(stream, bytes, end_stream);
+                Ok(0)
+            }
+            Event::Trailers { stream, headers } => {
+                if let Some(trailers) = http_types::header_map(&headers) {
+                    self.bodies.trailers(stream, trailers);
+                } else {
+                    self.bodies.close(stream);
+                    self.http2.borrow_mut().reset_malformed(stream, now_us)?;
+                }
+                Ok(0)
+            }
+            Event::Reset { stream } => {
+                self.bodies.close(stream);
+                Ok(0)
+            }
+            // The last one: frames that bring no call on.
+            _ => Ok(CALLS_PER_YIELD),
+        }
+    }
+
+    /// Leaves a call to the core, or to tonic where it is not for the core.
+    fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
+        if let Some(core) = &self.core {
+            let caller = Caller::new(Rc::clone(&self.http2), call.stream);
+            let captured = call.captured.as_ref();
+            let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
+            if core
+                .start(&call.body, call.timeout_us, parent, caller)
+                .is_ok()
+            {
+                return Ok(1);
+            }
+        }
+        let request = self.http2.borrow_mut().decline_call(call);
+        match request {
+            Some(request) => self.forward(request, now_us),
+            None => Ok(CALLS_PER_TURN_MAX),
+        }
+    }
+
+    /// Has tonic answer a request, which is as much work as all calls of a turn.
+    fn forward(&self, request: Request<'_>, now_us: u64) -> Result<usize, ConnectionError> {
+        let stream = request.stream;
+        let Some(mut head) = http_types::request(&request.head) else {
+            self.http2.borrow_mut().reset_malformed(stream, now_us)?;
+            return Ok(1);
+        };
+        if is_streaming(head.uri().path()) {
             let calls_max = self.server.limits.streaming_calls_max;
             self.streaming
                 .get_or_init(|| ConnectionCalls::new(calls_max))
-                .put_into(&mut handed.request);
+                .put_into(&mut head);
         }
+        let forwarded = self
+            .bodies
+            .open(stream, head, &request.body, request.end_stream);
         let routes = self.server.routes.clone();
-        task::spawn_local(forward(routes, handed, Rc::clone(&self.http2)));
+        task::spawn_local(forward(routes, forwarded, Rc::clone(&self.http2)));
+        Ok(CALLS_PER_TURN_MAX)
     }
 
     /// Refuses calls whose bodies are incomplete and for which there is no memory.
     fn refuse_bodies(&self) {
         let mut http2 = self.http2.borrow_mut();
-        for stream in http2.settle_bodies() {
+        for stream in http2.settle_body_budget() {
             let refusal = GrpcStatus::resource_exhausted(BODY_REFUSED).into_http::<()>();
-            http2.refuse(stream, refusal.status(), refusal.headers());
+            let status = refusal.status().as_u16();
+            http2.send_response(stream, status, fields(refusal.headers()), true);
             self.server.metrics.connections.bodies_refused.inc();
         }
     }
@@ -355,9 +387,9 @@ impl Session {
     async fn linger(&mut self) -> io::Result<()> {
         let rest = {
             let mut http2 = self.http2.borrow_mut();
-            let rest = http2.to_send().to_vec();
+            let rest = http2.output().to_vec();
             // No one waits for answers any more.
-            http2.end();
+            http2.close();
             rest
         };
         self.connection.write_all(&rest).await?;
@@ -387,22 +419,24 @@ impl Session {
     /// Sends what is written. Ready when all of it is sent.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let mut http2 = self.http2.borrow_mut();
-        let met = http2.take_met();
-        if met != BoundsMet::default() {
+        let counts = http2.take_limit_counts();
+        if counts != LimitCounts::default() {
             let connections = &self.server.metrics.connections;
-            connections.answers_unread.inc_by(met.answers_unread);
-            connections.header_lists_refused.inc_by(met.header_lists);
+            connections.answers_unread.inc_by(counts.responses_dropped);
+            connections
+                .header_lists_refused
+                .inc_by(counts.header_lists_refused);
         }
         loop {
             let connection = Pin::new(&mut self.connection);
-            let bytes = http2.to_send();
+            let bytes = http2.output();
             if bytes.is_empty() {
                 return Ok(connection.poll_flush(cx)?);
             }
             match connection.poll_write(cx, bytes)? {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(sent) => http2.sent(sent),
+                Poll::Ready(sent) => http2.consume_output(sent),
             }
         }
     }
@@ -410,7 +444,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.http2.borrow_mut().end();
+        self.http2.borrow_mut().close();
     }
 }
 

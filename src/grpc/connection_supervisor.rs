@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
+use tollgate_http2::ServerConnection;
 
 use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
-use crate::grpc::http2::{Http2, Order};
 use crate::net::ShutdownSignal;
 
 /// How many calls are reset before others have their turn.
@@ -27,21 +27,22 @@ const LATE_PER_TURN_MAX: usize = 16;
 /// Late calls are reset by one connection of a core at a time, whose turn it is by `resetting`: whoever opened thousands at
 /// once has them all late at once, and those who ask should not have to wait for all of that.
 pub(crate) async fn mind(
-    http2: Rc<RefCell<Http2>>,
+    http2: Rc<RefCell<ServerConnection>>,
     mut stopping: ShutdownSignal,
     server: ServerContext,
     resetting: Rc<Semaphore>,
 ) {
     let (limits, metrics) = (server.limits, &server.metrics);
-    let give = |order| http2.borrow_mut().give(order);
+    let graceful_shutdown = || http2.borrow_mut().graceful_shutdown();
+    let abort = || http2.borrow_mut().abort();
     let minding = async {
         tokio::select! {
-            () = stopping.wait() => give(Order::GoAway),
+            () = stopping.wait() => graceful_shutdown(),
             () = sleep_if_limited(limits.random_age()) => {
                 metrics.connections.aged.inc();
-                give(Order::GoAway);
+                graceful_shutdown();
                 sleep_if_limited(limits.age_grace).await;
-                give(Order::Close);
+                abort();
             }
         }
         std::future::pending::<()>().await;
@@ -51,7 +52,7 @@ pub(crate) async fn mind(
         () = reset_late_calls(limits.body_wait, &http2, &server, &resetting) => {}
         () = keep_alive(limits, &http2) => {
             metrics.connections.silent.inc();
-            give(Order::Close);
+            abort();
         }
     }
 }
@@ -67,7 +68,7 @@ async fn sleep_if_limited(limit: Option<Duration>) {
 /// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
 async fn reset_late_calls(
     wait: Option<Duration>,
-    http2: &RefCell<Http2>,
+    http2: &RefCell<ServerConnection>,
     server: &ServerContext,
     resetting: &Semaphore,
 ) {
@@ -84,8 +85,8 @@ async fn reset_late_calls(
             let now_us = server.service.uptime_us();
             let late = http2
                 .borrow_mut()
-                .reset_late(now_us, wait_us, LATE_PER_TURN_MAX);
-            let (calls, answers) = (late.calls as u64, late.answers as u64);
+                .reset_stalled(now_us, wait_us, LATE_PER_TURN_MAX);
+            let (calls, answers) = (late.requests as u64, late.responses as u64);
             server.metrics.connections.calls_late.inc_by(calls);
             server.metrics.connections.answers_unread.inc_by(answers);
             if calls.saturating_add(answers) > 0 {
@@ -99,17 +100,17 @@ async fn reset_late_calls(
 }
 
 /// Ends when a ping was not answered in time.
-async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<Http2>) {
+async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<ServerConnection>) {
     let Some(interval) = limits.keepalive_interval else {
         return std::future::pending().await;
     };
     loop {
         sleep(interval).await;
-        http2.borrow_mut().ask_whether_there();
+        http2.borrow_mut().send_keepalive_ping();
         let answered = async {
             // Most answer at once; who does not has all the time there is.
             let mut wait = Duration::from_millis(10);
-            while !http2.borrow().is_there() {
+            while !http2.borrow().is_keepalive_acknowledged() {
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(Duration::from_secs(1));
             }

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tollgate_http2::BodyBudget;
 use tonic::service::Routes;
 
 use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::Buffers;
 use crate::grpc::connection_limits::ConnectionLimits;
-use crate::grpc::http2::BodyBudget;
 use crate::grpc::responder::Caller;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;

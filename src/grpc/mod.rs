@@ -1,4 +1,4 @@
-//! The gRPC server: our own HTTP/2 in front, tonic's routes behind it.
+//! The gRPC server: the crate `tollgate_http2` in front, tonic's routes behind it.
 //!
 //! ShouldRateLimit is decoded straight from a connection's bytes and decided in batches, one per
 //! worker thread ([`connection`], [`batcher`]). Every other call, and every unusual one, goes to
@@ -14,7 +14,7 @@ mod connection;
 mod connection_limits;
 mod connection_supervisor;
 mod context;
-mod http2;
+mod http_types;
 mod message_size;
 mod responder;
 mod server;
@@ -25,8 +25,6 @@ mod yielding;
 
 #[doc(hidden)]
 pub use self::bench_harness::ByHand;
-#[cfg(fuzzing)]
-pub use self::http2::withstand;
 pub use self::server::{GrpcServer, Health, OpenError};
 #[doc(hidden)]
 pub use self::server::{Routes, routes};

@@ -8,9 +8,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use tollgate_http2::{Reason, ServerConnection};
 use tonic::Status as GrpcStatus;
 
-use crate::grpc::http2::{Http2, Reason};
+use crate::grpc::http_types::fields;
 use crate::pipeline::RequestError;
 
 /// One who waits for one answer.
@@ -34,7 +35,7 @@ pub(crate) trait Responder {
 
 /// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
 pub(crate) struct Caller {
-    http2: Rc<RefCell<Http2>>,
+    http2: Rc<RefCell<ServerConnection>>,
     stream: u32,
     waits: bool,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Caller {
 // === impl Caller ===
 
 impl Caller {
-    pub(crate) fn new(http2: Rc<RefCell<Http2>>, stream: u32) -> Self {
+    pub(crate) fn new(http2: Rc<RefCell<ServerConnection>>, stream: u32) -> Self {
         Self {
             http2,
             stream,
@@ -55,9 +56,8 @@ impl Drop for Caller {
     fn drop(&mut self) {
         if self.waits
             && let Ok(mut http2) = self.http2.try_borrow_mut()
-            && !http2.is_gone(self.stream)
         {
-            http2.reset(self.stream, Reason::Internal);
+            http2.send_reset(self.stream, Reason::Internal);
         }
     }
 }
@@ -65,14 +65,17 @@ impl Drop for Caller {
 impl Responder for Caller {
     fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.waits = false;
-        self.http2.borrow_mut().answer(self.stream, bytes, write);
+        self.http2
+            .borrow_mut()
+            .respond_unary(self.stream, bytes, write);
     }
 
     fn reject(mut self, error: RequestError) {
         self.waits = false;
         let response = GrpcStatus::from(error).into_http::<()>();
         let mut http2 = self.http2.borrow_mut();
-        http2.refuse(self.stream, response.status(), response.headers());
+        let status = response.status().as_u16();
+        http2.send_response(self.stream, status, fields(response.headers()), true);
     }
 
     fn release(mut self) {
@@ -80,6 +83,73 @@ impl Responder for Caller {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.http2.borrow().is_gone(self.stream)
+        self.http2.borrow().is_closed(self.stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_http2::{BodyBudget, Config, Event};
+
+    use super::*;
+
+    const PATH: &str = "/s/m";
+
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    }
+
+    /// Headers and data of a call on a stream.
+    fn call(stream: u8) -> Vec<u8> {
+        let mut block = vec![0x83, 0x86];
+        for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
+            block.push(0);
+            for text in [name, value] {
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend_from_slice(text.as_bytes());
+            }
+        }
+        [frame(1, 4, stream, &block), frame(0, 1, stream, b"ask")].concat()
+    }
+
+    #[test]
+    fn a_call_that_a_defect_lost_is_reset() {
+        let config = Config {
+            unary_path: Some(PATH),
+            ..Config::default()
+        };
+        let bodies = Arc::new(BodyBudget::new(1_000_000));
+        let mut http2 = ServerConnection::new(config, Rc::default(), bodies);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        bytes.extend([call(1), call(3), call(5)].concat());
+        let mut input = &bytes[..];
+        for stream in [1, 3, 5] {
+            let Ok(Some(Event::Call(call))) = http2.receive(&mut input, 0) else {
+                panic!("a call on stream {stream}");
+            };
+            assert_eq!(call.stream, stream);
+        }
+        let before = http2.output().len();
+        http2.consume_output(before);
+        let http2 = Rc::new(RefCell::new(http2));
+        let caller = |stream| Caller::new(Rc::clone(&http2), stream);
+        drop(caller(1));
+        caller(3).release();
+        caller(5).respond(3, |into| into.extend([1, 2, 3]));
+        let http2 = http2.borrow();
+        let reset = frame(3, 0, 1, &Reason::Internal.code().to_be_bytes());
+        assert!(http2.output().starts_with(&reset));
+        assert!(http2.is_closed(1));
+        assert!(!http2.is_closed(3));
+        assert!(http2.is_closed(5));
+        let data = frame(0, 0, 5, &[1, 2, 3]);
+        let output = http2.output();
+        assert!(output.windows(data.len()).any(|part| part == data));
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tollgate_http2::{BodyBudget, grpc};
 use tonic::codec::CompressionEncoding;
 #[doc(hidden)]
 pub use tonic::service::Routes;
@@ -26,13 +27,12 @@ use prost::Message as _;
 
 use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
-use crate::grpc::http2::BodyBudget;
 use crate::grpc::message_size::{Decoded, Excess};
 use crate::grpc::streaming::StreamingCalls;
 use crate::grpc::worker_threads::Cores;
 use crate::metrics::Metrics;
 use crate::net::{Connection, serve_each};
-use crate::pipeline::{Pipeline, RequestError, grpc_timeout_us, on_excess};
+use crate::pipeline::{Pipeline, RequestError, on_excess};
 use crate::proto;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -125,14 +125,17 @@ impl GrpcServer {
         health: Health,
     ) -> Result<Self, OpenError> {
         let bytes_max = body_memory_max(settings)?;
-        let gauge = metrics.connections.unfinished_bodies_bytes.clone();
+        let bodies = Arc::new(BodyBudget::new(bytes_max));
+        let held = Arc::clone(&bodies);
+        let gauge = &metrics.connections.unfinished_bodies_bytes;
+        gauge.read_from(move || held.held_bytes());
         let context = ServerContext {
             service: Arc::clone(service),
             routes: routes(service, settings, metrics, health)?,
             limits: ConnectionLimits::new(settings),
             metrics: Arc::clone(metrics),
             message_size_max: settings.message_size_max,
-            bodies: Arc::new(BodyBudget::new(bytes_max, gauge)),
+            bodies,
         };
         let cores = Arc::new(Cores::start(cores, &context)?);
         Ok(Self { cores })
@@ -251,7 +254,7 @@ impl RateLimitService for Tonic {
         let timeout_us = request
             .metadata()
             .get("grpc-timeout")
-            .and_then(|header| grpc_timeout_us(header.to_str().ok()?));
+            .and_then(|header| grpc::timeout_us(header.as_bytes()));
         let parent = self
             .0
             .is_tracing()

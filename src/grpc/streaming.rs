@@ -23,8 +23,25 @@ use tonic::server::NamedService;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
-/// The paths of streaming methods begin so.
-const STREAMING_PATHS: [&str; 2] = ["/grpc.reflection.", "/grpc.health.v1.Health/Watch"];
+/// A streaming method, or all methods of a package.
+struct Streaming {
+    /// How their paths begin.
+    path: &'static str,
+    /// Whether requests stream as well as responses.
+    requests: bool,
+}
+
+/// The streaming methods.
+const STREAMING: [Streaming; 2] = [
+    Streaming {
+        path: "/grpc.reflection.",
+        requests: true,
+    },
+    Streaming {
+        path: "/grpc.health.v1.Health/Watch",
+        requests: false,
+    },
+];
 
 /// The process's bound on streaming calls.
 #[derive(Clone)]
@@ -79,9 +96,17 @@ impl ConnectionCalls {
 
 /// Whether a path is one of a streaming method.
 pub(crate) fn is_streaming(path: &str) -> bool {
-    STREAMING_PATHS
+    STREAMING
         .iter()
-        .any(|streaming| path.starts_with(streaming))
+        .any(|streaming| path.starts_with(streaming.path))
+}
+
+/// Whether a path is one of a method whose requests stream: they may go on as long as the client
+/// likes.
+pub(crate) fn is_client_streaming(path: &[u8]) -> bool {
+    STREAMING
+        .iter()
+        .any(|streaming| streaming.requests && path.starts_with(streaming.path.as_bytes()))
 }
 
 // === impl StreamingCalls ===

@@ -128,26 +128,6 @@ impl<'d> LimitFields<'d> {
     }
 }
 
-/// How long a caller waits, as gRPC's `grpc-timeout` header says it: up to eight digits and a unit. In microseconds,
-/// rounded up; none when it is not of that form.
-pub(crate) fn grpc_timeout_us(header: &str) -> Option<u64> {
-    let split = header.len().checked_sub(1)?;
-    let (digits, unit) = (header.get(..split)?, header.get(split..)?);
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let amount: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => amount.checked_mul(3_600_000_000),
-        "M" => amount.checked_mul(60_000_000),
-        "S" => amount.checked_mul(1_000_000),
-        "m" => amount.checked_mul(1_000),
-        "u" => Some(amount),
-        "n" => Some(amount.div_ceil(1_000)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,26 +190,6 @@ mod tests {
                 check_index: None,
             };
             assert_eq!(StatusFields::of(&status).until_seconds, Some(seconds));
-        }
-    }
-
-    #[test]
-    fn grpc_timeouts_are_read_as_the_protocol_writes_them() {
-        for (header, us) in [
-            ("20m", Some(20_000)),
-            ("1S", Some(1_000_000)),
-            ("5u", Some(5)),
-            ("1n", Some(1)),
-            ("2M", Some(120_000_000)),
-            ("99999999H", Some(359_999_996_400_000_000)),
-            ("123456789m", None),
-            ("m", None),
-            ("", None),
-            ("-1m", None),
-            ("20", None),
-            ("é", None),
-        ] {
-            assert_eq!(grpc_timeout_us(header), us, "{header}");
         }
     }
 }

@@ -45,7 +45,6 @@ pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 pub use self::error::RequestError;
 pub use self::generation::{Generation, Generations};
 pub use self::headers::Headers;
-pub(crate) use self::message::grpc_timeout_us;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 use self::policy::ResponsePolicy;
 pub(crate) use self::policy::{RequestPolicy, on_excess};

@@ -27,6 +27,9 @@ pub struct TraceParent {
 // === impl TraceParent ===
 
 impl TraceParent {
+    /// Name of the header.
+    pub const HEADER: &str = NAME;
+
     /// None when it says nothing: then there is no parent.
     pub fn read(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(BYTES)?;

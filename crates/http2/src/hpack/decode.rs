@@ -1,63 +1,53 @@
-//! A block of headers, decoded field by field (RFC 7541, section 6).
+//! Decodes a header block field by field (RFC 7541, section 6).
 //!
-//! How: texts are laid into one vector that is used again and again, and a field says where its name and value lie. A list
-//! longer than its bound is decoded to its end, since the table must learn what the client thinks it knows, but nothing more
-//! is kept of it.
-//!
-//! What it deliberately does not do: judge what fields say (`head`).
+//! How: names and values go into one vector that is reused, and a span says where each field is. A
+//! list longer than its limit is decoded to its end, since the dynamic table must stay the same as
+//! the client's, but nothing more of it is kept.
 
-use super::table::{DynamicTable, Remembered, counted};
-use super::{Known, huffman};
+use super::table::{DynamicTable, TableField, list_size};
+use super::{FieldKind, huffman};
+use crate::header_list::{FieldSpan, HeaderList};
 
-/// What a connection's client has had us remember.
+/// Decoder of one connection, with its dynamic table.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     table: DynamicTable,
 }
 
-/// The fields of a block.
+/// Fields of one block.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    texts: Vec<u8>,
-    each: Vec<Place>,
+    text: Vec<u8>,
+    spans: Vec<FieldSpan>,
     list_bytes: usize,
     list_bytes_max: usize,
 }
 
-/// Where a field's texts lie.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    known: Known,
-    begins: usize,
-    name_bytes: usize,
-    value_bytes: usize,
-}
-
-/// How long a list may be to be decoded to its end, in bytes as they are counted. Each byte of a
-/// block may stand for thousands of a list.
+/// The longest list that is decoded to its end, in bytes as they are counted. Each byte of a block
+/// may stand for thousands of a list.
 const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A text that stands in a block: where it ends there.
+/// What follows in a block.
 type Rest<'b> = &'b [u8];
 
 // === impl Decoder ===
 
 impl Decoder {
-    /// Another one whenever what the client may refer to has changed.
+    /// Changes whenever the dynamic table changes.
     pub(crate) fn version(&self) -> u64 {
         self.table.version()
     }
 
-    /// Decodes a block. None when it is broken, which leaves nothing of the connection to be understood.
+    /// Decodes a block. None if it is invalid, and no later block can be decoded.
     pub(crate) fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Option<()> {
         fields.clear();
         // The table's size may change only before the first field.
         self.decode_fields(block, &mut true, fields)
     }
 
-    /// Decodes whole fields of a block behind those that are known. `at_start` says whether they
-    /// are its first.
-    pub(crate) fn decode_fields(
+    /// Decodes whole fields and adds them to `fields`. `at_start` says whether they are the block's
+    /// first.
+    pub(super) fn decode_fields(
         &mut self,
         block: &[u8],
         at_start: &mut bool,
@@ -72,54 +62,54 @@ impl Decoder {
                 let (index, after) = number(rest, 7)?;
                 rest = after;
                 let header = self.table.get(index)?;
-                fields.push_remembered(header);
+                fields.push_from_table(header);
             } else if first & 0xe0 == 0x20 {
                 let (bytes_max, after) = number(rest, 5)?;
                 rest = after;
                 (*at_start).then(|| self.table.resize(bytes_max))??;
                 continue;
             } else {
-                let remember = first & 0x40 != 0;
-                let (index, after) = number(rest, if remember { 6 } else { 4 })?;
-                rest = self.literal(index, after, remember, fields)?;
+                let index_it = first & 0x40 != 0;
+                let (index, after) = number(rest, if index_it { 6 } else { 4 })?;
+                rest = self.literal(index, after, index_it, fields)?;
             }
             *at_start = false;
         }
         Some(())
     }
 
-    /// Forgets all that the client had us remember, which it knows.
-    pub(crate) fn clear_table(&mut self) {
+    /// Empties the dynamic table.
+    pub(super) fn clear_table(&mut self) {
         self.table.clear();
     }
 
-    /// A field whose value, and perhaps name, stands in the block.
+    /// Decodes a literal field, whose value and perhaps name are in the block.
     fn literal<'b>(
         &mut self,
         name: usize,
         rest: Rest<'b>,
-        remember: bool,
+        index_it: bool,
         fields: &mut Fields,
     ) -> Option<Rest<'b>> {
-        let begins = fields.texts.len();
+        let start = fields.text.len();
         let rest = if name == 0 {
-            text(rest, &mut fields.texts)?
+            string(rest, &mut fields.text)?
         } else {
-            fields.texts.extend_from_slice(self.table.get(name)?.name);
+            fields.text.extend_from_slice(self.table.get(name)?.name);
             rest
         };
-        let name_bytes = fields.texts.len().saturating_sub(begins);
-        let rest = text(rest, &mut fields.texts)?;
-        let both = fields.texts.get(begins..)?;
+        let name_bytes = fields.text.len().saturating_sub(start);
+        let rest = string(rest, &mut fields.text)?;
+        let both = fields.text.get(start..)?;
         let (name, value) = both.split_at_checked(name_bytes)?;
-        let known = Known::of(name, value);
-        if remember {
-            self.table.insert(known, name, value);
+        let kind = FieldKind::of(name, value);
+        if index_it {
+            self.table.insert(kind, name, value);
         }
         let value_bytes = value.len();
-        fields.push(Place {
-            known,
-            begins,
+        fields.push(FieldSpan {
+            kind,
+            start,
             name_bytes,
             value_bytes,
         });
@@ -130,7 +120,7 @@ impl Decoder {
 // === impl Fields ===
 
 impl Fields {
-    /// Fields of lists that count at most so many bytes.
+    /// Fields of lists of at most this size.
     pub(crate) fn new(list_bytes_max: usize) -> Self {
         Self {
             list_bytes_max,
@@ -138,75 +128,83 @@ impl Fields {
         }
     }
 
-    /// Forgets them.
+    /// Removes all fields.
     pub(crate) fn clear(&mut self) {
-        self.each.clear();
-        self.texts.clear();
+        self.spans.clear();
+        self.text.clear();
         self.list_bytes = 0;
     }
 
-    /// Counts a field of at least so many bytes that is not kept, so that the list is too long.
-    pub(crate) fn count_dropped(&mut self, bytes: usize) {
+    /// Counts a field of at least this size that is not kept: the list is too long.
+    pub(super) fn count_skipped(&mut self, bytes: usize) {
         let at_least = bytes.max(self.list_bytes_max.saturating_add(1));
         self.list_bytes = self.list_bytes.saturating_add(at_least);
     }
 
-    /// Whether there were more than may be.
+    /// Whether the list exceeds its limit.
     pub(crate) fn is_too_long(&self) -> bool {
         self.list_bytes > self.list_bytes_max
     }
 
-    /// Each field: what it is to us, its name, its value.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
-        self.each.iter().filter_map(|place| {
-            let both = self.texts.get(place.begins..)?;
-            let (name, rest) = both.split_at_checked(place.name_bytes)?;
-            Some((place.known, name, rest.get(..place.value_bytes)?))
+    /// Each field's kind, name and value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FieldKind, &[u8], &[u8])> {
+        self.spans.iter().filter_map(|span| {
+            let (name, value) = span.read(&self.text)?;
+            Some((span.kind, name, value))
         })
     }
 
-    /// Gives back memory that a long list took.
-    pub(crate) fn shrink(&mut self, bytes_max: usize) {
-        if self.texts.capacity() > bytes_max {
-            self.texts = Vec::new();
-            self.each = Vec::new();
+    /// A copy that outlives the block.
+    pub(crate) fn to_list(&self) -> HeaderList {
+        HeaderList {
+            text: self.text.clone(),
+            fields: self.spans.clone(),
         }
     }
 
-    fn push_remembered(&mut self, header: Remembered<'_>) {
-        let begins = self.texts.len();
-        if !self.is_too_long() {
-            self.texts.extend_from_slice(header.name);
-            self.texts.extend_from_slice(header.value);
+    /// Frees the memory of a long list.
+    pub(crate) fn shrink(&mut self, bytes_max: usize) {
+        if self.text.capacity() > bytes_max {
+            self.text = Vec::new();
+            self.spans = Vec::new();
         }
-        self.push(Place {
-            known: header.known,
-            begins,
+    }
+
+    fn push_from_table(&mut self, header: TableField<'_>) {
+        let start = self.text.len();
+        if !self.is_too_long() {
+            self.text.extend_from_slice(header.name);
+            self.text.extend_from_slice(header.value);
+        }
+        self.push(FieldSpan {
+            kind: header.kind,
+            start,
             name_bytes: header.name.len(),
             value_bytes: header.value.len(),
         });
     }
 
-    fn push(&mut self, place: Place) {
-        let bytes = counted(place.name_bytes, place.value_bytes);
+    fn push(&mut self, span: FieldSpan) {
+        let bytes = list_size(span.name_bytes, span.value_bytes);
         self.list_bytes = self.list_bytes.saturating_add(bytes);
         if self.is_too_long() {
-            self.texts.truncate(place.begins);
+            self.text.truncate(span.start);
         } else {
-            self.each.push(place);
+            self.spans.push(span);
         }
     }
 }
 
-/// A number whose first bits stand in the low `bits` of a byte, and what follows it. None when it is cut off or absurd.
-pub(crate) fn number(block: &[u8], bits: u32) -> Option<(usize, Rest<'_>)> {
+/// Reads an integer with a prefix of `bits` (section 5.1), and what follows it. None if it is cut
+/// off or absurdly large.
+pub(super) fn number(block: &[u8], bits: u32) -> Option<(usize, Rest<'_>)> {
     let (first, mut rest) = block.split_first()?;
     let mask = u8::MAX.checked_shr(8_u32.saturating_sub(bits))?;
     let mut number = usize::from(first & mask);
     if first & mask != mask {
         return Some((number, rest));
     }
-    // Nothing here is larger than a few bytes say; what goes on and on is an attack.
+    // No valid integer here needs more than four further bytes.
     for shift in [0, 7, 14, 21] {
         let (byte, after) = rest.split_first()?;
         rest = after;
@@ -218,8 +216,8 @@ pub(crate) fn number(block: &[u8], bits: u32) -> Option<(usize, Rest<'_>)> {
     None
 }
 
-/// Decodes a text behind what `into` holds.
-fn text<'b>(block: &'b [u8], into: &mut Vec<u8>) -> Option<Rest<'b>> {
+/// Decodes a string (section 5.2) behind what `into` holds.
+fn string<'b>(block: &'b [u8], into: &mut Vec<u8>) -> Option<Rest<'b>> {
     let coded = block.first()? & 0x80 != 0;
     let (length, rest) = number(block, 7)?;
     let (text, rest) = rest.split_at_checked(length)?;
@@ -247,7 +245,7 @@ mod tests {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         Some(
             fields
-                .each()
+                .iter()
                 .map(|(_, name, value)| format!("{}={}", text(name), text(value)))
                 .collect(),
         )
@@ -307,16 +305,16 @@ mod tests {
     }
 
     #[test]
-    fn broken_blocks_are_refused() {
+    fn invalid_blocks_are_refused() {
         for block in [
             "80",             // index 0
-            "be",             // nobody said what this is
-            "ff ff ff ff ff", // a number without end
+            "be",             // an index without an entry
+            "ff ff ff ff ff", // an integer without end
             "40 05 6162",     // a name that is cut off
             "40 01 61",       // no value
-            "82 20",          // the table's size behind a field
+            "82 20",          // a table size update behind a field
             "3f e2 1f",       // a table of 4,097 bytes
-            "40 81 00 00",    // no Huffman code
+            "40 81 00 00",    // not a Huffman code
         ] {
             let decoder = &mut Decoder::default();
             assert_eq!(decoded(decoder, &hex(block)), None, "{block}");
@@ -327,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_teaches_the_table_all_the_same() {
+    fn a_list_that_is_too_long_changes_the_table_all_the_same() {
         let mut decoder = Decoder::default();
         let mut fields = Fields::new(100);
         let block = hex("40 01 61 01 62 40 01 63 01 64 40 01 65 01 66");
         decoder.decode(&block, &mut fields).unwrap();
         assert!(fields.is_too_long());
-        assert_eq!(fields.each().count(), 2);
-        assert_eq!(fields.texts.len(), 4);
+        assert_eq!(fields.iter().count(), 2);
+        assert_eq!(fields.text.len(), 4);
         let seen = decoded(&mut decoder, &hex("be bf c0")).unwrap();
         assert_eq!(seen, ["e=f", "c=d", "a=b"]);
         decoder.decode(&hex("be"), &mut fields).unwrap();
@@ -351,23 +349,23 @@ mod tests {
         assert!(decoder.decode(&[0xbe; 1_000], &mut fields).is_some());
         assert!(fields.is_too_long());
         assert!(decoder.decode(&[0xbe; 2_000], &mut fields).is_none());
-        assert!(fields.texts.len() <= 1_000);
-        // The same where each is remembered anew.
+        assert!(fields.text.len() <= 1_000);
+        // The same where each is added to the table.
         let anew = [&name[..], &[0x7e, 0].repeat(2_000)].concat();
         assert!(Decoder::default().decode(&anew, &mut fields).is_none());
     }
 
     #[test]
-    fn a_version_stays_while_nothing_is_learnt() {
+    fn a_version_stays_while_the_table_is_unchanged() {
         let mut decoder = Decoder::default();
         let before = decoder.version();
-        // By index, not to be remembered, and never to be.
+        // Indexed, without indexing, never indexed.
         decoded(&mut decoder, &hex("82 00 01 61 01 62 10 01 61 01 62")).unwrap();
         assert_eq!(decoder.version(), before);
         decoded(&mut decoder, &hex("40 01 61 01 62")).unwrap();
-        let learnt = decoder.version();
-        assert_ne!(learnt, before);
+        let changed = decoder.version();
+        assert_ne!(changed, before);
         decoded(&mut decoder, &hex("3fe11f be")).unwrap();
-        assert_ne!(decoder.version(), learnt);
+        assert_ne!(decoder.version(), changed);
     }
 }

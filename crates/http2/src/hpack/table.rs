@@ -1,27 +1,26 @@
-//! HPACK's tables: the one that never changes, and the one a connection fills (RFC 7541, section 2.3 and appendix A).
+//! The static and the dynamic table (RFC 7541, section 2.3 and appendix A).
 //!
-//! How: the dynamic table's texts lie one behind the other in one vector, so that an entry is two slices of it; room of
-//! entries that were evicted is won back when the vector has grown to twice what the table may hold. With each entry
-//! stands what its name means to us, found once when it came.
-//!
-//! What it deliberately does not do: decode (`decode`).
+//! How: names and values of the dynamic table are in one vector, one behind the other, so an entry
+//! is two slices of it. Space of evicted entries is reclaimed when they fill as much as the table
+//! may hold. Each entry keeps its kind, found once when it arrived.
 
 use std::collections::VecDeque;
 
-use super::Known;
+use super::FieldKind;
 
-/// How many bytes a client may have us remember: what HTTP/2 begins with.
-pub(crate) const TABLE_BYTES_MAX: usize = 4_096;
+/// The largest dynamic table in bytes: the initial value of SETTINGS_HEADER_TABLE_SIZE, which the
+/// server leaves as it is.
+pub(super) const TABLE_BYTES_MAX: usize = 4_096;
 
-/// What an entry counts beyond its texts.
-pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 32;
+/// What an entry counts beyond its name and value.
+pub(super) const ENTRY_OVERHEAD_BYTES: usize = 32;
 
 /// The first index of the dynamic table.
 const FIRST_DYNAMIC: usize = STATIC.len() + 1;
 
-/// Index 1 stands first.
+/// The static table, from index 1.
 #[rustfmt::skip]
-pub(crate) const STATIC: [(&str, &str); 61] = [
+pub(super) const STATIC: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),
     (":scheme", "http"), (":scheme", "https"), (":status", "200"), (":status", "204"), (":status", "206"),
     (":status", "304"), (":status", "400"), (":status", "404"), (":status", "500"), ("accept-charset", ""),
@@ -37,91 +36,92 @@ pub(crate) const STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// What a client had us remember.
+/// The dynamic table.
 #[derive(Debug)]
-pub(crate) struct DynamicTable {
-    /// The newest first.
+pub(super) struct DynamicTable {
+    /// Newest first.
     entries: VecDeque<Entry>,
-    texts: Vec<u8>,
+    text: Vec<u8>,
     bytes: usize,
     bytes_max: usize,
-    /// Another one whenever something changed.
+    /// Changes with every change of the table.
     version: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    known: Known,
-    /// Where its name begins; its value stands behind it.
-    begins: usize,
+    kind: FieldKind,
+    /// Where its name begins; its value follows.
+    start: usize,
     name_bytes: usize,
     value_bytes: usize,
 }
 
-/// A header as a table has it.
+/// A field of either table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Remembered<'t> {
-    pub(crate) known: Known,
-    pub(crate) name: &'t [u8],
-    pub(crate) value: &'t [u8],
+pub(super) struct TableField<'t> {
+    pub(super) kind: FieldKind,
+    pub(super) name: &'t [u8],
+    pub(super) value: &'t [u8],
 }
 
 // === impl DynamicTable ===
 
 impl DynamicTable {
-    /// Another one whenever something changed: the same bytes mean the same while this stays.
-    pub(crate) fn version(&self) -> u64 {
+    /// Changes with every change: while it stays, equal header blocks mean the same.
+    pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    /// What an index means, in either table; none when it means nothing.
-    pub(crate) fn get(&self, index: usize) -> Option<Remembered<'_>> {
-        if let Some(place) = index.checked_sub(FIRST_DYNAMIC) {
-            let entry = self.entries.get(place)?;
-            let texts = self.texts.get(entry.begins..)?;
-            let (name, rest) = texts.split_at_checked(entry.name_bytes)?;
-            return Some(Remembered {
-                known: entry.known,
+    /// Field with this index, in either table.
+    pub(super) fn get(&self, index: usize) -> Option<TableField<'_>> {
+        if let Some(position) = index.checked_sub(FIRST_DYNAMIC) {
+            let entry = self.entries.get(position)?;
+            let text = self.text.get(entry.start..)?;
+            let (name, rest) = text.split_at_checked(entry.name_bytes)?;
+            return Some(TableField {
+                kind: entry.kind,
                 name,
                 value: rest.get(..entry.value_bytes)?,
             });
         }
         let (name, value) = STATIC.get(index.checked_sub(1)?)?;
-        Some(Remembered {
-            known: Known::of(name.as_bytes(), value.as_bytes()),
+        Some(TableField {
+            kind: FieldKind::of(name.as_bytes(), value.as_bytes()),
             name: name.as_bytes(),
             value: value.as_bytes(),
         })
     }
 
-    /// Remembers a header, and forgets the oldest for it. One that is larger than the table empties it.
-    pub(crate) fn insert(&mut self, known: Known, name: &[u8], value: &[u8]) {
+    /// Adds a field and evicts the oldest for it. A field larger than the table empties it
+    /// (section 4.4).
+    pub(super) fn insert(&mut self, kind: FieldKind, name: &[u8], value: &[u8]) {
         self.version = self.version.wrapping_add(1);
-        let bytes = counted(name.len(), value.len());
+        let bytes = list_size(name.len(), value.len());
         self.evict_to(self.bytes_max.saturating_sub(bytes));
         if bytes > self.bytes_max {
             return;
         }
-        self.win_room_back();
+        self.reclaim();
         self.entries.push_front(Entry {
-            known,
-            begins: self.texts.len(),
+            kind,
+            start: self.text.len(),
             name_bytes: name.len(),
             value_bytes: value.len(),
         });
-        self.texts.extend_from_slice(name);
-        self.texts.extend_from_slice(value);
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Forgets everything, as it does for an entry that is larger than the table.
-    pub(crate) fn clear(&mut self) {
+    /// Evicts everything, as for a field that is larger than the table.
+    pub(super) fn clear(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.evict_to(0);
     }
 
-    /// Holds so many bytes from now on. None when that is more than a client may ask for.
-    pub(crate) fn resize(&mut self, bytes_max: usize) -> Option<()> {
+    /// Changes the size of the table. None if it is larger than allowed.
+    pub(super) fn resize(&mut self, bytes_max: usize) -> Option<()> {
         self.version = self.version.wrapping_add(1);
         self.bytes_max = (bytes_max <= TABLE_BYTES_MAX).then_some(bytes_max)?;
         self.evict_to(bytes_max);
@@ -132,22 +132,22 @@ impl DynamicTable {
         while self.bytes > bytes_max
             && let Some(oldest) = self.entries.pop_back()
         {
-            let bytes = counted(oldest.name_bytes, oldest.value_bytes);
+            let bytes = list_size(oldest.name_bytes, oldest.value_bytes);
             self.bytes = self.bytes.saturating_sub(bytes);
         }
     }
 
-    /// Texts of entries that are gone lie in front.
-    fn win_room_back(&mut self) {
+    /// Frees the space of evicted entries, which is at the front.
+    fn reclaim(&mut self) {
         let Some(oldest) = self.entries.back() else {
-            self.texts.clear();
+            self.text.clear();
             return;
         };
-        let gone = oldest.begins;
-        if gone >= TABLE_BYTES_MAX {
-            self.texts.drain(..gone.min(self.texts.len()));
+        let evicted_bytes = oldest.start;
+        if evicted_bytes >= TABLE_BYTES_MAX {
+            self.text.drain(..evicted_bytes.min(self.text.len()));
             for entry in &mut self.entries {
-                entry.begins = entry.begins.saturating_sub(gone);
+                entry.start = entry.start.saturating_sub(evicted_bytes);
             }
         }
     }
@@ -157,7 +157,7 @@ impl Default for DynamicTable {
     fn default() -> Self {
         Self {
             entries: VecDeque::new(),
-            texts: Vec::new(),
+            text: Vec::new(),
             bytes: 0,
             bytes_max: TABLE_BYTES_MAX,
             version: 0,
@@ -165,8 +165,8 @@ impl Default for DynamicTable {
     }
 }
 
-/// How many bytes a header counts, in a table and in a list.
-pub(crate) fn counted(name_bytes: usize, value_bytes: usize) -> usize {
+/// Size of a field in a table and in a list (section 4.1).
+pub(super) fn list_size(name_bytes: usize, value_bytes: usize) -> usize {
     name_bytes
         .saturating_add(value_bytes)
         .saturating_add(ENTRY_OVERHEAD_BYTES)
@@ -185,21 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_first_and_the_oldest_goes() {
+    fn the_newest_is_first_and_the_oldest_is_evicted() {
         let mut table = DynamicTable::default();
-        // As a plain list would have it.
+        // The same as a plain list.
         let mut model: Vec<(String, String)> = Vec::new();
         for number in 0..5_000_usize {
             let (name, value) = (
                 format!("name-{}", number % 7),
                 "v".repeat(number * 31 % 300),
             );
-            table.insert(Known::Other, name.as_bytes(), value.as_bytes());
+            table.insert(FieldKind::Other, name.as_bytes(), value.as_bytes());
             model.insert(0, (name, value));
             let size = |model: &[(String, String)]| -> usize {
                 model
                     .iter()
-                    .map(|(name, value)| counted(name.len(), value.len()))
+                    .map(|(name, value)| list_size(name.len(), value.len()))
                     .sum()
             };
             for resized in [false, number % 1_000 == 999] {
@@ -211,7 +211,7 @@ mod tests {
                 }
             }
             assert_eq!(table.bytes, size(&model));
-            assert!(table.texts.len() <= 3 * TABLE_BYTES_MAX);
+            assert!(table.text.len() <= 3 * TABLE_BYTES_MAX);
             if number % 10 == 0 {
                 assert_eq!(texts(&table), model, "{number}");
             }
@@ -220,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn one_larger_than_the_table_empties_it() {
+    fn a_field_larger_than_the_table_empties_it() {
         let mut table = DynamicTable::default();
-        table.insert(Known::Other, b"a", b"b");
-        table.insert(Known::Other, b"a", &[b'b'; TABLE_BYTES_MAX]);
+        table.insert(FieldKind::Other, b"a", b"b");
+        table.insert(FieldKind::Other, b"a", &[b'b'; TABLE_BYTES_MAX]);
         assert_eq!(texts(&table), []);
         assert_eq!(table.bytes, 0);
     }
@@ -235,7 +235,7 @@ mod tests {
         let post = table.get(3).unwrap();
         assert_eq!((post.name, post.value), (&b":method"[..], &b"POST"[..]));
         assert_eq!(table.get(61).unwrap().name, b"www-authenticate");
-        assert_eq!(table.get(31).unwrap().known, Known::ContentType);
+        assert_eq!(table.get(31).unwrap().kind, FieldKind::ContentType);
         assert_eq!(table.get(62), None);
     }
 }

@@ -1,17 +1,16 @@
-//! HTTP/2's frames: nine bytes of head, and what follows it (RFC 9113, sections 4 and 6).
-//!
-//! What it deliberately does not do: know what a frame means for a stream or a connection (`receive`, `send`).
+//! HTTP/2 frames: nine bytes of head and a payload (RFC 9113, sections 4 and 6).
 
-/// What a client says first.
+/// The connection preface of a client.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a frame's head is.
+/// Length of a frame's head in bytes.
 pub(crate) const HEAD_BYTES: usize = 9;
 
-/// How long a frame may be, without its head: what HTTP/2 begins with, and all that we ask for.
-pub(crate) const FRAME_BYTES_MAX: usize = 16_384;
+/// The longest payload in bytes: the initial value of SETTINGS_MAX_FRAME_SIZE, which the server
+/// leaves as it is.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 16_384;
 
-/// Kinds of frames.
+/// Frame types.
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const PRIORITY: u8 = 2;
@@ -28,7 +27,7 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
-pub(crate) const PRIORITISED: u8 = 32;
+pub(crate) const HAS_PRIORITY: u8 = 32;
 
 /// Settings.
 pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
@@ -38,58 +37,23 @@ pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
 pub(crate) const MAX_FRAME_SIZE: u16 = 5;
 pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// The largest window, and the largest stream's number.
+/// The largest window and the largest stream identifier.
 pub(crate) const MAX_31_BITS: u32 = 0x7fff_ffff;
 
-/// Why a stream or a connection ends (RFC 9113, section 7).
+/// FrameHead of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Reason {
-    NoError = 0,
-    Protocol = 1,
-    Internal = 2,
-    FlowControl = 3,
-    StreamClosed = 5,
-    FrameSize = 6,
-    RefusedStream = 7,
-    Cancel = 8,
-    Compression = 9,
-    EnhanceYourCalm = 11,
-}
-
-/// What a frame begins with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Head {
-    /// How many bytes follow.
+pub(crate) struct FrameHead {
+    /// Length of the payload in bytes.
     pub(crate) length: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
 }
 
-// === impl Reason ===
+// === impl FrameHead ===
 
-impl Reason {
-    /// What it is called in a metric.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::NoError => "no_error",
-            Self::Protocol => "protocol",
-            Self::Internal => "internal",
-            Self::FlowControl => "flow_control",
-            Self::StreamClosed => "stream_closed",
-            Self::FrameSize => "frame_size",
-            Self::RefusedStream => "refused_stream",
-            Self::Cancel => "cancel",
-            Self::Compression => "compression",
-            Self::EnhanceYourCalm => "enhance_your_calm",
-        }
-    }
-}
-
-// === impl Head ===
-
-impl Head {
-    /// Reads one; none while it is not all there.
+impl FrameHead {
+    /// Reads the head of a frame; none if `bytes` are fewer than a head.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes.first_chunk::<HEAD_BYTES>()?;
         Some(Self {
@@ -100,9 +64,8 @@ impl Head {
         })
     }
 
-    /// Writes it.
     pub(crate) fn write(self, into: &mut Vec<u8>) {
-        // Nothing of ours is longer than three bytes say.
+        // No frame that is written here is longer than three bytes can say.
         let [_, l0, l1, l2] = u32::try_from(self.length)
             .unwrap_or(MAX_31_BITS)
             .to_be_bytes();
@@ -110,14 +73,15 @@ impl Head {
         into.extend_from_slice(&[l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]);
     }
 
+    /// Whether a flag is set.
     pub(crate) fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// Writes a frame whole.
+/// Writes a frame.
 pub(crate) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], into: &mut Vec<u8>) {
-    let head = Head {
+    let head = FrameHead {
         length: payload.len(),
         kind,
         flags,
@@ -127,8 +91,8 @@ pub(crate) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], into: &mut
     into.extend_from_slice(payload);
 }
 
-/// What a frame holds without its padding; none when the padding is longer than the frame.
-pub(crate) fn without_padding(head: Head, payload: &[u8]) -> Option<&[u8]> {
+/// Payload without its padding; none if the padding is longer than the payload.
+pub(crate) fn without_padding(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(PADDED) {
         return Some(payload);
     }
@@ -136,8 +100,8 @@ pub(crate) fn without_padding(head: Head, payload: &[u8]) -> Option<&[u8]> {
     rest.get(..rest.len().checked_sub(usize::from(*padding))?)
 }
 
-/// A number of 32 bits at the beginning.
-pub(crate) fn u32_at_start(payload: &[u8]) -> Option<u32> {
+/// The 32-bit number at the start of a payload.
+pub(crate) fn leading_u32(payload: &[u8]) -> Option<u32> {
     payload
         .first_chunk()
         .map(|bytes| u32::from_be_bytes(*bytes))
@@ -149,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
-        let head = Head {
+        let head = FrameHead {
             length: 0x01_02_03,
             kind: HEADERS,
             flags: END_HEADERS | END_STREAM,
@@ -158,16 +122,16 @@ mod tests {
         let mut bytes = Vec::new();
         head.write(&mut bytes);
         assert_eq!(bytes, [1, 2, 3, 1, 5, 0x7f, 0xff, 0xff, 0xfd]);
-        assert_eq!(Head::read(&bytes), Some(head));
-        assert_eq!(Head::read(&bytes[..8]), None);
-        // A bit that nobody uses.
+        assert_eq!(FrameHead::read(&bytes), Some(head));
+        assert_eq!(FrameHead::read(&bytes[..8]), None);
+        // The reserved bit is ignored.
         bytes[5] |= 0x80;
-        assert_eq!(Head::read(&bytes), Some(head));
+        assert_eq!(FrameHead::read(&bytes), Some(head));
     }
 
     #[test]
-    fn padding_is_taken_off_and_never_longer_than_the_frame() {
-        let head = |flags| Head {
+    fn padding_is_removed_and_is_never_longer_than_the_payload() {
+        let head = |flags| FrameHead {
             length: 4,
             kind: DATA,
             flags,

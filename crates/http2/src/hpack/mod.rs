@@ -1,31 +1,30 @@
-//! HPACK, HTTP/2's compression of headers (RFC 7541): reading what clients send, and the little that we write.
+//! HPACK (RFC 7541): decodes the header blocks of clients and encodes those of responses.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | `huffman` | the code in which texts come |
-//! | `table` | headers that are known by a number |
-//! | `decode` | a block of headers, field by field |
-//! | `drop` | a block that is too long to be kept |
-//! | `encode` | the headers of answers |
+//! | `huffman` | Huffman code of strings |
+//! | `table` | static and dynamic table |
+//! | `decode` | header blocks, field by field |
+//! | `skip` | header blocks that are too long to be kept |
+//! | `encode` | header blocks of responses |
 //!
-//! Why our own: clients send the same block of headers again and again, and then nothing of it need be decoded at all
-//! (`head::Heads`); no library can be asked whether its table has changed.
-//!
-//! What it deliberately does not do: know which headers a request needs (`head`).
+//! Why no library: clients send the same header block again and again, and it need not be decoded
+//! while the dynamic table is unchanged (`head`). No library tells whether its table has changed.
 
 mod decode;
-mod drop;
 mod encode;
 mod huffman;
+mod skip;
 mod table;
 
 pub(crate) use self::decode::{Decoder, Fields};
-pub(crate) use self::drop::BlockDropper;
 pub(crate) use self::encode::Encoder;
+pub(crate) use self::skip::BlockSkipper;
 
-/// What a header is to us, found once where it first stands. Those that no request may have are [`Known::Malformed`].
+/// Kind of a header field, found once when the field is decoded. [`FieldKind::Malformed`] is one
+/// that no request may have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum FieldKind {
     Method,
     Scheme,
     Path,
@@ -34,17 +33,16 @@ pub(crate) enum Known {
     ContentLength,
     GrpcTimeout,
     GrpcEncoding,
-    TraceParent,
     Other,
     Malformed,
 }
 
-// === impl Known ===
+// === impl FieldKind ===
 
-impl Known {
-    /// Knows a header by its name; its value matters where only some may be.
+impl FieldKind {
+    /// Kind of a field by its name, and by its value where only some values are allowed.
     pub(crate) fn of(name: &[u8], value: &[u8]) -> Self {
-        let known = match name {
+        let kind = match name {
             b":method" => Self::Method,
             b":scheme" => Self::Scheme,
             b":path" => Self::Path,
@@ -53,8 +51,7 @@ impl Known {
             b"content-length" => Self::ContentLength,
             b"grpc-timeout" => Self::GrpcTimeout,
             b"grpc-encoding" => Self::GrpcEncoding,
-            b"traceparent" => Self::TraceParent,
-            // HTTP/2 has no use for these (RFC 9113, section 8.2.2).
+            // Connection-specific headers (RFC 9113, section 8.2.2).
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" => Self::Malformed,
             b"te" if value != b"trailers" => Self::Malformed,
@@ -62,20 +59,28 @@ impl Known {
             _ => Self::Other,
         };
         if value.iter().all(|byte| is_value_byte(*byte)) {
-            known
+            kind
         } else {
             Self::Malformed
         }
     }
+
+    /// Whether it is a pseudo-header.
+    pub(crate) fn is_pseudo(self) -> bool {
+        matches!(
+            self,
+            Self::Method | Self::Scheme | Self::Path | Self::Authority
+        )
+    }
 }
 
-/// A token in small letters (RFC 9110, section 5.6.2).
+/// Whether a byte may be in a name: in tokens, in lower case (RFC 9110, section 5.6.2).
 fn is_name_byte(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.'
         | b'^' | b'_' | b'`' | b'|' | b'~')
 }
 
-/// The same: no control character but the tab.
+/// Whether a byte may be in a value: no control character but the tab.
 fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
@@ -87,9 +92,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_malformed_here_is_so_for_the_crate_http_as_well() {
+    fn names_and_values_are_valid_here_as_for_the_crate_http() {
         for byte in 0..=u8::MAX {
-            // That crate takes one that the standard does not.
+            // The crate takes one byte that the standard does not.
             let name = byte != b'"' && HeaderName::from_lowercase(&[b'a', byte]).is_ok();
             assert_eq!(is_name_byte(byte), name, "{byte}");
             let value = HeaderValue::from_bytes(&[byte]).is_ok();
@@ -111,12 +116,12 @@ mod tests {
         ];
         for (name, value) in malformed {
             assert_eq!(
-                Known::of(name.as_bytes(), value.as_bytes()),
-                Known::Malformed,
+                FieldKind::of(name.as_bytes(), value.as_bytes()),
+                FieldKind::Malformed,
                 "{name}"
             );
         }
-        assert_eq!(Known::of(b"te", b"trailers"), Known::Other);
-        assert_eq!(Known::of(b":path", b"/"), Known::Path);
+        assert_eq!(FieldKind::of(b"te", b"trailers"), FieldKind::Other);
+        assert_eq!(FieldKind::of(b":path", b"/"), FieldKind::Path);
     }
 }

@@ -1,12 +1,13 @@
-//! HPACK's Huffman code (RFC 7541, section 5.2 and appendix B).
+//! Huffman code of strings (RFC 7541, section 5.2 and appendix B).
 //!
-//! How: the code is canonical: among codes of one length the symbols count up, and each length goes on where the one before
-//! ended. So the lengths are the whole table; where each length begins is computed from them when this is compiled. Codes
-//! of at most eight bits, which is nearly all that headers are made of, are looked up by their first byte.
+//! How: the code is canonical: codes of one length count up with their symbols, and each length
+//! continues where the shorter one ended. So the lengths are the whole table; where each length
+//! begins is computed from them at compile time. Codes of at most eight bits, nearly all that occur
+//! in headers, are looked up by their first byte.
 //!
-//! What it deliberately does not do: encode. Answers are short and sent again and again by index.
+//! Strings of responses are not encoded: they are short and sent by index.
 
-/// How many bits each byte's code has; behind them the end's.
+/// Length of each byte's code in bits; the last is that of the end of a string.
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, //
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28, //
@@ -30,57 +31,58 @@ const LENGTHS: [u8; 257] = [
 /// The longest code, in bits.
 const BITS_MAX: usize = 30;
 
-/// The symbol that ends a text; it must never stand in one.
+/// The symbol EOS, which must not occur in a string.
 const END: u16 = 256;
 
 /// The symbols in the order of their codes, and for each length the first code and where its symbols begin.
-struct Canon {
+struct CanonicalCode {
     symbols: [u16; 257],
     /// By length: the first code, how many there are, where their symbols begin.
     of_length: [(u32, u32, usize); BITS_MAX + 1],
-    /// By a byte: the symbol whose code it begins with, and that code's length; 0 when the code is longer.
+    /// By a byte: the symbol whose code it begins with, and that code's length; 0 if it is longer.
     of_byte: [(u8, u8); 256],
 }
 
-static CANON: Canon = canon();
+static CANONICAL_CODE: CanonicalCode = canonical_code();
 
-#[allow(clippy::indexing_slicing, clippy::cast_possible_truncation)] // run by the compiler, which would say so
-const fn canon() -> Canon {
-    let mut canon = Canon {
+// Run by the compiler, which reports an index out of bounds.
+#[allow(clippy::indexing_slicing, clippy::cast_possible_truncation)]
+const fn canonical_code() -> CanonicalCode {
+    let mut code_table = CanonicalCode {
         symbols: [0; 257],
         of_length: [(0, 0, 0); BITS_MAX + 1],
         of_byte: [(0, 0); 256],
     };
-    let (mut code, mut place, mut length) = (0_u32, 0, 1);
+    let (mut code, mut position, mut length) = (0_u32, 0, 1);
     while length <= BITS_MAX {
         code <<= 1;
-        let (first, begins) = (code, place);
+        let (first, start) = (code, position);
         let mut symbol = 0;
         while symbol < LENGTHS.len() {
             if LENGTHS[symbol] as usize == length {
-                canon.symbols[place] = symbol as u16;
+                code_table.symbols[position] = symbol as u16;
                 if length <= 8 {
                     let spare = 8 - length;
                     let mut byte = (code as usize) << spare;
                     while byte < (code as usize + 1) << spare {
-                        canon.of_byte[byte] = (symbol as u8, length as u8);
+                        code_table.of_byte[byte] = (symbol as u8, length as u8);
                         byte += 1;
                     }
                 }
                 code += 1;
-                place += 1;
+                position += 1;
             }
             symbol += 1;
         }
-        canon.of_length[length] = (first, code - first, begins);
+        code_table.of_length[length] = (first, code - first, start);
         length += 1;
     }
-    canon
+    code_table
 }
 
-/// Decodes a text behind what `into` holds. None when it is no such text: it ends in the middle of a code, with more than
-/// seven bits of padding or with padding that is not the end's first bits, or has the end in it.
-pub(crate) fn decode(text: &[u8], into: &mut Vec<u8>) -> Option<()> {
+/// Decodes a string behind what `into` holds. None if it is invalid: it ends in the middle of a
+/// code, has more than seven bits of padding, padding that is not a prefix of EOS, or EOS itself.
+pub(super) fn decode(text: &[u8], into: &mut Vec<u8>) -> Option<()> {
     // Bits that were read and not yet decoded, at the top.
     let (mut bits, mut count) = (0_u64, 0_u32);
     let mut text = text.iter();
@@ -109,16 +111,18 @@ pub(crate) fn decode(text: &[u8], into: &mut Vec<u8>) -> Option<()> {
 
 /// The symbol whose code comes next, and the code's length.
 fn next(bits: u64) -> Option<(u16, u8)> {
-    let (symbol, length) = *CANON.of_byte.get((bits >> 56) as usize)?;
+    let (symbol, length) = *CANONICAL_CODE.of_byte.get((bits >> 56) as usize)?;
     if length != 0 {
         return Some((u16::from(symbol), length));
     }
     for length in 9..=BITS_MAX {
         let code = u32::try_from(bits >> (64 - length)).ok()?;
-        let (first, count, begins) = *CANON.of_length.get(length)?;
-        let place = code.wrapping_sub(first);
-        if place < count {
-            let symbol = CANON.symbols.get(begins.checked_add(place as usize)?)?;
+        let (first, count, start) = *CANONICAL_CODE.of_length.get(length)?;
+        let position = code.wrapping_sub(first);
+        if position < count {
+            let symbol = CANONICAL_CODE
+                .symbols
+                .get(start.checked_add(position as usize)?)?;
             return Some((*symbol, u8::try_from(length).ok()?));
         }
     }
@@ -129,17 +133,17 @@ fn next(bits: u64) -> Option<(u16, u8)> {
 mod tests {
     use super::*;
 
-    /// Encodes as the table says, bit by bit.
+    /// Encodes bit by bit.
     fn encode(text: &[u8]) -> Vec<u8> {
         let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u64, 0);
         for byte in text {
             let length = LENGTHS[usize::from(*byte)] as usize;
-            let (first, _, begins) = CANON.of_length[length];
-            let place = CANON.symbols[begins..]
+            let (first, _, start) = CANONICAL_CODE.of_length[length];
+            let offset = CANONICAL_CODE.symbols[start..]
                 .iter()
                 .position(|symbol| *symbol == u16::from(*byte))
                 .unwrap();
-            bits = (bits << length) | (u64::from(first) + place as u64);
+            bits = (bits << length) | (u64::from(first) + offset as u64);
             count += length;
             while count >= 8 {
                 count -= 8;
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_back_wherever_it_stands() {
+    fn every_byte_is_decoded_at_every_position() {
         for byte in 0..=u8::MAX {
             for before in [&b""[..], b"0", b"00", b"a-", b"\x00"] {
                 let text = [before, &[byte], before, &[byte, b'z']].concat();
@@ -201,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_text_is_refused() {
-        // A whole byte of padding; padding that is no beginning of the end; the end itself; the middle of a code.
+    fn invalid_strings_are_refused() {
+        // A whole byte of padding; padding that is no prefix of EOS; EOS itself; half a code.
         for bytes in [
             &[0xff][..],
             &[0x64, 0x02, 0xff],

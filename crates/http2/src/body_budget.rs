@@ -1,7 +1,7 @@
 //! Memory for request bodies that are still arriving, bounded over all connections of the process.
 //!
-//! Why: a client may start thousands of calls at once and interleave their bodies. A started body
-//! must never wait for a window, or the calls of one connection block each other. So memory is
+//! Why: a client may start thousands of requests at once and interleave their bodies. A started body
+//! must never wait for a window, or the requests of one connection block each other. So memory is
 //! bounded where a body starts. How: a body that is still incomplete at the end of the turn in
 //! which it started takes its declared length from a budget which all connections share. A
 //! connection may hold as much as is still free. One connection therefore gets at most half of the
@@ -10,20 +10,19 @@
 //! Source: the dynamic threshold with alpha 1 of Choudhury and Hahne, "Dynamic queue length
 //! thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.
 //!
-//! What it deliberately does not do: count bodies that arrive within one turn. They are decoded
-//! before anything else is read.
+//! Bodies that arrive in full within one turn are not counted: they are used before anything else
+//! is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::metrics::Gauge;
-
-/// The bytes that unfinished bodies of all connections may hold together.
+/// Bytes that the incomplete request bodies of all connections may hold together.
+///
+/// A connection may hold as many as are still free, so one greedy connection gets at most half.
 #[derive(Debug)]
-pub(crate) struct BodyBudget {
+pub struct BodyBudget {
     bytes_max: u64,
     held_bytes: AtomicU64,
-    gauge: Gauge,
 }
 
 /// What one connection holds of a [`BodyBudget`]. Dropping it returns everything.
@@ -36,33 +35,34 @@ pub(crate) struct BodyAccount {
 // === impl BodyBudget ===
 
 impl BodyBudget {
-    /// A budget of this many bytes; `gauge` shows how many are held.
-    pub(crate) fn new(bytes_max: u64, gauge: Gauge) -> Self {
+    /// A budget of this many bytes.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
             held_bytes: AtomicU64::new(0),
-            gauge,
         }
+    }
+
+    /// How many bytes are held now.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes bytes for a connection that already holds `held_bytes`, if it may.
     fn take(&self, held_bytes: u64, bytes: u64) -> bool {
         let wanted = held_bytes.saturating_add(bytes);
-        let taken = self
-            .held_bytes
+        self.held_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
                 let free = self.bytes_max.saturating_sub(held);
                 (wanted <= free).then(|| held.saturating_add(bytes))
-            });
-        if taken.is_ok() {
-            self.gauge.add(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
-        taken.is_ok()
+            })
+            .is_ok()
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.gauge.sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
@@ -86,16 +86,16 @@ impl BodyAccount {
     }
 
     /// Returns bytes that were taken.
-    pub(crate) fn give_back(&mut self, bytes: u32) {
+    pub(crate) fn release(&mut self, bytes: u32) {
         let bytes = u64::from(bytes).min(self.held_bytes);
         if bytes > 0 {
             self.held_bytes = self.held_bytes.saturating_sub(bytes);
-            self.budget.give_back(bytes);
+            self.budget.release(bytes);
         }
     }
 
     /// How many bytes this connection holds.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzz-harness"))]
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
@@ -104,7 +104,7 @@ impl BodyAccount {
 impl Drop for BodyAccount {
     fn drop(&mut self) {
         if self.held_bytes > 0 {
-            self.budget.give_back(self.held_bytes);
+            self.budget.release(self.held_bytes);
         }
     }
 }
@@ -114,8 +114,7 @@ mod tests {
     use super::*;
 
     fn budget(bytes_max: u64) -> Arc<BodyBudget> {
-        let gauge = Gauge::new("held", "held").unwrap();
-        Arc::new(BodyBudget::new(bytes_max, gauge))
+        Arc::new(BodyBudget::new(bytes_max))
     }
 
     #[test]
@@ -127,11 +126,11 @@ mod tests {
         let mut second = BodyAccount::new(Arc::clone(&budget));
         assert!((0..3).all(|_| second.take(100)));
         assert!(!second.take(1), "200 are free");
-        second.give_back(300);
+        second.release(300);
         assert!(!first.take(1));
-        first.give_back(100);
+        first.release(100);
         assert!(first.take(100));
-        assert_eq!(budget.gauge.get(), 500);
+        assert_eq!(budget.held_bytes(), 500);
     }
 
     #[test]
@@ -140,7 +139,7 @@ mod tests {
         let mut greedy: Vec<_> = (0..99)
             .map(|_| BodyAccount::new(Arc::clone(&budget)))
             .collect();
-        // Everyone takes what it can get, by turns, until no one gets any more.
+        // Each in turn takes what it can get, until none gets any more.
         let mut any = true;
         while any {
             any = false;
@@ -154,7 +153,6 @@ mod tests {
         assert!(newcomer.take(9_000), "about a hundredth is free");
         drop(greedy);
         drop(newcomer);
-        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
-        assert_eq!(budget.gauge.get(), 0);
+        assert_eq!(budget.held_bytes(), 0);
     }
 }

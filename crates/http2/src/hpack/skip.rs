@@ -1,56 +1,55 @@
-//! A block of headers that is too long to be kept, read for what it does to the table and dropped.
+//! Skips a header block that is too long to be kept.
 //!
-//! Why: each block may change the table that later blocks refer to (RFC 7541, section 2.2), so a
-//! connection survives a long block only if all of it is read. How: fields are decoded as soon as
-//! they are whole, and what is left of the last one waits for the next part. A text longer than any
-//! that the table can hold is not kept but skipped; if it was to be remembered it empties the table
-//! (section 4.4). So a connection keeps two such texts at most, however long the block is.
+//! Why: each block may change the dynamic table that later blocks refer to (RFC 7541, section 2.2),
+//! so a connection survives a long block only if all of it is read. How: fields are decoded as soon
+//! as they are whole, and what is left of the last one waits for the next part. A string longer
+//! than any that the table can hold is not kept but skipped; if it was to be indexed it empties the
+//! table (section 4.4). So a connection keeps two such strings at most, however long the block is.
 //!
-//! What it deliberately does not do: check the Huffman code of texts that it skips. The request is
-//! refused in any case.
+//! The Huffman code of strings that are skipped is not checked. The request is refused in any case.
 
 use super::decode::{Decoder, Fields, number};
 use super::table::TABLE_BYTES_MAX;
 
-/// The longest text that is decoded, in bytes as it stands in the block. No code is longer than 30
-/// bits, so a longer text is larger than the table.
-const TEXT_BYTES_MAX: usize = TABLE_BYTES_MAX * 4;
+/// The longest string that is decoded, in bytes as it is in the block. No code is longer than 30
+/// bits, so a longer string is larger than the table.
+const STRING_BYTES_MAX: usize = TABLE_BYTES_MAX * 4;
 
-/// A number takes this many bytes at most.
-const NUMBER_BYTES_MAX: usize = 5;
+/// The longest integer in bytes.
+const INTEGER_BYTES_MAX: usize = 5;
 
-/// Reads one block.
+/// Reads one block and keeps nothing but its changes to the table.
 #[derive(Debug)]
-pub(crate) struct BlockDropper {
-    /// The beginning of a field whose rest has not come.
+pub(crate) struct BlockSkipper {
+    /// The beginning of a field whose rest has not arrived.
     left: Vec<u8>,
-    /// How many bytes of a long text are still to come.
+    /// How many bytes of a long string are still to arrive.
     skipped_bytes: usize,
-    /// The next thing is the value of a field whose name was too long.
+    /// The value of a field whose name was too long comes next.
     value_next: bool,
     at_start: bool,
 }
 
-/// What stands at the beginning of some bytes.
+/// The first field of some bytes.
 #[derive(Debug, Eq, PartialEq)]
-enum Next {
+enum FirstField {
     /// A whole field of this many bytes.
     Field(usize),
     /// Less than a field.
     Part,
-    /// A field with a text that is too long.
+    /// A field with a string that is too long.
     Long {
-        /// Where that text ends, seen from the beginning of the field.
+        /// Where that string ends, from the beginning of the field.
         end: usize,
         /// It is the name, and the value follows.
         name: bool,
-        remember: bool,
+        index_it: bool,
     },
 }
 
-// === impl BlockDropper ===
+// === impl BlockSkipper ===
 
-impl Default for BlockDropper {
+impl Default for BlockSkipper {
     fn default() -> Self {
         Self {
             left: Vec::new(),
@@ -61,9 +60,9 @@ impl Default for BlockDropper {
     }
 }
 
-impl BlockDropper {
-    /// Reads the next part of the block. None when it is broken.
-    pub(crate) fn drop_part(
+impl BlockSkipper {
+    /// Reads the next part of the block. None if it is invalid.
+    pub(crate) fn skip_part(
         &mut self,
         part: &[u8],
         decoder: &mut Decoder,
@@ -84,24 +83,24 @@ impl BlockDropper {
                 rest = self.skip(after, length);
                 continue;
             }
-            match next(rest)? {
-                Next::Part => break,
-                Next::Field(length) => {
+            match first_field(rest)? {
+                FirstField::Part => break,
+                FirstField::Field(length) => {
                     let (field, after) = rest.split_at_checked(length)?;
                     decoder.decode_fields(field, &mut self.at_start, fields)?;
                     rest = after;
                 }
-                Next::Long {
+                FirstField::Long {
                     end,
                     name,
-                    remember,
+                    index_it,
                 } => {
-                    if remember {
+                    if index_it {
                         decoder.clear_table();
                     }
                     self.at_start = false;
                     self.value_next = name;
-                    fields.count_dropped(end);
+                    fields.count_skipped(end);
                     rest = self.skip(rest, end);
                 }
             }
@@ -121,13 +120,13 @@ impl BlockDropper {
     }
 }
 
-/// Whether a number that could not be read may only lack its end.
+/// Whether an integer that could not be read may only lack its end.
 fn is_cut_off(bytes: &[u8]) -> bool {
-    bytes.len() < NUMBER_BYTES_MAX
+    bytes.len() < INTEGER_BYTES_MAX
 }
 
-/// Looks at the first field of `bytes`. None when it is broken.
-fn next(bytes: &[u8]) -> Option<Next> {
+/// Finds the end of the first field. None if it is invalid.
+fn first_field(bytes: &[u8]) -> Option<FirstField> {
     let first = bytes.first()?;
     let (bits, literal) = match first {
         0x80.. => (7, false),
@@ -136,38 +135,38 @@ fn next(bytes: &[u8]) -> Option<Next> {
         _ => (4, true),
     };
     let Some((index, mut rest)) = number(bytes, bits) else {
-        return is_cut_off(bytes).then_some(Next::Part);
+        return is_cut_off(bytes).then_some(FirstField::Part);
     };
-    let texts = match (literal, index) {
+    let strings = match (literal, index) {
         (false, _) => 0,
         (true, 0) => 2,
         (true, _) => 1,
     };
-    for text in (0..texts).rev() {
+    for string in (0..strings).rev() {
         let Some((length, after)) = number(rest, 7) else {
-            return is_cut_off(rest).then_some(Next::Part);
+            return is_cut_off(rest).then_some(FirstField::Part);
         };
-        if length > TEXT_BYTES_MAX {
-            let begins = bytes.len().saturating_sub(after.len());
-            return Some(Next::Long {
-                end: begins.saturating_add(length),
-                name: text == 1,
-                remember: bits == 6,
+        if length > STRING_BYTES_MAX {
+            let start = bytes.len().saturating_sub(after.len());
+            return Some(FirstField::Long {
+                end: start.saturating_add(length),
+                name: string == 1,
+                index_it: bits == 6,
             });
         }
         let Some(after) = after.get(length..) else {
-            return Some(Next::Part);
+            return Some(FirstField::Part);
         };
         rest = after;
     }
-    Some(Next::Field(bytes.len().saturating_sub(rest.len())))
+    Some(FirstField::Field(bytes.len().saturating_sub(rest.len())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A literal field, to be remembered or not.
+    /// A literal field, to be indexed_names or not.
     fn literal(first: u8, name: &[u8], value: &[u8]) -> Vec<u8> {
         let mut field = vec![first];
         for text in [name, value] {
@@ -188,28 +187,28 @@ mod tests {
         field
     }
 
-    /// The decoder after this block was dropped in parts of `part` bytes, or none if it is broken.
-    fn dropped(block: &[u8], part: usize) -> Option<(Decoder, Fields)> {
+    /// The decoder after this block was skipped in parts of `part` bytes, or none if it is invalid.
+    fn skipped(block: &[u8], part: usize) -> Option<(Decoder, Fields)> {
         let mut decoder = Decoder::default();
         let mut fields = Fields::new(1_000);
-        let mut dropper = BlockDropper::default();
+        let mut skipper = BlockSkipper::default();
         for part in block.chunks(part) {
-            dropper.drop_part(part, &mut decoder, &mut fields)?;
-            assert!(dropper.left.len() <= 2 * TEXT_BYTES_MAX + 16);
+            skipper.skip_part(part, &mut decoder, &mut fields)?;
+            assert!(skipper.left.len() <= 2 * STRING_BYTES_MAX + 16);
         }
-        dropper.is_between_fields().then_some((decoder, fields))
+        skipper.is_between_fields().then_some((decoder, fields))
     }
 
-    fn remembered(decoder: &mut Decoder, indexes: &[u8]) -> Option<Vec<String>> {
+    fn indexed_names(decoder: &mut Decoder, indexes: &[u8]) -> Option<Vec<String>> {
         let mut fields = Fields::new(100_000);
         decoder.decode(indexes, &mut fields)?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let each = fields.each();
-        Some(each.map(|(_, name, _)| text(name)).collect())
+        let names = fields.iter();
+        Some(names.map(|(_, name, _)| text(name)).collect())
     }
 
     #[test]
-    fn a_dropped_block_leaves_the_table_as_a_decoded_one() {
+    fn a_skipped_block_leaves_the_table_as_a_decoded_one() {
         let mut block = vec![0x3f, 0xe1, 0x1f, 0x83, 0x86];
         for number in 0..400_usize {
             let first = [0x40, 0, 0x10][number % 3];
@@ -223,12 +222,12 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.decode(&block, &mut Fields::new(1_000)).unwrap();
         let indexes: Vec<u8> = (0x80 + 62..0x80 + 75).collect();
-        let expected = remembered(&mut decoder, &indexes).unwrap();
+        let expected = indexed_names(&mut decoder, &indexes).unwrap();
         for part in [1, 2, 3, 7, 100, 16_384, block.len()] {
-            let (mut decoder, fields) = dropped(&block, part).unwrap();
+            let (mut decoder, fields) = skipped(&block, part).unwrap();
             assert!(fields.is_too_long());
             assert_eq!(
-                remembered(&mut decoder, &indexes).unwrap(),
+                indexed_names(&mut decoder, &indexes).unwrap(),
                 expected,
                 "{part}"
             );
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_larger_than_the_table_is_skipped_and_empties_it() {
+    fn a_string_larger_than_the_table_is_skipped_and_empties_it() {
         let long = vec![b'x'; 100_000];
         let known = literal(0x40, b"known", b"v");
         let after = literal(0x40, b"after", b"v");
@@ -247,20 +246,20 @@ mod tests {
                 (&long, &long),
             ] {
                 let kept = [&known[..], &literal(0, name, value), &after].concat();
-                let (mut decoder, fields) = dropped(&kept, part).unwrap();
+                let (mut decoder, fields) = skipped(&kept, part).unwrap();
                 assert!(fields.is_too_long());
-                let both = remembered(&mut decoder, &[0xbe, 0xbf]).unwrap();
+                let both = indexed_names(&mut decoder, &[0xbe, 0xbf]).unwrap();
                 assert_eq!(both, ["after", "known"], "{part}");
-                let forgotten = [&known[..], &literal(0x40, name, value), &after].concat();
-                let (mut decoder, _) = dropped(&forgotten, part).unwrap();
-                assert_eq!(remembered(&mut decoder, &[0xbe]).unwrap(), ["after"]);
-                assert_eq!(remembered(&mut decoder, &[0xbf]), None, "{part}");
+                let evicted = [&known[..], &literal(0x40, name, value), &after].concat();
+                let (mut decoder, _) = skipped(&evicted, part).unwrap();
+                assert_eq!(indexed_names(&mut decoder, &[0xbe]).unwrap(), ["after"]);
+                assert_eq!(indexed_names(&mut decoder, &[0xbf]), None, "{part}");
             }
         }
     }
 
     #[test]
-    fn a_broken_or_cut_off_block_is_told() {
+    fn an_invalid_or_cut_off_block_is_found() {
         let long = literal(0, b"long", &vec![b'x'; 100_000]);
         let cases: [&[u8]; 5] = [
             &[0x80],
@@ -272,7 +271,7 @@ mod tests {
         for block in cases {
             for part in [1, 1_000_000] {
                 assert!(
-                    dropped(block, part).is_none(),
+                    skipped(block, part).is_none(),
                     "{:?}",
                     &block[..block.len().min(9)]
                 );
