@@ -31,7 +31,7 @@ use crate::pipeline::decode::read;
 use crate::pipeline::encode::{FRAME_HEAD_BYTES, frame_bytes, write};
 use crate::pipeline::rate_limit::{Came, RateLimit, Unanswered, terms};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::store::{Asking, Deadline, Share, StoreError, Ticket, Trial};
+use crate::store::{BatchClient, Deadline, PartialReply, StoreError, TentativeTake, Ticket};
 use crate::tracing::{Answered, Span, TraceParent};
 use tollgate_limiter::{Decision, Plan, Request, Sheet, Status};
 
@@ -57,7 +57,7 @@ pub(crate) struct Core<R> {
 
 /// What lies on a core's desk.
 struct Desk<R> {
-    asking: Box<dyn Asking>,
+    asking: Box<dyn BatchClient>,
     /// Requests that wait for answers; a ticket is a place here.
     slots: Vec<Slot<R>>,
     /// Places that are free.
@@ -259,7 +259,7 @@ impl<R: Respond> Core<R> {
             desk.asking.send();
         }
         let (slots, complete) = (&mut desk.slots, &mut desk.complete);
-        desk.asking.take_answers(cx, &mut |share| {
+        desk.asking.take_replies(cx, &mut |share| {
             let ticket = share.ticket;
             if let Some(slot) = slots.get_mut(ticket as usize)
                 && slot.take(share)
@@ -492,11 +492,11 @@ impl<R: Respond> Desk<R> {
 
 impl<R> Slot<R> {
     /// Takes a share of the answers. Says whether it was the last.
-    fn take(&mut self, share: Share<'_>) -> bool {
+    fn take(&mut self, share: PartialReply<'_>) -> bool {
         for (position, answer) in share.positions.iter().zip(share.answers) {
             self.came.take(*position, answer.clone());
         }
-        Trial::join(&mut self.came.trial, share.trial);
+        TentativeTake::merge(&mut self.came.trial, share.tentative);
         self.shares = self.shares.saturating_sub(1);
         self.shares == 0
     }

@@ -19,7 +19,9 @@ use crate::pipeline::message::{self, Obeyed};
 use crate::pipeline::over_limit;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::{Settings, Verdict};
-use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
+use crate::store::{
+    BatchClient, CheckResult, CommitMode, Deadline, Store, StoreError, StoreReply, TentativeTake,
+};
 use crate::tracing::{Answered, Span, TraceParent, Traces};
 use tollgate_limiter::key::label_key;
 use tollgate_limiter::{
@@ -78,7 +80,7 @@ pub(crate) struct Came {
     /// The first reason why one was not.
     pub(crate) error: Option<StoreError>,
     /// What was taken on trial.
-    pub(crate) trial: Option<Trial>,
+    pub(crate) trial: Option<TentativeTake>,
 }
 
 /// Why there is no answer. The sentences are the reference's where it has one.
@@ -244,8 +246,8 @@ impl RateLimit {
     }
 
     /// A way for one task to ask the store for many requests at once.
-    pub(crate) fn asking(&self) -> Option<Box<dyn Asking>> {
-        self.store.asking()
+    pub(crate) fn asking(&self) -> Option<Box<dyn BatchClient>> {
+        self.store.batch_client()
     }
 
     /// The clock's uptime.
@@ -361,8 +363,8 @@ impl RateLimit {
         };
         if let Some(trial) = trial {
             match decision.code {
-                Code::Ok => trial.passed(),
-                Code::OverLimit => trial.refused(),
+                Code::Ok => trial.commit(),
+                Code::OverLimit => trial.roll_back(),
             }
         }
         self.count_outcomes(generation, request, plan, outcomes, &decision, counts);
@@ -532,11 +534,11 @@ impl RateLimit {
 }
 
 /// Whether what is taken for this plan stays taken whatever becomes of the rest.
-pub(crate) fn terms(plan: &Plan<'_>) -> Terms {
+pub(crate) fn terms(plan: &Plan<'_>) -> CommitMode {
     if plan.all_or_nothing() {
-        Terms::OnTrial
+        CommitMode::Tentative
     } else {
-        Terms::Final
+        CommitMode::Immediate
     }
 }
 
@@ -604,7 +606,7 @@ impl Came {
     }
 
     /// Takes the answer to one check.
-    pub(crate) fn take(&mut self, position: usize, answer: Answer) {
+    pub(crate) fn take(&mut self, position: usize, answer: CheckResult) {
         match answer {
             Ok(outcome) => {
                 if let Some(slot) = self.outcomes.get_mut(position) {
@@ -618,16 +620,16 @@ impl Came {
     }
 }
 
-impl From<Result<Applied, StoreError>> for Came {
-    fn from(applied: Result<Applied, StoreError>) -> Self {
+impl From<Result<StoreReply, StoreError>> for Came {
+    fn from(applied: Result<StoreReply, StoreError>) -> Self {
         let mut came = Self::default();
         match applied {
-            Ok(Applied { answers, trial }) => {
+            Ok(StoreReply { answers, tentative }) => {
                 came.await_answers(answers.len());
                 for (position, answer) in answers.into_iter().enumerate() {
                     came.take(position, answer);
                 }
-                came.trial = trial;
+                came.trial = tentative;
             }
             Err(error) => came.error = Some(error),
         }

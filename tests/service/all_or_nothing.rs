@@ -46,7 +46,7 @@ impl Door {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
         let bounds = Bounds {
             partitions: 8,
-            mailbox_checks_max: 16_384,
+            queue_checks_max: 16_384,
             memory_max: 16 << 20,
             when_full: WhenFull::Share,
         };
