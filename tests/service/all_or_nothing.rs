@@ -20,7 +20,7 @@ use tollgate::pipeline::rate_limit::{Parts, RateLimit};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::{Change, Rules};
-use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
+use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use crate::asking::{
@@ -44,7 +44,7 @@ impl Door {
     fn open(rules: &str) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
-        let bounds = Bounds {
+        let bounds = MemoryLimits {
             partitions: 8,
             queue_checks_max: 16_384,
             memory_max: 16 << 20,
