@@ -59,9 +59,9 @@ impl Pipeline {
         let (store, workers) = (BACKENDS[0].build)(&Setup {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            memory: memory::Bounds {
+            memory: memory::MemoryLimits {
                 partitions: PARTITIONS,
-                mailbox_checks_max: 16_384,
+                queue_checks_max: 16_384,
                 memory_max: 64 * 1024 * 1024,
                 when_full: memory::WhenFull::Share,
             },

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
-use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 
 use crate::generator::{self, Expected, Keys, Shape, Target};
@@ -72,7 +72,7 @@ struct Cell {
 /// The store and what it needs to run, on this thread.
 struct Driven {
     runtime: Runtime,
-    asking: Box<dyn Asking>,
+    asking: Box<dyn BatchClient>,
     metrics: Arc<Metrics>,
     ticket: u32,
     /// Never dropped before what asks it.
@@ -294,9 +294,9 @@ impl Driven {
         let setup = Setup {
             clock,
             metrics: Arc::clone(&metrics),
-            memory: memory::Bounds {
+            memory: memory::MemoryLimits {
                 partitions: 1,
-                mailbox_checks_max: 1,
+                queue_checks_max: 1,
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
@@ -316,7 +316,7 @@ impl Driven {
         for worker in workers {
             runtime.spawn(worker);
         }
-        let asking = store.asking().expect("it can be asked");
+        let asking = store.batch_client().expect("it can be asked");
         let up = metrics.store.up.clone();
         runtime.block_on(async {
             while up.get() == 0 {
@@ -350,14 +350,14 @@ impl Driven {
             loop {
                 while asked < checks && asked - answered < IN_FLIGHT {
                     let one = [check(key())];
-                    let added = asking.add(*ticket, &one, Deadline::NEVER, Terms::Final);
+                    let added = asking.add(*ticket, &one, Deadline::NEVER, CommitMode::Immediate);
                     assert_eq!(added, Ok(1));
                     *ticket = ticket.wrapping_add(1);
                     asked += 1;
                 }
                 asking.send();
                 let before = answered;
-                asking.take_answers(cx, &mut |share| {
+                asking.take_replies(cx, &mut |share| {
                     for answer in share.answers {
                         assert!(answer.as_ref().expect("an outcome").allowed);
                         answered += 1;

@@ -63,7 +63,11 @@ impl RunningService {
     pub(super) async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let settings = app.settings;
         let store = Arc::clone(&app.store);
-        let store = move || store.state().map(|state| (state.good, state.words));
+        let store = move || {
+            store
+                .health()
+                .map(|health| (health.healthy, health.message))
+        };
         let readiness = Readiness::new(Arc::clone(&app.generations), &settings, store);
         let state = AdminState {
             readiness: readiness.clone(),
@@ -196,7 +200,7 @@ impl RunningService {
             // How they ended no longer matters.
             self.stop_grpc.send_replace(true);
             let _ = self.grpc.await;
-            self.store.finish().await;
+            self.store.drain().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
             for port in self.other_ports {

@@ -159,11 +159,11 @@ impl App {
         let setup = Setup {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            memory: memory::Bounds {
+            memory: memory::MemoryLimits {
                 partitions: settings
                     .partitions
                     .map_or_else(|| default_partitions(cores), usize::from),
-                mailbox_checks_max: settings.mailbox_checks_max,
+                queue_checks_max: settings.mailbox_checks_max,
                 memory_max: memory_max(&settings),
                 when_full: match settings.on_memory_full {
                     OnMemoryFull::Share => memory::WhenFull::Share,

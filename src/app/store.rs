@@ -14,10 +14,10 @@ use crate::keyed_hash::KeyedHash;
 use crate::settings::{
     EnvironmentVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
 };
-use crate::store::failover::Fallback;
+use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
 use crate::store::redis::{
-    Certificates, Password, RedisSetup, ReferenceNames, Secret, Servers, Target, TargetError,
+    Certificates, Password, RedisSetup, ReferenceVariables, Secret, Servers, Target, TargetError,
     bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
@@ -111,7 +111,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
     let mut all = vec![workers, shared_workers];
     if is_leased(settings) {
         let partitions = setup.memory.partitions.max(1);
-        let bounds = lease::Bounds {
+        let bounds = lease::LeaseLimits {
             age_max_us: settings.lease_age_max_ms.saturating_mul(1_000),
             ahead_hits_max: settings.lease_hits_max,
             leases_max: LEASES_MAX / partitions,
@@ -120,7 +120,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
             &shared,
             bounds,
             partitions,
-            setup.memory.mailbox_checks_max,
+            setup.memory.queue_checks_max,
             &setup.clock,
             &setup.metrics,
         );
@@ -132,7 +132,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
                 .collect(),
         );
     }
-    let store = Fallback::new(shared, memory, setup.metrics.store.clone());
+    let store = FailoverStore::new(shared, memory, setup.metrics.store.clone());
     Ok((Arc::new(store), all))
 }
 
@@ -279,7 +279,7 @@ fn target(settings: &StoreSettings) -> Result<Option<Target>, AppError> {
 /// The store that the reference's variables of this beginning name.
 fn of_reference(reference: &EnvironmentVariables, beginning: &str) -> Result<Target, AppError> {
     let get = |name: &str| reference.get(&format!("{beginning}{name}"));
-    let names = ReferenceNames {
+    let names = ReferenceVariables {
         url: Secret::new(get("URL").unwrap_or_default()),
         kind: get("TYPE").map(str::to_owned),
         socket_type: get("SOCKET_TYPE").map(str::to_owned),
@@ -289,7 +289,7 @@ fn of_reference(reference: &EnvironmentVariables, beginning: &str) -> Result<Tar
     };
     Target::of_reference(&names).map_err(|error| {
         AppError::Store(match error {
-            TargetError::Word(words) => words.to_owned(),
+            TargetError::InvalidWord(words) => words.to_owned(),
             error => format!("{beginning}URL: {error}"),
         })
     })

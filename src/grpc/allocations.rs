@@ -127,9 +127,9 @@ descriptors:
             let (store, workers) = (BACKENDS[0].build)(&Setup {
                 clock: clock.clone(),
                 metrics: Arc::clone(&metrics),
-                memory: memory::Bounds {
+                memory: memory::MemoryLimits {
                     partitions: 2,
-                    mailbox_checks_max: 16_384,
+                    queue_checks_max: 16_384,
                     memory_max: 64 * 1024 * 1024,
                     when_full: memory::WhenFull::Share,
                 },

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::{
     Call, FRAME_HEAD_BYTES, Generation, PendingRequest, Pipeline, Scratch, Undecodable,
 };
-use crate::store::{Asking, Deadline, Share, Ticket};
+use crate::store::{BatchClient, Deadline, PartialReply, Ticket};
 use crate::tracing::TraceParent;
 
 /// How many free slots keep their memory.
@@ -49,7 +49,7 @@ pub(crate) struct Batcher<R> {
 
 /// What a batcher changes.
 struct BatchState<R> {
-    client: Box<dyn Asking>,
+    client: Box<dyn BatchClient>,
     /// Requests in flight. A ticket is an index into this vector.
     slots: Vec<Slot<R>>,
     /// Slots that are free.
@@ -206,7 +206,7 @@ impl<R: Responder> Batcher<R> {
             state.client.send();
         }
         let (slots, complete) = (&mut state.slots, &mut state.complete);
-        state.client.take_answers(cx, &mut |reply| {
+        state.client.take_replies(cx, &mut |reply| {
             let ticket = reply.ticket;
             if let Some(slot) = slots.get_mut(ticket as usize)
                 && slot.record(reply)
@@ -321,12 +321,12 @@ impl AsRef<Generation> for SharedRules {
 
 impl<R> Slot<R> {
     /// Records a part of the answers. True when it was the last one due.
-    fn record(&mut self, reply: Share<'_>) -> bool {
+    fn record(&mut self, reply: PartialReply<'_>) -> bool {
         let results = self.pending.results();
         for (position, answer) in reply.positions.iter().zip(reply.answers) {
             results.record(*position, answer.clone());
         }
-        results.join_tentative_take(reply.trial);
+        results.join_tentative_take(reply.tentative);
         self.replies_due = self.replies_due.saturating_sub(1);
         self.replies_due == 0
     }

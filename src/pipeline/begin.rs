@@ -8,7 +8,7 @@ use crate::pipeline::decode::decode;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::{Generation, Pipeline, RequestError};
 use crate::settings::Verdict;
-use crate::store::Terms;
+use crate::store::CommitMode;
 use crate::tracing::TraceParent;
 
 /// A request as it arrives.
@@ -125,9 +125,9 @@ impl Pipeline {
         let too_many_steps = plan.matching_budget_exceeded();
         let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
         pending.commit_mode = if plan.all_or_nothing() {
-            Terms::OnTrial
+            CommitMode::Tentative
         } else {
-            Terms::Final
+            CommitMode::Immediate
         };
         pending.plan = plan.into_buffer();
         if too_many_steps {

@@ -68,7 +68,7 @@ impl Pipeline {
     /// Ends a request whose caller has gone. Hits that it took tentatively go back.
     pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
         self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
-        pending.results.trial = None;
+        pending.results.tentative = None;
     }
 
     /// Counts a request that has no answer, and ends its span.
@@ -98,18 +98,18 @@ impl Pipeline {
         let CheckResults {
             outcomes,
             error,
-            trial,
+            tentative,
         } = &mut pending.results;
-        let (error, trial) = (error.take(), trial.take());
+        let (error, tentative) = (error.take(), tentative.take());
         let statuses = std::mem::take(&mut scratch.statuses);
         let decided = self.conclude(plan, outcomes, error, statuses);
         let counts = &mut scratch.counts;
         let result = match decided {
             Ok(decision) => {
-                if let Some(trial) = trial {
+                if let Some(tentative) = tentative {
                     match decision.code {
-                        Code::Ok => trial.passed(),
-                        Code::OverLimit => trial.refused(),
+                        Code::Ok => tentative.commit(),
+                        Code::OverLimit => tentative.roll_back(),
                     }
                 }
                 self.count_outcomes(rules, &request, plan, outcomes, &decision, counts);

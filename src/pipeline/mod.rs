@@ -36,7 +36,7 @@ use crate::clock::Clock;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::store::{Asking, Store};
+use crate::store::{BatchClient, Store};
 use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
 
 pub(crate) use self::begin::{Call, Undecodable, excess_code};
@@ -104,8 +104,8 @@ impl Pipeline {
 
     /// A client that applies the checks of many requests at once, for one task. None when the store
     /// has no such way.
-    pub(crate) fn batch_client(&self) -> Option<Box<dyn Asking>> {
-        self.store.asking()
+    pub(crate) fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        self.store.batch_client()
     }
 
     /// The clock's uptime.

@@ -8,7 +8,7 @@ use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
 use crate::metrics::{Counts, LocalHistogram, Metrics};
 use crate::pipeline::RequestError;
-use crate::store::{Answer, Applied, StoreError, Terms, Trial};
+use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
 use crate::tracing::Span;
 
 /// What one task needs for any number of requests, one after the other: memory that is used again,
@@ -28,7 +28,7 @@ pub(crate) struct PendingRequest<G> {
     pub(super) rules: Option<G>,
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
-    pub(super) commit_mode: Terms,
+    pub(super) commit_mode: CommitMode,
     /// The message, where the answer or its metrics need the request again. Else empty.
     pub(super) message: Vec<u8>,
     pub(super) span: Option<Box<Span>>,
@@ -55,7 +55,7 @@ pub(crate) struct CheckResults {
     /// The first reason why one was not.
     pub(super) error: Option<StoreError>,
     /// Hits that go back to the store unless the request passes.
-    pub(super) trial: Option<Trial>,
+    pub(super) tentative: Option<TentativeTake>,
 }
 
 // === impl Scratch ===
@@ -92,7 +92,7 @@ impl<G> PendingRequest<G> {
     }
 
     /// Whether hits are taken for good at once, or only if every limit of the request passes.
-    pub(crate) fn commit_mode(&self) -> Terms {
+    pub(crate) fn commit_mode(&self) -> CommitMode {
         self.commit_mode
     }
 
@@ -103,14 +103,14 @@ impl<G> PendingRequest<G> {
 
     /// Whether hits were taken that go back unless the request passes.
     pub(crate) fn has_tentative_take(&self) -> bool {
-        self.results.trial.is_some()
+        self.results.tentative.is_some()
     }
 
     /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
     pub(crate) fn clear(&mut self, message_bytes_max: usize) {
         self.rules = None;
         self.span = None;
-        self.results.trial = None;
+        self.results.tentative = None;
         self.message.clear();
         if self.message.capacity() > message_bytes_max {
             self.message = Vec::new();
@@ -125,7 +125,7 @@ impl<G> Default for PendingRequest<G> {
             rules: None,
             plan: PlanBuffer::default(),
             results: CheckResults::default(),
-            commit_mode: Terms::Final,
+            commit_mode: CommitMode::Immediate,
             message: Vec::new(),
             span: None,
             began_us: 0,
@@ -141,11 +141,11 @@ impl CheckResults {
         self.outcomes.clear();
         self.outcomes.resize(checks, None);
         self.error = None;
-        self.trial = None;
+        self.tentative = None;
     }
 
     /// Records the answer to the check at `position`.
-    pub(crate) fn record(&mut self, position: usize, answer: Answer) {
+    pub(crate) fn record(&mut self, position: usize, answer: CheckResult) {
         match answer {
             Ok(outcome) => {
                 if let Some(slot) = self.outcomes.get_mut(position) {
@@ -162,18 +162,18 @@ impl CheckResults {
     }
 
     /// Adds hits that go back unless the request passes.
-    pub(crate) fn join_tentative_take(&mut self, trial: Option<Trial>) {
-        Trial::join(&mut self.trial, trial);
+    pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
+        TentativeTake::merge(&mut self.tentative, tentative);
     }
 
     /// Records the answers to all checks at once.
-    pub(super) fn record_all(&mut self, applied: Result<Applied, StoreError>) {
+    pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
         match applied {
-            Ok(Applied { answers, trial }) => {
+            Ok(StoreReply { answers, tentative }) => {
                 for (position, answer) in answers.into_iter().enumerate() {
                     self.record(position, answer);
                 }
-                self.trial = trial;
+                self.tentative = tentative;
             }
             Err(error) => self.fail(error),
         }

@@ -17,55 +17,55 @@ use std::task::Context;
 
 use crate::metrics::StoreMetrics;
 use crate::store::{
-    Answer, Applied, Applying, Asking, Deadline, Finishing, Share, Store, StoreError, StoreState,
-    Terms, Ticket, Trial,
+    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
+    StoreError, StoreHealth, StoreReply, TentativeTake, Ticket,
 };
 use tollgate_limiter::Check;
 
 /// The two stores.
-pub struct Fallback {
+pub struct FailoverStore {
     first: Arc<dyn Store>,
     second: Arc<dyn Store>,
     metrics: StoreMetrics,
 }
 
 /// One task's way to ask both.
-struct FallbackAsking {
-    first: Box<dyn Asking>,
-    second: Box<dyn Asking>,
+struct FailoverBatchClient {
+    first: Box<dyn BatchClient>,
+    second: Box<dyn BatchClient>,
     metrics: StoreMetrics,
     /// What was asked, by ticket, for as long as it may have to be asked again.
-    kept: Vec<Kept>,
+    kept: Vec<RetainedRequest>,
     /// What the second store is asked, by a ticket of our own.
-    again: Vec<Again>,
+    again: Vec<FallbackRequest>,
     free: Vec<Ticket>,
-    done: VecDeque<Again>,
+    done: VecDeque<FallbackRequest>,
     checks: Vec<Check>,
 }
 
 /// A request as it was asked.
 #[derive(Default)]
-struct Kept {
+struct RetainedRequest {
     checks: Vec<Check>,
     deadline: Option<Deadline>,
-    on_trial: bool,
+    is_tentative: bool,
 }
 
 /// A share of the first store's answers, of which the second makes up some.
 #[derive(Default)]
-struct Again {
+struct FallbackRequest {
     ticket: Ticket,
     positions: Vec<usize>,
-    answers: Vec<Answer>,
+    answers: Vec<CheckResult>,
     /// Which of them the second store is asked for.
     asked: Vec<usize>,
-    trial: Option<Trial>,
+    tentative: Option<TentativeTake>,
     shares: usize,
 }
 
-// === impl Fallback ===
+// === impl FailoverStore ===
 
-impl Fallback {
+impl FailoverStore {
     /// A store that asks `first`, and where that is out of order `second`.
     pub fn new(first: Arc<dyn Store>, second: Arc<dyn Store>, metrics: StoreMetrics) -> Self {
         Self {
@@ -76,19 +76,27 @@ impl Fallback {
     }
 }
 
-impl Store for Fallback {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+impl Store for FailoverStore {
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_> {
         if !checks.iter().any(|check| check.local) {
-            return self.first.apply(checks, deadline, terms);
+            return self.first.apply(checks, deadline, commit_mode);
         }
         Box::pin(async move {
             let count = checks.len();
-            let applied = self.first.apply(checks.clone(), deadline, terms).await;
+            let applied = self
+                .first
+                .apply(checks.clone(), deadline, commit_mode)
+                .await;
             let mut applied = match applied {
                 Ok(applied) => applied,
-                Err(error @ StoreError::Unavailable(_)) => Applied {
+                Err(error @ StoreError::Unavailable(_)) => StoreReply {
                     answers: vec![Err(error); count],
-                    trial: None,
+                    tentative: None,
                 },
                 Err(error) => return Err(error),
             };
@@ -98,19 +106,19 @@ impl Store for Fallback {
             }
             let again = undecided.iter().filter_map(|place| checks.get(*place));
             let again = again.map(|check| own_part(check, &self.metrics)).collect();
-            let second = self.second.apply(again, deadline, terms).await?;
+            let second = self.second.apply(again, deadline, commit_mode).await?;
             for (place, answer) in undecided.into_iter().zip(second.answers) {
                 put(&mut applied.answers, place, answer, &self.metrics);
             }
-            Trial::join(&mut applied.trial, second.trial);
+            TentativeTake::merge(&mut applied.tentative, second.tentative);
             Ok(applied)
         })
     }
 
-    fn asking(&self) -> Option<Box<dyn Asking>> {
-        Some(Box::new(FallbackAsking {
-            first: self.first.asking()?,
-            second: self.second.asking()?,
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(FailoverBatchClient {
+            first: self.first.batch_client()?,
+            second: self.second.batch_client()?,
             metrics: self.metrics.clone(),
             kept: Vec::new(),
             again: Vec::new(),
@@ -124,17 +132,17 @@ impl Store for Fallback {
         self.first.wants_reference_keys()
     }
 
-    fn finish(&self) -> Finishing<'_> {
-        self.first.finish()
+    fn drain(&self) -> DrainFuture<'_> {
+        self.first.drain()
     }
 
-    fn state(&self) -> Option<StoreState> {
-        self.first.state()
+    fn health(&self) -> Option<StoreHealth> {
+        self.first.health()
     }
 }
 
 /// Which answers say that the first store was out of order.
-fn undecided(answers: &[Answer]) -> Vec<usize> {
+fn undecided(answers: &[CheckResult]) -> Vec<usize> {
     let answers = answers.iter().enumerate();
     answers
         .filter(|(_, answer)| matches!(answer, Err(StoreError::Unavailable(_))))
@@ -151,7 +159,7 @@ fn own_part(check: &Check, metrics: &StoreMetrics) -> Check {
     }
 }
 
-fn put(answers: &mut [Answer], place: usize, answer: Answer, metrics: &StoreMetrics) {
+fn put(answers: &mut [CheckResult], place: usize, answer: CheckResult, metrics: &StoreMetrics) {
     if answer.is_ok() {
         metrics.decided_locally.inc();
     }
@@ -160,26 +168,32 @@ fn put(answers: &mut [Answer], place: usize, answer: Answer, metrics: &StoreMetr
     }
 }
 
-// === impl FallbackAsking ===
+// === impl FailoverBatchClient ===
 
-impl FallbackAsking {
+impl FailoverBatchClient {
     /// Keeps a request for as long as it may have to be asked again.
-    fn keep(&mut self, ticket: Ticket, checks: &[Check], deadline: Deadline, terms: Terms) {
+    fn keep(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) {
         let place = ticket as usize;
         if self.kept.len() <= place {
             self.kept
-                .resize_with(place.saturating_add(1), Kept::default);
+                .resize_with(place.saturating_add(1), RetainedRequest::default);
         }
         if let Some(kept) = self.kept.get_mut(place) {
             kept.checks.clear();
             kept.checks.extend_from_slice(checks);
             kept.deadline = Some(deadline);
-            kept.on_trial = terms == Terms::OnTrial;
+            kept.is_tentative = commit_mode == CommitMode::Tentative;
         }
     }
 
     /// Asks the second store for what a share of the first lacks.
-    fn ask_again(&mut self, mut again: Again) {
+    fn ask_again(&mut self, mut again: FallbackRequest) {
         let Some(kept) = self.kept.get(again.ticket as usize) else {
             self.done.push_back(again);
             return;
@@ -193,18 +207,18 @@ impl FallbackAsking {
         let metrics = &self.metrics;
         self.checks
             .extend(lacking.map(|check| own_part(check, metrics)));
-        let terms = if kept.on_trial {
-            Terms::OnTrial
+        let commit_mode = if kept.is_tentative {
+            CommitMode::Tentative
         } else {
-            Terms::Final
+            CommitMode::Immediate
         };
         let deadline = kept.deadline.unwrap_or(Deadline::NEVER);
         let own = self.free.pop().unwrap_or_else(|| {
-            self.again.push(Again::default());
+            self.again.push(FallbackRequest::default());
             // There are no more than requests, which tickets count.
             Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
         });
-        match self.second.add(own, &self.checks, deadline, terms) {
+        match self.second.add(own, &self.checks, deadline, commit_mode) {
             Ok(shares) if shares > 0 => {
                 again.shares = shares;
                 if let Some(slot) = self.again.get_mut(own as usize) {
@@ -228,16 +242,16 @@ impl FallbackAsking {
     }
 }
 
-impl Asking for FallbackAsking {
+impl BatchClient for FailoverBatchClient {
     fn add(
         &mut self,
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        terms: Terms,
+        commit_mode: CommitMode,
     ) -> Result<usize, StoreError> {
         let local = checks.iter().any(|check| check.local);
-        let added = self.first.add(ticket, checks, deadline, terms);
+        let added = self.first.add(ticket, checks, deadline, commit_mode);
         if !local {
             // A ticket is used again; what it stood for before is over.
             if let Some(kept) = self.kept.get_mut(ticket as usize) {
@@ -245,15 +259,15 @@ impl Asking for FallbackAsking {
             }
             return added;
         }
-        self.keep(ticket, checks, deadline, terms);
+        self.keep(ticket, checks, deadline, commit_mode);
         match added {
             Err(error @ StoreError::Unavailable(_)) => {
-                self.ask_again(Again {
+                self.ask_again(FallbackRequest {
                     ticket,
                     positions: (0..checks.len()).collect(),
                     answers: vec![Err(error); checks.len()],
                     asked: (0..checks.len()).collect(),
-                    trial: None,
+                    tentative: None,
                     shares: 0,
                 });
                 Ok(1)
@@ -267,10 +281,14 @@ impl Asking for FallbackAsking {
         self.second.send();
     }
 
-    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
         let mut lacking = Vec::new();
         let kept = &self.kept;
-        let mut messages = self.first.take_answers(cx, &mut |share| {
+        let mut messages = self.first.take_replies(cx, &mut |share| {
             let may = kept
                 .get(share.ticket as usize)
                 .is_some_and(|kept| !kept.checks.is_empty());
@@ -282,12 +300,12 @@ impl Asking for FallbackAsking {
             if asked.is_empty() {
                 take(share);
             } else {
-                lacking.push(Again {
+                lacking.push(FallbackRequest {
                     ticket: share.ticket,
                     positions: share.positions.to_vec(),
                     answers: share.answers.to_vec(),
                     asked,
-                    trial: share.trial,
+                    tentative: share.tentative,
                     shares: 0,
                 });
             }
@@ -306,7 +324,7 @@ impl Asking for FallbackAsking {
             metrics,
             ..
         } = self;
-        let from_second = second.take_answers(cx, &mut |share| {
+        let from_second = second.take_replies(cx, &mut |share| {
             let Some(slot) = again.get_mut(share.ticket as usize) else {
                 return;
             };
@@ -315,7 +333,7 @@ impl Asking for FallbackAsking {
                     put(&mut slot.answers, *place, answer.clone(), metrics);
                 }
             }
-            Trial::join(&mut slot.trial, share.trial);
+            TentativeTake::merge(&mut slot.tentative, share.tentative);
             slot.shares = slot.shares.saturating_sub(1);
             if slot.shares == 0 {
                 done.push_back(std::mem::take(slot));
@@ -325,11 +343,11 @@ impl Asking for FallbackAsking {
         messages = messages.saturating_add(from_second);
         while let Some(again) = self.done.pop_front() {
             messages = messages.saturating_add(1);
-            take(Share {
+            take(PartialReply {
                 ticket: again.ticket,
                 positions: &again.positions,
                 answers: &again.answers,
-                trial: again.trial,
+                tentative: again.tentative,
             });
         }
         messages

@@ -15,11 +15,11 @@ use tollgate_limiter::Check;
 pub(crate) const CHECKS_MAX: usize = 16_384;
 
 /// For how long it is tried.
-pub(crate) const WAITS_US: u64 = 60_000_000;
+pub(crate) const RETRY_FOR_US: u64 = 60_000_000;
 
 /// What is to go back, oldest first. All times are the clock's uptime.
 #[derive(Debug, Default)]
-pub(crate) struct GoingBack {
+pub(crate) struct RefundQueue {
     /// What may be sent, and until when.
     ready: VecDeque<(Vec<Check>, u64)>,
     /// What was not taken, until when it is tried, and when it is ready again.
@@ -27,9 +27,9 @@ pub(crate) struct GoingBack {
     checks: usize,
 }
 
-// === impl GoingBack ===
+// === impl RefundQueue ===
 
-impl GoingBack {
+impl RefundQueue {
     /// How many checks wait.
     pub(crate) fn checks(&self) -> usize {
         self.checks
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_said_and_what_is_there_stays() {
-        let mut back = GoingBack::default();
+        let mut back = RefundQueue::default();
         assert_eq!(back.add(checks(CHECKS_MAX - 1), 9), 0);
         assert_eq!(back.add(checks(2), 9), 2);
         assert_eq!(back.add_again(checks(2), 9, 1), 2);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn each_goes_when_it_is_ready_or_its_time_is_over() {
-        let mut back = GoingBack::default();
+        let mut back = RefundQueue::default();
         let lost = back.add(checks(1), 5) + back.add_again(checks(2), 9, 3);
         assert_eq!((lost, back.next_us()), (0, Some(3)));
         assert_eq!(back.pass(3), 0);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn who_may_go_is_picked_and_the_others_wait() {
-        let mut back = GoingBack::default();
+        let mut back = RefundQueue::default();
         let lost = back.add(checks(4), 9) + back.add_again(checks(3), 9, 3);
         assert_eq!(lost, 0);
         assert_eq!(back.take_where(|check| check.key.0 % 2 == 0).len(), 2);

@@ -10,19 +10,19 @@ use std::fmt;
 
 /// Why a shared store did not decide.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Trouble {
+pub enum StoreFault {
     /// There is no connection yet, or none any more.
     NotConnected,
     /// It was asked and did not answer in time.
-    Late,
+    TimedOut,
     /// The connection broke while it was asked.
-    Lost,
+    ConnectionLost,
     /// Its turn did not come in time; it was not asked.
-    Waited,
+    QueueTimeout,
     /// So many checks wait already that there is no room for more.
     QueueFull,
     /// It was out of order a moment ago and is not asked until a probe succeeds.
-    Resting,
+    BreakerOpen,
     /// It is a replica, or was made read-only.
     ReadOnly,
     /// It reads its data set from disk.
@@ -36,36 +36,36 @@ pub enum Trouble {
     /// Its cluster does not serve, or has no such slot here.
     ClusterDown,
     /// It does not know us, or does not allow what we ask.
-    Refused,
+    AccessDenied,
     /// It said something that we do not understand.
-    NotUnderstood,
+    UnexpectedReply,
     /// What lies where a bucket should be is none.
-    Garbled,
+    InvalidBucket,
 }
 
-// === impl Trouble ===
+// === impl StoreFault ===
 
-impl Trouble {
-    /// Every trouble there is.
+impl StoreFault {
+    /// Every fault there is.
     pub const ALL: [Self; 15] = [
         Self::NotConnected,
-        Self::Late,
-        Self::Lost,
-        Self::Waited,
+        Self::TimedOut,
+        Self::ConnectionLost,
+        Self::QueueTimeout,
         Self::QueueFull,
-        Self::Resting,
+        Self::BreakerOpen,
         Self::ReadOnly,
         Self::Loading,
         Self::CannotPersist,
         Self::OutOfMemory,
         Self::Busy,
         Self::ClusterDown,
-        Self::Refused,
-        Self::NotUnderstood,
-        Self::Garbled,
+        Self::AccessDenied,
+        Self::UnexpectedReply,
+        Self::InvalidBucket,
     ];
 
-    /// Its place in [`Trouble::ALL`].
+    /// Its place in [`StoreFault::ALL`].
     pub const fn number(self) -> usize {
         self as usize
     }
@@ -74,49 +74,52 @@ impl Trouble {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotConnected => "not_connected",
-            Self::Late => "late",
-            Self::Lost => "lost",
-            Self::Waited => "waited",
+            Self::TimedOut => "late",
+            Self::ConnectionLost => "lost",
+            Self::QueueTimeout => "waited",
             Self::QueueFull => "queue_full",
-            Self::Resting => "resting",
+            Self::BreakerOpen => "resting",
             Self::ReadOnly => "read_only",
             Self::Loading => "loading",
             Self::CannotPersist => "cannot_persist",
             Self::OutOfMemory => "out_of_memory",
             Self::Busy => "busy",
             Self::ClusterDown => "cluster_down",
-            Self::Refused => "refused",
-            Self::NotUnderstood => "not_understood",
-            Self::Garbled => "garbled",
+            Self::AccessDenied => "refused",
+            Self::UnexpectedReply => "not_understood",
+            Self::InvalidBucket => "garbled",
         }
     }
 
     /// Whether what was asked may have been taken all the same: nobody can know.
-    pub const fn may_have_taken(self) -> bool {
-        matches!(self, Self::Late | Self::Lost | Self::NotUnderstood)
+    pub const fn outcome_unknown(self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut | Self::ConnectionLost | Self::UnexpectedReply
+        )
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
-            Self::Late => {
+            Self::TimedOut => {
                 "it did not answer in time; what was asked may have been counted; see --store-deadline-ms"
             }
-            Self::Lost => "the connection broke; what was asked may have been counted",
-            Self::Waited => "it is slow, and this check's turn did not come in time; see --store-deadline-ms",
+            Self::ConnectionLost => "the connection broke; what was asked may have been counted",
+            Self::QueueTimeout => "it is slow, and this check's turn did not come in time; see --store-deadline-ms",
             Self::QueueFull => "too many checks wait for it; add replicas or raise --store-queue-max",
-            Self::Resting => "it was out of order a moment ago and is probed until it answers in time",
+            Self::BreakerOpen => "it was out of order a moment ago and is probed until it answers in time",
             Self::ReadOnly => "it is read-only: a replica, or a primary that was demoted",
             Self::Loading => "it is loading its data set",
             Self::CannotPersist => "it cannot write to its disk and refuses writes (MISCONF)",
             Self::OutOfMemory => "it has no memory left (maxmemory) and evicts nothing",
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
-            Self::Refused => "it refuses us: look at the user, the password and its ACL",
-            Self::NotUnderstood => "its answer was not understood; its log and ours say more",
-            Self::Garbled => {
+            Self::AccessDenied => "it refuses us: look at the user, the password and its ACL",
+            Self::UnexpectedReply => "its answer was not understood; its log and ours say more",
+            Self::InvalidBucket => {
                 "what it holds under the bucket's key is no bucket of this version; use a prefix of our own (CACHE_KEY_PREFIX)"
             }
         })
@@ -130,13 +133,13 @@ mod tests {
     #[test]
     fn each_has_a_name_and_a_sentence_of_its_own() {
         let names: std::collections::BTreeSet<_> =
-            Trouble::ALL.iter().map(|trouble| trouble.name()).collect();
+            StoreFault::ALL.iter().map(|fault| fault.name()).collect();
         let sentences: std::collections::BTreeSet<_> =
-            Trouble::ALL.iter().map(ToString::to_string).collect();
-        assert_eq!(names.len(), Trouble::ALL.len());
-        for (number, trouble) in Trouble::ALL.into_iter().enumerate() {
-            assert_eq!(trouble.number(), number);
+            StoreFault::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(names.len(), StoreFault::ALL.len());
+        for (number, fault) in StoreFault::ALL.into_iter().enumerate() {
+            assert_eq!(fault.number(), number);
         }
-        assert_eq!(sentences.len(), Trouble::ALL.len());
+        assert_eq!(sentences.len(), StoreFault::ALL.len());
     }
 }

@@ -1,6 +1,6 @@
 //! What leases cost near the limit, and what they save: a minute of three replicas, played with the real leases.
 //!
-//! How: `store/leased/leases.rs` is plain data, so it is compiled in here and asked at simulated times; the shared store is one
+//! How: `store/lease/leases.rs` is plain data, so it is compiled in here and asked at simulated times; the shared store is one
 //! `State`, a round trip takes no time. One replica gets six requests of ten, one three, one the last. Half a minute's requests are the
 //! limit of a minute, so that it runs out. Everything is whole numbers: a picture is the same on every machine.
 //!
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Unit};
 
-use crate::leases::{Bounds, Leases};
+use crate::leases::{LeaseLimits, Leases};
 
 /// Where it is shown, and by what name.
 pub(crate) const PAGE: &str = "docs/shared-limits.md";
@@ -36,7 +36,7 @@ const AFTER_US: u64 = 12 * SECOND_US;
 /// A minute begins.
 const BEGIN: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
-/// How often one asks for the same check: as `store/leased/worker` does.
+/// How often one asks for the same check: as `store/lease/worker` does.
 const ROUNDS_MAX: u32 = 8;
 
 /// What came of one minute.
@@ -71,7 +71,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
         local: false,
         reference_key: None,
     };
-    let bounds = Bounds {
+    let bounds = LeaseLimits {
         age_max_us: age_ms * 1_000,
         ahead_hits_max: 1_000,
         leases_max: 10,
@@ -100,7 +100,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
             tick_us += SECOND_US / 10;
             for replica in &mut replicas {
                 let mut back = Vec::new();
-                replica.leases.end_aged(now_us, 10, &mut back);
+                replica.leases.expire(now_us, 10, &mut back);
                 trips += give_back(&mut shared, back, now_us);
             }
             continue;
@@ -156,7 +156,7 @@ impl Replica {
             if let Some(outcome) = spent {
                 return outcome.allowed;
             }
-            let take = self.leases.wants(check, 1, now_us);
+            let take = self.leases.next_take(check, 1, now_us);
             let at = BEGIN.plus_us(now_us);
             let outcome = shared.apply(take.algorithm, &take.limit, take.operation, at);
             *trips += 1;
@@ -164,9 +164,9 @@ impl Replica {
                 let hits = take.operation.hits.requested();
                 // Answered at once: nothing that is held can have ended meanwhile.
                 self.leases
-                    .granted(check, hits, &outcome, (now_us, now_us), &mut Vec::new());
+                    .record_grant(check, hits, &outcome, (now_us, now_us), &mut Vec::new());
             } else {
-                self.leases.refused(check, &outcome, now_us);
+                self.leases.record_denial(check, &outcome, now_us);
             }
         }
         false
@@ -346,7 +346,7 @@ pub(crate) fn picture() -> String {
     }
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title description">
-<!-- made by `make pictures`, from src/store/leased/leases.rs -->
+<!-- made by `make pictures`, from src/store/lease/leases.rs -->
 <title id="title">What leases save, and what they cost near the limit</title>
 <desc id="description">{}.</desc>
 {STYLE}<rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="10"/>

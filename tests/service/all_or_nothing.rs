@@ -20,7 +20,7 @@ use tollgate::pipeline::{Parts, Pipeline};
 use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::{Rules, RulesUpdate};
-use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
+use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use prost::Message as _;
@@ -46,9 +46,9 @@ impl Door {
     fn open(rules: &str) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
-        let bounds = Bounds {
+        let bounds = MemoryLimits {
             partitions: 8,
-            mailbox_checks_max: 16_384,
+            queue_checks_max: 16_384,
             memory_max: 16 << 20,
             when_full: WhenFull::Share,
         };

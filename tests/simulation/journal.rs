@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::store::{Answer, Applying, Deadline, Store, StoreError, Terms};
+use tollgate::store::{ApplyFuture, CheckResult, CommitMode, Deadline, Store, StoreError};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Check, CountRefused, Limit, Operation, Outcome, State,
     Timestamp,
@@ -33,7 +33,7 @@ pub(crate) enum Entry {
     Sent {
         first: Ticket,
         checks: Vec<Check>,
-        terms: Terms,
+        terms: CommitMode,
     },
     /// A partition decides.
     Decided {
@@ -45,7 +45,7 @@ pub(crate) enum Entry {
     Told {
         first: Ticket,
         count: usize,
-        answers: Result<Vec<Answer>, StoreError>,
+        answers: Result<Vec<CheckResult>, StoreError>,
     },
 }
 
@@ -117,7 +117,12 @@ impl Tap {
 }
 
 impl Store for Tap {
-    fn apply(&self, mut checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(
+        &self,
+        mut checks: Vec<Check>,
+        deadline: Deadline,
+        terms: CommitMode,
+    ) -> ApplyFuture<'_> {
         let count = checks.len();
         let first = JOURNAL.with_borrow_mut(|journal| {
             let sent = journal.sent.entry(journal.caller).or_default();

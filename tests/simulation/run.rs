@@ -136,7 +136,7 @@ impl<'s> World<'s> {
         let shared: Arc<dyn Clock> = clock.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
         let bounds = match plant {
-            Some(Plant::Bounds(plant)) => plant(scenario.bounds),
+            Some(Plant::Limits(plant)) => plant(scenario.bounds),
             _ => scenario.bounds,
         };
         let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);

@@ -9,7 +9,7 @@
 //! `tests/laws` knows without concurrency. Nor a bound on marks that is ever met (`tests/store`).
 
 use tollgate::settings::Verdict;
-use tollgate::store::memory::{Bounds, WhenFull};
+use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Unit};
 
 use crate::asking::{Descriptor, Entry, RateLimitOverride};
@@ -75,7 +75,7 @@ pub(crate) enum Jumps {
 /// All that a seed decides at the outset.
 #[allow(clippy::struct_excessive_bools)] // each is drawn for itself
 pub(crate) struct Scenario {
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: MemoryLimits,
     pub(crate) on_overload: Verdict,
     pub(crate) secret: [u8; 16],
     pub(crate) jumps: Jumps,
@@ -161,9 +161,9 @@ const ROOMY: usize = 1 << 20;
 impl Scenario {
     pub(crate) fn draw(chance: &mut Chance) -> Self {
         let partitions = chance.position(4) + 1;
-        let bounds = Bounds {
+        let bounds = MemoryLimits {
             partitions,
-            mailbox_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
+            queue_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
             // Mostly more than all keys need. Sometimes what a few of them need, a partition.
             memory_max: partitions * chance.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 300, 1_000]),
             // One that keys share would need a recount of its own (`store/memory/partition/tests` has one).

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use tollgate::store::Answer;
+use tollgate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Outcome};
 
 use crate::asking::Code;
@@ -24,7 +24,7 @@ struct Sent<'c>(&'c Check);
 
 struct Came<'o>(&'o Outcome);
 
-struct AnswerOf<'a>(&'a Answer);
+struct AnswerOf<'a>(&'a CheckResult);
 
 impl<T: fmt::Display> fmt::Display for List<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

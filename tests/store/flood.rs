@@ -51,7 +51,7 @@ impl Running {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         memory_max: MEMORY_MAX,
         ..BOUNDS
     };
@@ -94,7 +94,7 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
 
 #[tokio::test]
 async fn rules_do_not_share_the_bucket_of_another() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         memory_max: 64 << 10,
         ..BOUNDS
     };

@@ -1,6 +1,6 @@
 //! A call as Redis sees it: many checks, a bucket's expiry, what cannot be read, a script that was forgotten.
 
-use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
+use tollgate::store::redis::script::{self, CHECKS_MAX, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
@@ -277,7 +277,12 @@ fn what_cannot_be_read_is_an_error_of_that_check_alone() {
     let answers = connection.call(&call);
     let (last, others) = answers.split_last().unwrap();
     for (answer, key) in others.iter().zip(&call.keys) {
-        assert_eq!(*answer, Err(Garbled), "{}", String::from_utf8_lossy(key));
+        assert_eq!(
+            *answer,
+            Err(InvalidBucket),
+            "{}",
+            String::from_utf8_lossy(key)
+        );
     }
     assert_eq!(last.unwrap().used_before, 1);
     // Nothing was written over.
@@ -292,7 +297,7 @@ fn a_reply_of_another_length_is_garbled_check_by_check() {
     for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
         let mut answers = Vec::new();
         script::outcomes(reply, 2, &mut answers);
-        assert_eq!(answers, [Err(Garbled); 2]);
+        assert_eq!(answers, [Err(InvalidBucket); 2]);
     }
 }
 
@@ -305,7 +310,7 @@ fn an_algorithm_that_the_script_does_not_know_is_an_error_of_that_check_alone() 
     }
     call.arguments[0][0] = 200;
     let answers = connection.call(&call);
-    assert_eq!(answers[0], Err(Garbled));
+    assert_eq!(answers[0], Err(InvalidBucket));
     assert!(answers[1].unwrap().allowed);
 }
 

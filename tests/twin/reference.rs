@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::store::redis::script::{self, Garbled};
+use tollgate::store::redis::script::{self, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
@@ -265,7 +265,7 @@ fn what_is_no_number_is_left_alone() {
         connection.ask(&[b"SET", key.as_bytes(), value.as_bytes()]);
         let mut call = Call::default();
         add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-        assert_eq!(connection.call(&call), [Err(Garbled)], "{value:?}");
+        assert_eq!(connection.call(&call), [Err(InvalidBucket)], "{value:?}");
         assert_eq!(
             connection.say(&format!("GET {key}")),
             Reply::Text(value.as_bytes().to_vec())
@@ -275,7 +275,7 @@ fn what_is_no_number_is_left_alone() {
     connection.say(&format!("RPUSH {key} 1"));
     let mut call = Call::default();
     add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-    assert_eq!(connection.call(&call), [Err(Garbled)]);
+    assert_eq!(connection.call(&call), [Err(InvalidBucket)]);
     // Past what a double holds it is over every limit, and stays what it is.
     connection.say(&format!("SET {key} 900719925474099312"));
     assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);

@@ -132,9 +132,9 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
     let (store, workers) = (BACKENDS[0].build)(&Setup {
         clock: Arc::clone(&clock),
         metrics: Arc::clone(&metrics),
-        memory: memory::Bounds {
+        memory: memory::MemoryLimits {
             partitions: 1,
-            mailbox_checks_max: 16_384,
+            queue_checks_max: 16_384,
             memory_max: 256 << 20,
             when_full: memory::WhenFull::Share,
         },

@@ -24,7 +24,7 @@ use tollgate_limiter::{
 
 /// How much may be held, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct LeaseLimits {
     /// How long hits are held at most, in microseconds.
     pub age_max_us: u64,
     /// How many hits are taken beyond those that are asked for.
@@ -37,13 +37,13 @@ pub struct Bounds {
 const AHEAD_SHARE: u64 = 4;
 
 /// For so long, in microseconds, hits are refused because the store had refused as many.
-const DRY_MAX_US: u64 = 1_000_000;
+const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
 /// The leases of one partition.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    bounds: Bounds,
-    known: HashMap<Key, Held, BuildHasherDefault<OfHash>>,
+    bounds: LeaseLimits,
+    known: HashMap<Key, HeldLease, BuildHasherDefault<IdentityHasher>>,
     /// When each is to be looked at again, in that order.
     due: VecDeque<(u64, Key)>,
     /// Hits in all of them.
@@ -52,7 +52,7 @@ pub(crate) struct Leases {
 
 /// One lease, and what is known of its bucket.
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     limit: Limit,
     algorithm: &'static dyn Algorithm,
     source: u64,
@@ -72,12 +72,12 @@ struct Held {
     reset_us: u64,
     /// How many to take in advance.
     ahead: u64,
-    dry: Option<Dry>,
+    denial: Option<RecentDenial>,
 }
 
 /// What the store refused a moment ago.
 #[derive(Clone, Copy, Debug)]
-struct Dry {
+struct RecentDenial {
     until_us: u64,
     /// So many and more.
     hits: u64,
@@ -88,12 +88,12 @@ struct Dry {
 
 /// The hash of what is a hash.
 #[derive(Default)]
-pub(crate) struct OfHash(u64);
+pub(crate) struct IdentityHasher(u64);
 
 // === impl Leases ===
 
 impl Leases {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: LeaseLimits) -> Self {
         Self {
             bounds,
             known: HashMap::default(),
@@ -108,7 +108,7 @@ impl Leases {
     }
 
     /// Whether such a check may be answered from a lease.
-    pub(crate) fn is_for(check: &Check) -> bool {
+    pub(crate) fn covers(check: &Check) -> bool {
         let Hits::Take(hits) = check.operation.hits else {
             return false;
         };
@@ -121,12 +121,12 @@ impl Leases {
         self.known.len() < self.bounds.leases_max || self.known.contains_key(&key)
     }
 
-    /// Decides from what is held; none when the store must be asked. What is to go back is put to `going_back`.
+    /// Decides from what is held; none when the store must be asked. What is to go back is put to `refunds`.
     pub(crate) fn spend(
         &mut self,
         check: &Check,
         now_us: u64,
-        going_back: &mut Vec<Check>,
+        refunds: &mut Vec<Check>,
     ) -> Option<Outcome> {
         let Hits::Take(hits) = check.operation.hits else {
             return None;
@@ -135,13 +135,13 @@ impl Leases {
         if held.limit != check.limit || held.algorithm != check.algorithm {
             // A reload: what was taken under the old limit is the new one's to judge.
             self.unspent = self.unspent.saturating_sub(held.unspent);
-            going_back.extend(held.end(check.key));
+            refunds.extend(held.end(check.key));
             self.known.remove(&check.key);
             return None;
         }
         if now_us >= held.ends_us {
             self.unspent = self.unspent.saturating_sub(held.unspent);
-            going_back.extend(held.end(check.key));
+            refunds.extend(held.end(check.key));
         }
         if hits <= held.unspent {
             let outcome = held.admit(hits, now_us);
@@ -152,15 +152,15 @@ impl Leases {
     }
 
     /// What to ask the store when `hits` wait for it: as many, less those held, and some in advance.
-    pub(crate) fn wants(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
+    pub(crate) fn next_take(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
         let (mut more, mut ahead) = (hits, 0);
         if let Some(held) = self.known.get_mut(&check.key) {
             more = hits.saturating_sub(held.unspent);
-            if let Some(dry) = held.dry
-                && now_us < dry.until_us
+            if let Some(denial) = held.denial
+                && now_us < denial.until_us
             {
                 // So many are there, and not one more.
-                more = more.min(dry.hits.saturating_sub(1));
+                more = more.min(denial.hits.saturating_sub(1));
             } else {
                 let spent_in_us = now_us.saturating_sub(held.sent_us);
                 if spent_in_us < self.bounds.age_max_us / 2 {
@@ -183,14 +183,14 @@ impl Leases {
     }
 
     /// The store granted what was asked. Hits that are still held by a lease which ended in the meantime are put to
-    /// `going_back`.
-    pub(crate) fn granted(
+    /// `refunds`.
+    pub(crate) fn record_grant(
         &mut self,
         check: &Check,
         hits: u64,
         outcome: &Outcome,
         (sent_us, now_us): (u64, u64),
-        going_back: &mut Vec<Check>,
+        refunds: &mut Vec<Check>,
     ) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let reset_us = sent_us.saturating_add(outcome.reset_us);
@@ -201,7 +201,7 @@ impl Leases {
         let due = &mut self.due;
         let held = self.known.entry(check.key).or_insert_with(|| {
             due.push_back((until_us, check.key));
-            Held::new(check)
+            HeldLease::new(check)
         });
         // The new hits must not inherit the time of an ended lease: they would go back to a window that has turned, and
         // count as spent until their own one ends.
@@ -209,7 +209,7 @@ impl Leases {
             && outcome.bucket_time >= held.fresh_at;
         if now_us >= held.ends_us || turned {
             self.unspent = self.unspent.saturating_sub(held.unspent);
-            going_back.extend(held.end(check.key));
+            refunds.extend(held.end(check.key));
         }
         if held.unspent == 0 {
             held.taken_at = outcome.bucket_time;
@@ -225,22 +225,25 @@ impl Leases {
         held.sent_us = sent_us;
         held.left = outcome.remaining;
         held.reset_us = reset_us;
-        held.dry = None;
+        held.denial = None;
     }
 
     /// The store refused.
-    pub(crate) fn refused(&mut self, check: &Check, outcome: &Outcome, sent_us: u64) {
+    pub(crate) fn record_denial(&mut self, check: &Check, outcome: &Outcome, sent_us: u64) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let due = &mut self.due;
         let held = self.known.entry(check.key).or_insert_with(|| {
             due.push_back((until_us, check.key));
-            Held::new(check)
+            HeldLease::new(check)
         });
-        let dry_us = outcome.retry_us.unwrap_or(DRY_MAX_US).min(DRY_MAX_US);
+        let dry_us = outcome
+            .retry_us
+            .unwrap_or(DENIAL_KEPT_MAX_US)
+            .min(DENIAL_KEPT_MAX_US);
         held.left = outcome.remaining;
         held.ahead = 0;
         held.reset_us = sent_us.saturating_add(outcome.reset_us);
-        held.dry = Some(Dry {
+        held.denial = Some(RecentDenial {
             until_us: sent_us.saturating_add(dry_us),
             hits: outcome.remaining.saturating_add(1),
             retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
@@ -249,7 +252,7 @@ impl Leases {
     }
 
     /// Takes back what was admitted and led to nothing, if it came from a lease that is still held. Says whether it was.
-    pub(crate) fn take_back(&mut self, check: &Check, now_us: u64) -> bool {
+    pub(crate) fn reclaim(&mut self, check: &Check, now_us: u64) -> bool {
         let Hits::Undo { hits, taken_at } = check.operation.hits else {
             return false;
         };
@@ -267,7 +270,7 @@ impl Leases {
     }
 
     /// Ends what has reached its age, looking at no more than `looks_max`.
-    pub(crate) fn end_aged(&mut self, now_us: u64, looks_max: usize, going_back: &mut Vec<Check>) {
+    pub(crate) fn expire(&mut self, now_us: u64, looks_max: usize, refunds: &mut Vec<Check>) {
         for _ in 0..looks_max {
             let Some((due_us, key)) = self.due.front().copied() else {
                 return;
@@ -281,10 +284,10 @@ impl Leases {
             };
             if now_us >= held.ends_us {
                 self.unspent = self.unspent.saturating_sub(held.unspent);
-                going_back.extend(held.end(key));
+                refunds.extend(held.end(key));
             }
             let until_us = held.sent_us.saturating_add(self.bounds.age_max_us);
-            if held.unspent == 0 && now_us >= until_us && !held.is_dry(now_us) {
+            if held.unspent == 0 && now_us >= until_us && !held.is_denied(now_us) {
                 self.known.remove(&key);
             } else {
                 let next_us = if held.unspent > 0 {
@@ -315,9 +318,9 @@ fn capacity(check: &Check) -> u64 {
     }
 }
 
-// === impl Held ===
+// === impl HeldLease ===
 
-impl Held {
+impl HeldLease {
     fn new(check: &Check) -> Self {
         Self {
             limit: check.limit,
@@ -332,7 +335,7 @@ impl Held {
             left: 0,
             reset_us: 0,
             ahead: 0,
-            dry: None,
+            denial: None,
         }
     }
 
@@ -351,20 +354,20 @@ impl Held {
 
     /// Refuses what the store refused a moment ago.
     fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
-        let dry = self.dry.filter(|dry| now_us < dry.until_us)?;
+        let denial = self.denial.filter(|denial| now_us < denial.until_us)?;
         let remaining = self.left.saturating_add(self.unspent);
-        (hits.saturating_sub(self.unspent) >= dry.hits).then(|| Outcome {
+        (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
             allowed: false,
             used_before: self.limit.requests().saturating_sub(remaining),
             remaining,
             reset_us: self.reset_us.saturating_sub(now_us),
-            retry_us: dry.retry_us.map(|us| us.saturating_sub(now_us).max(1)),
-            bucket_time: dry.at,
+            retry_us: denial.retry_us.map(|us| us.saturating_sub(now_us).max(1)),
+            bucket_time: denial.at,
         })
     }
 
-    fn is_dry(&self, now_us: u64) -> bool {
-        self.dry.is_some_and(|dry| now_us < dry.until_us)
+    fn is_denied(&self, now_us: u64) -> bool {
+        self.denial.is_some_and(|denial| now_us < denial.until_us)
     }
 
     /// Ends it: what gives the rest back, if there is any.
@@ -391,9 +394,9 @@ impl Held {
     }
 }
 
-// === impl OfHash ===
+// === impl IdentityHasher ===
 
-impl Hasher for OfHash {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);

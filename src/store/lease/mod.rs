@@ -8,7 +8,7 @@
 //! granted. A fixed window's lease dies with its window. Of sliding windows and token buckets the promise holds over a span
 //! longer by a lease's age. What else there is ([`tollgate_limiter::Lease::Never`]) is asked of the shared store, check by check.
 //!
-//! How: partitions, each with a worker that owns its leases; the way to them is `store/mailbox`. A check that a lease
+//! How: partitions, each with a worker that owns its leases; the way to them is `store/queue`. A check that a lease
 //! answers never leaves its worker. Others of the same bucket wait together for one take.
 //!
 //! What it deliberately does not do: know what the shared store is, or decide when that one fails.
@@ -20,18 +20,20 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::leases::Bounds;
+pub use self::leases::LeaseLimits;
 use self::leases::Leases;
 pub use self::worker::LeaseWorker;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::queue::{self as mailbox, Mailbox, MailboxAsking, Mailboxes, Route};
-use crate::store::{Applying, Asking, Deadline, Finishing, Store, StoreError, StoreState, Terms};
+use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
+use crate::store::{
+    ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, Store, StoreError, StoreHealth,
+};
 use tollgate_limiter::Check;
 
 /// The store's handle.
 pub struct LeasedStore {
-    mailboxes: Arc<Mailboxes>,
+    queues: Arc<Queues>,
     /// One a worker; what is sent there is dropped when the worker holds nothing.
     finish: Vec<mpsc::UnboundedSender<oneshot::Sender<()>>>,
     shared: Arc<dyn Store>,
@@ -44,20 +46,20 @@ impl LeasedStore {
     /// when the store is dropped they give back what they hold, and end.
     pub fn pair(
         shared: &Arc<dyn Store>,
-        bounds: Bounds,
+        bounds: LeaseLimits,
         partitions: usize,
-        mailbox_checks_max: usize,
+        queue_checks_max: usize,
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<LeaseWorker>) {
         let mut finish = Vec::new();
-        let (mailboxes, workers) = (0..partitions.max(1))
+        let (queues, workers) = (0..partitions.max(1))
             .map(|_| {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                let (told, finishes) = mpsc::unbounded_channel();
-                finish.push(told);
+                let (drain, finishes) = mpsc::unbounded_channel();
+                finish.push(drain);
                 let levels = Arc::<PartitionLevels>::default();
-                let mailbox = Mailbox {
+                let queue = Queue {
                     sender,
                     levels: Arc::clone(&levels),
                 };
@@ -69,20 +71,20 @@ impl LeasedStore {
                     Arc::clone(clock),
                     Arc::clone(metrics),
                 );
-                (mailbox, worker)
+                (queue, worker)
             })
             .unzip();
-        let bounds = mailbox::Bounds {
-            waiting_max: mailbox_checks_max,
+        let bounds = QueueLimits {
+            waiting_max: queue_checks_max,
             batch_weight_max: usize::MAX,
             weigh: |_| 1,
             full: StoreError::Overloaded {
-                waiting_max: mailbox_checks_max,
+                waiting_max: queue_checks_max,
             },
             shed: metrics.buckets.shed_mailbox_full.clone(),
         };
         let store = Self {
-            mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::ByKey, bounds)),
+            queues: Arc::new(Queues::new(queues, Route::ByKey, bounds)),
             finish,
             shared: Arc::clone(shared),
         };
@@ -91,21 +93,26 @@ impl LeasedStore {
 }
 
 impl Store for LeasedStore {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
-        Box::pin(self.mailboxes.apply(checks, deadline, terms))
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_> {
+        Box::pin(self.queues.apply(checks, deadline, commit_mode))
     }
 
-    fn asking(&self) -> Option<Box<dyn Asking>> {
-        Some(Box::new(MailboxAsking::new(Arc::clone(&self.mailboxes))))
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
     }
 
     fn wants_reference_keys(&self) -> bool {
         self.shared.wants_reference_keys()
     }
 
-    fn finish(&self) -> Finishing<'_> {
+    fn drain(&self) -> DrainFuture<'_> {
         Box::pin(async move {
-            let told: Vec<_> = self
+            let drain: Vec<_> = self
                 .finish
                 .iter()
                 .filter_map(|worker| {
@@ -114,15 +121,15 @@ impl Store for LeasedStore {
                     Some(finished)
                 })
                 .collect();
-            for finished in told {
+            for finished in drain {
                 // Dropped, not sent: either way it is done.
                 let _ = finished.await;
             }
-            self.shared.finish().await;
+            self.shared.drain().await;
         })
     }
 
-    fn state(&self) -> Option<StoreState> {
-        self.shared.state()
+    fn health(&self) -> Option<StoreHealth> {
+        self.shared.health()
     }
 }

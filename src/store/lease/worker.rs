@@ -1,10 +1,10 @@
 //! The task that owns one partition's leases.
 //!
-//! How: what a lease answers is answered at once, in the batch it came in. A question that needs the shared store waits in a
+//! How: what a lease answers is answered at once, in the batch it came in. A request that needs the shared store waits in a
 //! batch of its own; its checks stand in a queue a bucket, and one take a bucket is under way at a time, for all that wait.
 //! What goes back is sent on, and nobody waits for it.
 //!
-//! The bound on what waits is the mailbox's: a check gives its room back when it is answered, not when it is read.
+//! The bound on what waits is the queue's: a check gives its room back when it is answered, not when it is read.
 //!
 //! What could not go back because the shared store was in no state for it is kept, up to a bound and for a minute, and sent again.
 //!
@@ -22,9 +22,11 @@ use tokio::time::MissedTickBehavior;
 use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::lease::leases::Leases;
-use crate::store::queue::{Batch, Message, Question, Reply};
-use crate::store::refund_queue::{self, GoingBack};
-use crate::store::{Answer, Applied, Deadline, Store, StoreError, Terms, Trial, Trouble};
+use crate::store::queue::{Batch, BatchRequest, Message, ReplySender};
+use crate::store::refund_queue::{self, RefundQueue};
+use crate::store::{
+    CheckResult, CommitMode, Deadline, Store, StoreError, StoreFault, StoreReply, TentativeTake,
+};
 use tollgate_limiter::{Check, CountRefused, Key, LeasePolicy, Outcome};
 
 /// How many messages are read at one reading of the clock.
@@ -49,33 +51,33 @@ const GIVE_BACK_CHECKS_MAX: usize = 256;
 /// How soon what the shared store was in no state to take back is sent again.
 const AGAIN_US: u64 = 200_000;
 
-/// The leases of a partition and its mailbox, ready to run.
+/// The leases of a partition and its queue, ready to run.
 pub struct LeaseWorker {
     leases: Leases,
     shared: Arc<dyn Store>,
-    mailbox: mpsc::UnboundedReceiver<Message>,
+    queue: mpsc::UnboundedReceiver<Message>,
     /// What comes here is dropped when nothing is held.
     finishes: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
     levels: Arc<PartitionLevels>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     /// Calls of the shared store.
-    under_way: JoinSet<Called>,
+    under_way: JoinSet<CallReport>,
     /// Questions with checks that are not answered; a number is a place here.
-    pending: Vec<Option<Pending>>,
+    pending: Vec<Option<PendingRequest>>,
     free: Vec<usize>,
     /// Who waits for the take under way, by bucket.
-    queues: HashMap<Key, VecDeque<Waiter>>,
+    waiters: HashMap<Key, VecDeque<Waiter>>,
     /// What leases gave up, to be sent at the end of this turn.
     returned: Vec<Check>,
     /// What was sent and did not go back.
-    going_back: GoingBack,
-    /// What the metrics were told of held hits.
-    told_unspent: u64,
+    refunds: RefundQueue,
+    /// What the metrics were drain of held hits.
+    reported_unspent: u64,
 }
 
-/// A question in a batch of its own.
-struct Pending {
+/// A request in a batch of its own.
+struct PendingRequest {
     batch: Box<Batch>,
     /// How many of its checks have no answer.
     unanswered: usize,
@@ -92,17 +94,17 @@ struct Waiter {
 }
 
 /// What a call of the shared store was for, and what came of it.
-enum Called {
+enum CallReport {
     /// A take in advance.
-    Take {
+    Taken {
         asked: Check,
         sent_us: u64,
-        answer: Answer,
+        answer: CheckResult,
     },
     /// One check, as it is.
-    Through { waiter: Waiter, answer: Answer },
+    Forwarded { waiter: Waiter, answer: CheckResult },
     /// Nobody waits for it.
-    GaveBack {
+    Refunded {
         done: usize,
         lost: usize,
         /// What took nothing of the shared store.
@@ -117,7 +119,7 @@ impl LeaseWorker {
     pub(crate) fn new(
         leases: Leases,
         shared: Arc<dyn Store>,
-        (mailbox, finishes): (
+        (queue, finishes): (
             mpsc::UnboundedReceiver<Message>,
             mpsc::UnboundedReceiver<oneshot::Sender<()>>,
         ),
@@ -128,7 +130,7 @@ impl LeaseWorker {
         Self {
             leases,
             shared,
-            mailbox,
+            queue,
             finishes,
             levels,
             clock,
@@ -136,10 +138,10 @@ impl LeaseWorker {
             under_way: JoinSet::new(),
             pending: Vec::new(),
             free: Vec::new(),
-            queues: HashMap::new(),
+            waiters: HashMap::new(),
             returned: Vec::new(),
-            going_back: GoingBack::default(),
-            told_unspent: 0,
+            refunds: RefundQueue::default(),
+            reported_unspent: 0,
         }
     }
 
@@ -151,7 +153,7 @@ impl LeaseWorker {
         loop {
             let looks_max = tokio::select! {
                 biased;
-                received = self.mailbox.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
+                received = self.queue.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
                     if received == 0 {
                         break;
                     }
@@ -169,23 +171,23 @@ impl LeaseWorker {
                 _ = tick.tick() => LOOKS_PER_TICK,
             };
             let now_us = self.clock.uptime_us();
-            // However busy the mailbox is.
+            // However busy the queue is.
             while let Some(ended) = self.under_way.try_join_next() {
                 self.ended(ended);
             }
             for message in batch.drain(..) {
                 match message {
-                    Message::Ask(batch) => self.answer(batch, now_us),
-                    Message::GiveBack(checks) => self.take_back(checks, now_us),
+                    Message::Decide(batch) => self.answer(batch, now_us),
+                    Message::Refund(checks) => self.take_back(checks, now_us),
                 }
             }
-            self.leases.end_aged(now_us, looks_max, &mut self.returned);
+            self.leases.expire(now_us, looks_max, &mut self.returned);
             self.send_back(now_us);
-            self.tell();
+            self.report_unspent();
         }
         self.finish().await;
         // Nobody will ask again.
-        self.lose(self.going_back.checks());
+        self.lose(self.refunds.checks());
     }
 
     /// Gives back all that is held, and waits until the shared store has it.
@@ -198,17 +200,17 @@ impl LeaseWorker {
             self.returned.extend(self.leases.end_all());
             self.send_back(now_us);
         }
-        self.tell();
+        self.report_unspent();
     }
 
-    fn tell(&mut self) {
+    fn report_unspent(&mut self) {
         let unspent = self.leases.unspent();
         let change = |hits: u64| i64::try_from(hits).unwrap_or(i64::MAX);
         self.metrics
             .leases
             .hits_held
-            .add(change(unspent).saturating_sub(change(self.told_unspent)));
-        self.told_unspent = unspent;
+            .add(change(unspent).saturating_sub(change(self.reported_unspent)));
+        self.reported_unspent = unspent;
     }
 
     /// Answers a batch as far as leases do, and lets the rest wait.
@@ -223,13 +225,13 @@ impl LeaseWorker {
         }
         let mut answered = 0_usize;
         let mut from = 0_usize;
-        let mut questions = std::mem::take(&mut batch.questions);
-        for question in &mut questions {
-            let to = from.saturating_add(question.checks);
+        let mut requests = std::mem::take(&mut batch.requests);
+        for request in &mut requests {
+            let to = from.saturating_add(request.checks);
             let checks = batch.checks.get(from..to).unwrap_or_default();
             let positions = batch.positions.get(from..to).unwrap_or_default();
             from = to;
-            if question.deadline.passed(now_us) {
+            if request.deadline.passed(now_us) {
                 self.metrics
                     .buckets
                     .shed_deadline
@@ -241,7 +243,7 @@ impl LeaseWorker {
             }
             let decided_before = batch.answers.len();
             for check in checks {
-                let outcome = if Leases::is_for(check) && !self.queues.contains_key(&check.key) {
+                let outcome = if Leases::covers(check) && !self.waiters.contains_key(&check.key) {
                     self.leases.spend(check, now_us, &mut self.returned)
                 } else {
                     None
@@ -252,11 +254,13 @@ impl LeaseWorker {
             let answers = batch.answers.get(decided_before..).unwrap_or_default();
             if answers.iter().all(Result::is_ok) {
                 answered = answered.saturating_add(checks.len());
-                if question.on_trial
-                    && let Some(store) = &batch.give_back
+                if request.is_tentative
+                    && let Some(store) = &batch.refund_sink
                 {
-                    question.trial =
-                        Some(Trial::new(Arc::clone(store), checks.iter().zip(answers)));
+                    request.tentative = Some(TentativeTake::new(
+                        Arc::clone(store),
+                        checks.iter().zip(answers),
+                    ));
                 }
                 continue;
             }
@@ -264,25 +268,25 @@ impl LeaseWorker {
             own.checks.extend_from_slice(checks);
             own.positions.extend_from_slice(positions);
             own.answers.extend_from_slice(answers);
-            own.questions.push(Question {
-                trial: None,
-                ..*question
+            own.requests.push(BatchRequest {
+                tentative: None,
+                ..*request
             });
-            own.give_back.clone_from(&batch.give_back);
+            own.refund_sink.clone_from(&batch.refund_sink);
             own.reply = match &mut batch.reply {
-                Some(Reply::Many(reply)) => Some(Reply::Many(reply.clone())),
-                // It holds no other question.
+                Some(ReplySender::Many(reply)) => Some(ReplySender::Many(reply.clone())),
+                // It holds no other request.
                 once => once.take(),
             };
-            question.is_elsewhere = true;
+            request.is_elsewhere = true;
             self.wait(own, now_us);
         }
-        batch.questions = questions;
+        batch.requests = requests;
         self.left(answered);
         batch.send_back();
     }
 
-    /// Lets a question wait for the checks of it that have no outcome.
+    /// Lets a request wait for the checks of it that have no outcome.
     fn wait(&mut self, batch: Box<Batch>, now_us: u64) {
         let missing: Vec<usize> = (0..batch.checks.len())
             .filter(|at| batch.answers.get(*at).is_none_or(Result::is_err))
@@ -291,7 +295,7 @@ impl LeaseWorker {
             .iter()
             .filter_map(|at| Some((*at, batch.checks.get(*at)?.clone())))
             .collect();
-        let pending = Pending {
+        let pending = PendingRequest {
             batch,
             unanswered: missing.len(),
         };
@@ -308,23 +312,23 @@ impl LeaseWorker {
                 check: check_at,
                 rounds: 0,
             };
-            if !Leases::is_for(&check) {
-                self.ask_through(check, waiter);
+            if !Leases::covers(&check) {
+                self.forward(check, waiter);
             } else if self.leases.has_room(check.key) {
-                if let Some(queue) = self.queues.get_mut(&check.key) {
-                    queue.push_back(waiter);
+                if let Some(waiting) = self.waiters.get_mut(&check.key) {
+                    waiting.push_back(waiter);
                 } else {
                     self.take_more(check, VecDeque::from([waiter]), now_us);
                 }
             } else {
                 self.metrics.leases.no_room.inc();
-                self.ask_through(check, waiter);
+                self.forward(check, waiter);
             }
         }
     }
 
     /// Asks the shared store one check as it is, but that nothing refused is written where leases are.
-    fn ask_through(&mut self, mut check: Check, waiter: Waiter) {
+    fn forward(&mut self, mut check: Check, waiter: Waiter) {
         if check.algorithm.lease_policy() != LeasePolicy::Never {
             check.limit = check.limit.with_count_refused(CountRefused::None);
         }
@@ -332,7 +336,7 @@ impl LeaseWorker {
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
             let answer = one(&*shared, check).await;
-            Called::Through { waiter, answer }
+            CallReport::Forwarded { waiter, answer }
         });
     }
 
@@ -342,8 +346,8 @@ impl LeaseWorker {
             .iter()
             .filter_map(|waiter| Some(self.check_of(*waiter)?.operation.hits.requested()))
             .fold(0, u64::saturating_add);
-        self.queues.insert(check.key, waiters);
-        let asked = self.leases.wants(&check, hits, now_us);
+        self.waiters.insert(check.key, waiters);
+        let asked = self.leases.next_take(&check, hits, now_us);
         self.metrics.leases.calls.inc();
         let shared = Arc::clone(&self.shared);
         let sent_us = now_us;
@@ -353,7 +357,7 @@ impl LeaseWorker {
         };
         self.under_way.spawn(async move {
             let answer = one(&*shared, asked).await;
-            Called::Take {
+            CallReport::Taken {
                 asked: granted,
                 sent_us,
                 answer,
@@ -363,13 +367,13 @@ impl LeaseWorker {
 
     /// A call of the shared store has ended. Of one that panicked nobody knows any more whose it was: all that wait see a
     /// store that stopped, so that none waits for ever.
-    fn ended(&mut self, ended: Result<Called, JoinError>) {
+    fn ended(&mut self, ended: Result<CallReport, JoinError>) {
         if let Ok(called) = ended {
             let now_us = self.clock.uptime_us();
             self.called(called, now_us);
             return;
         }
-        self.queues.clear();
+        self.waiters.clear();
         // Their places are not used again: a call still under way may name one.
         let waiting: Vec<_> = self.pending.iter_mut().filter_map(Option::take).collect();
         for pending in waiting {
@@ -377,15 +381,15 @@ impl LeaseWorker {
         }
     }
 
-    fn called(&mut self, called: Called, now_us: u64) {
+    fn called(&mut self, called: CallReport, now_us: u64) {
         match called {
-            Called::Take {
+            CallReport::Taken {
                 asked,
                 sent_us,
                 answer,
             } => self.took(&asked, sent_us, answer, now_us),
-            Called::Through { waiter, answer } => self.put_answer(waiter, answer),
-            Called::GaveBack {
+            CallReport::Forwarded { waiter, answer } => self.put_answer(waiter, answer),
+            CallReport::Refunded {
                 done,
                 lost,
                 kept,
@@ -399,8 +403,8 @@ impl LeaseWorker {
     }
 
     /// A take came back: answers those who waited for it, as far as it goes.
-    fn took(&mut self, asked: &Check, sent_us: u64, answer: Answer, now_us: u64) {
-        let Some(waiters) = self.queues.remove(&asked.key) else {
+    fn took(&mut self, asked: &Check, sent_us: u64, answer: CheckResult, now_us: u64) {
+        let Some(waiters) = self.waiters.remove(&asked.key) else {
             return;
         };
         let outcome = match answer {
@@ -417,9 +421,9 @@ impl LeaseWorker {
             self.metrics.leases.hits_taken.inc_by(hits);
             let times_us = (sent_us, now_us);
             self.leases
-                .granted(asked, hits, &outcome, times_us, &mut self.returned);
+                .record_grant(asked, hits, &outcome, times_us, &mut self.returned);
         } else {
-            self.leases.refused(asked, &outcome, sent_us);
+            self.leases.record_denial(asked, &outcome, sent_us);
         }
         let mut rest = VecDeque::new();
         let mut first = None;
@@ -447,7 +451,7 @@ impl LeaseWorker {
         pending.batch.checks.get(waiter.check).cloned()
     }
 
-    fn put_answer(&mut self, waiter: Waiter, answer: Answer) {
+    fn put_answer(&mut self, waiter: Waiter, answer: CheckResult) {
         let Some(place) = self.pending.get_mut(waiter.pending) else {
             return;
         };
@@ -467,19 +471,19 @@ impl LeaseWorker {
         }
     }
 
-    fn send_answers(&self, pending: Pending) {
+    fn send_answers(&self, pending: PendingRequest) {
         let mut batch = pending.batch;
         let Batch {
-            questions,
+            requests,
             checks,
             answers,
-            give_back,
+            refund_sink,
             ..
         } = &mut *batch;
-        if let (Some(question), Some(store)) = (questions.first_mut(), give_back) {
-            question.trial = question
-                .on_trial
-                .then(|| Trial::new(Arc::clone(store), checks.iter().zip(answers.iter())));
+        if let (Some(request), Some(store)) = (requests.first_mut(), refund_sink) {
+            request.tentative = request
+                .is_tentative
+                .then(|| TentativeTake::new(Arc::clone(store), checks.iter().zip(answers.iter())));
         }
         self.left(batch.checks.len());
         batch.send_back();
@@ -493,7 +497,7 @@ impl LeaseWorker {
     fn take_back(&mut self, checks: Vec<Check>, now_us: u64) {
         self.metrics.buckets.given_back.inc_by(checks.len() as u64);
         for check in checks {
-            if !self.leases.take_back(&check, now_us) {
+            if !self.leases.reclaim(&check, now_us) {
                 self.returned.push(check);
             }
         }
@@ -504,11 +508,11 @@ impl LeaseWorker {
         while !self.returned.is_empty() {
             let rest = self.returned.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
             let checks = self.returned.split_off(rest);
-            self.give_back(checks, now_us.saturating_add(refund_queue::WAITS_US));
+            self.give_back(checks, now_us.saturating_add(refund_queue::RETRY_FOR_US));
         }
-        let lost = self.going_back.pass(now_us);
+        let lost = self.refunds.pass(now_us);
         self.lose(lost);
-        while let Some((checks, until_us)) = self.going_back.pop() {
+        while let Some((checks, until_us)) = self.refunds.pop() {
             self.give_back(checks, until_us);
         }
     }
@@ -517,7 +521,9 @@ impl LeaseWorker {
         let shared = Arc::clone(&self.shared);
         self.under_way.spawn(async move {
             let asked = checks.clone();
-            let applied = shared.apply(asked, Deadline::NEVER, Terms::Final).await;
+            let applied = shared
+                .apply(asked, Deadline::NEVER, CommitMode::Immediate)
+                .await;
             let answers = applied.map(|applied| applied.answers);
             let (mut done, mut lost, mut kept) = (0_usize, 0_usize, Vec::new());
             for (at, check) in checks.into_iter().enumerate() {
@@ -527,15 +533,15 @@ impl LeaseWorker {
                 };
                 match answer {
                     Some(Ok(_)) => done = done.saturating_add(1),
-                    Some(Err(StoreError::Unavailable(trouble)))
-                        if !trouble.may_have_taken() && *trouble != Trouble::Garbled =>
+                    Some(Err(StoreError::Unavailable(fault)))
+                        if !fault.outcome_unknown() && *fault != StoreFault::InvalidBucket =>
                     {
                         kept.push(check);
                     }
                     _ => lost = lost.saturating_add(1),
                 }
             }
-            Called::GaveBack {
+            CallReport::Refunded {
                 done,
                 lost,
                 kept,
@@ -550,7 +556,7 @@ impl LeaseWorker {
             checks.len()
         } else {
             let again_us = now_us.saturating_add(AGAIN_US);
-            self.going_back.add_again(checks, until_us, again_us)
+            self.refunds.add_again(checks, until_us, again_us)
         };
         self.lose(lost);
     }
@@ -563,9 +569,9 @@ impl LeaseWorker {
 impl Drop for LeaseWorker {
     /// Whoever ends the worker, nobody is left waiting for it.
     fn drop(&mut self) {
-        self.mailbox.close();
-        while let Ok(message) = self.mailbox.try_recv() {
-            if let Message::Ask(mut batch) = message {
+        self.queue.close();
+        while let Ok(message) = self.queue.try_recv() {
+            if let Message::Decide(mut batch) = message {
                 self.levels
                     .waiting
                     .fetch_sub(batch.checks.len(), Ordering::AcqRel);
@@ -580,9 +586,9 @@ impl Drop for LeaseWorker {
 }
 
 /// One check's answer.
-async fn one(shared: &dyn Store, check: Check) -> Answer {
-    let Applied { mut answers, .. } = shared
-        .apply(vec![check], Deadline::NEVER, Terms::Final)
+async fn one(shared: &dyn Store, check: Check) -> CheckResult {
+    let StoreReply { mut answers, .. } = shared
+        .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
         .await?;
     answers.pop().unwrap_or(Err(StoreError::Stopped))
 }

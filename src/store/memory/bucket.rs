@@ -21,7 +21,7 @@ pub(super) struct Bucket {
 
 /// What a partition knows of a bucket besides its state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct BucketMeta {
     /// Its last outcome left nothing.
     pub(super) exhausted: bool,
     /// It has marks, which lie elsewhere.
@@ -51,13 +51,13 @@ const LENGTH_MAX_US: u64 = 1 << 62;
 
 impl Bucket {
     /// A bucket in this state, but for its marks.
-    pub(super) fn new(key: Key, state: &State, standing: Standing) -> Self {
-        let Standing {
+    pub(super) fn new(key: Key, state: &State, meta: BucketMeta) -> Self {
+        let BucketMeta {
             exhausted,
             marked,
             reset_us,
             life_us,
-        } = standing;
+        } = meta;
         let flag = |is: bool, flag: u64| if is { flag } else { 0 };
         let life = length(life_us.max(reset_us)) << FLAGS_BITS;
         let reset = length(reset_us) << (FLAGS_BITS + LENGTH_BITS);
@@ -89,9 +89,9 @@ impl Bucket {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn meta(&self) -> BucketMeta {
         let beside = self.beside();
-        Standing {
+        BucketMeta {
             exhausted: beside & EXHAUSTED != 0,
             marked: beside & MARKED != 0,
             reset_us: length_us(beside >> (FLAGS_BITS + LENGTH_BITS)),
@@ -191,12 +191,12 @@ mod tests {
             (reset_us, life_us) in (1..1_u64 << 60, 1..1_u64 << 60),
         ) {
             let state = State { updated_at: Timestamp::from_us(seen), registers, marks: Marks::default() };
-            let standing = Standing { exhausted, marked, reset_us, life_us };
-            let bucket = Bucket::new(Key(key), &state, standing);
+            let meta = BucketMeta { exhausted, marked, reset_us, life_us };
+            let bucket = Bucket::new(Key(key), &state, meta);
             prop_assert_eq!(bucket.key(), Key(key));
             prop_assert_eq!(bucket.state(), state);
             prop_assert_eq!((bucket.is_free(), bucket.is_kept(), bucket.is_marked()), (false, exhausted, marked));
-            let kept = bucket.standing();
+            let kept = bucket.meta();
             prop_assert_eq!((kept.exhausted, kept.marked), (exhausted, marked));
             prop_assert!(kept.reset_us >= reset_us && kept.reset_us - reset_us <= reset_us / 512);
             let life_us = life_us.max(reset_us);

@@ -17,7 +17,7 @@ use tollgate_limiter::{Key, Timestamp};
 
 /// For what there must be room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
+pub(crate) struct SpaceRequest {
     pub(crate) key: Key,
     /// A bucket.
     pub(crate) bucket: bool,
@@ -48,7 +48,7 @@ impl Partition {
     }
 
     /// Whether there is room, be it by growing; nobody is forgotten for it.
-    pub(crate) fn has_room(&mut self, need: &Need) -> bool {
+    pub(crate) fn has_room(&mut self, need: &SpaceRequest) -> bool {
         let reserved = if need.shared {
             0
         } else {
@@ -75,7 +75,7 @@ impl Partition {
     }
 
     /// Makes room, by forgetting if need be. Says whether there is.
-    pub(crate) fn make_room(&mut self, need: &Need, now: Timestamp) -> bool {
+    pub(crate) fn make_room(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
         if self.has_room(need) {
             return true;
         }
@@ -102,7 +102,7 @@ impl Partition {
     }
 
     /// Takes a block's worth out of the next segment in turn. Says whether anything went.
-    fn ease_elsewhere(&mut self, need: &Need, now: Timestamp) -> bool {
+    fn ease_elsewhere(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
         let Some(segment) = self.buckets.next_that_may_give() else {
             return false;
         };

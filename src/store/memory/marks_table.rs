@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: decide whose marks go. They go with their bucket.
 
-use super::bucket::{Bucket, Standing};
+use super::bucket::{Bucket, BucketMeta};
 use super::table::{Slot, Table, allocated};
 use tollgate_limiter::{Key, Mark, Marks, Timestamp};
 
@@ -116,13 +116,13 @@ impl MarksTable {
 
     /// The second clock law, for a bucket that nobody asks.
     pub(super) fn bring_back(&mut self, bucket: &mut Bucket, now: Timestamp) {
-        let (mut state, standing): (_, Standing) = (bucket.state(), bucket.standing());
-        if standing.marked {
+        let (mut state, meta): (_, BucketMeta) = (bucket.state(), bucket.meta());
+        if meta.marked {
             state.marks = self.lift(bucket.key());
         }
         state.rewind(now);
         let marks = std::mem::take(&mut state.marks);
-        *bucket = Bucket::new(bucket.key(), &state, standing);
+        *bucket = Bucket::new(bucket.key(), &state, meta);
         self.keep(bucket.key(), marks);
     }
 

@@ -10,11 +10,11 @@
 //! What it deliberately does not do: ask the time, forget a bucket that is exhausted before its reset. What is refused for
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
-use super::bucket::{Bucket, Standing};
-use super::eviction::Need;
+use super::bucket::{Bucket, BucketMeta};
+use super::eviction::SpaceRequest;
 use super::marks_table::MarksTable;
-use super::table::{Place, Table};
-use super::{Counts, WhenFull};
+use super::table::{SlotIndex, Table};
+use super::{EvictionCounts, WhenFull};
 use crate::store::StoreError;
 use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
@@ -28,7 +28,7 @@ pub(super) struct Partition {
     when_full: WhenFull,
     /// Room has been short: buckets go as soon as they are as good as new.
     pub(super) is_pressed: bool,
-    pub(super) counts: Counts,
+    pub(super) counts: EvictionCounts,
 }
 
 /// The upper half of the keys of buckets that are shared. A keyed hash is as likely to have it as any other.
@@ -48,7 +48,7 @@ impl Partition {
             bytes_max,
             when_full,
             is_pressed: false,
-            counts: Counts::default(),
+            counts: EvictionCounts::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Partition {
     }
 
     /// What was counted since the last time.
-    pub(super) fn take_counts(&mut self) -> Counts {
+    pub(super) fn take_counts(&mut self) -> EvictionCounts {
         std::mem::take(&mut self.counts)
     }
 
@@ -110,7 +110,7 @@ impl Partition {
             return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
         let marked = check.algorithm.has_marks();
-        let need = Need {
+        let need = SpaceRequest {
             key,
             bucket: true,
             marks_bytes: marked.then(MarksTable::first_bytes),
@@ -130,8 +130,8 @@ impl Partition {
         let unused = state.registers == [0, 0] && state.marks.is_empty();
         if room && !unused {
             let marks = std::mem::take(&mut state.marks);
-            let standing = standing(check, &state, &outcome, marks.capacity() > 0, now);
-            self.buckets.put(Bucket::new(key, &state, standing));
+            let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+            self.buckets.put(Bucket::new(key, &state, meta));
             self.marks.keep(key, marks);
         }
         Ok(outcome)
@@ -141,12 +141,12 @@ impl Partition {
     fn again(
         &mut self,
         key: Key,
-        mut place: Place,
+        mut place: SlotIndex,
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
         let shared = check.shared_bucket;
-        let need = |bytes| Need {
+        let need = |bytes| SpaceRequest {
             key,
             bucket: false,
             marks_bytes: Some(bytes),
@@ -188,7 +188,7 @@ impl Partition {
     }
 
     /// Makes room for a bucket to remember more, and does not forget that bucket for it.
-    fn make_room_for_more(&mut self, key: Key, need: &Need, now: Timestamp) -> bool {
+    fn make_room_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
         let room = self.make_room(need, now);
         self.set_kept(key, as_it_was);
@@ -199,18 +199,18 @@ impl Partition {
     fn set_kept(&mut self, key: Key, as_it_was: Option<bool>) -> Option<bool> {
         let place = self.buckets.find(key)?;
         let bucket = *self.buckets.get(place)?;
-        let before = bucket.standing();
-        let standing = Standing {
+        let before = bucket.meta();
+        let meta = BucketMeta {
             exhausted: as_it_was.unwrap_or(true),
             ..before
         };
         self.buckets
-            .replace(place, Bucket::new(key, &bucket.state(), standing));
+            .replace(place, Bucket::new(key, &bucket.state(), meta));
         Some(before.exhausted)
     }
 
     /// One step of the bucket at `place`.
-    fn step(&mut self, key: Key, place: Place, check: &Check, now: Timestamp) -> Outcome {
+    fn step(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) -> Outcome {
         let bucket = self.buckets.get(place).copied().unwrap_or_default();
         let mut state = bucket.state();
         if bucket.is_marked() {
@@ -218,15 +218,14 @@ impl Partition {
         }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let marks = std::mem::take(&mut state.marks);
-        let standing = standing(check, &state, &outcome, marks.capacity() > 0, now);
-        self.buckets
-            .replace(place, Bucket::new(key, &state, standing));
+        let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+        self.buckets.replace(place, Bucket::new(key, &state, meta));
         self.marks.keep(key, marks);
         outcome
     }
 
     /// Frees the marks of the bucket at `place` that have expired.
-    fn forget_expired(&mut self, key: Key, place: Place, check: &Check, now: Timestamp) {
+    fn forget_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
         let bucket = self.buckets.get(place).copied().unwrap_or_default();
         if !bucket.is_marked() {
             return;
@@ -235,7 +234,7 @@ impl Partition {
         state.marks = self.marks.lift(key);
         state.remove_expired(&check.limit, now);
         let marks = std::mem::take(&mut state.marks);
-        let bucket = Bucket::new(key, &state, bucket.standing());
+        let bucket = Bucket::new(key, &state, bucket.meta());
         self.buckets.replace(place, bucket);
         self.marks.keep(key, marks);
     }
@@ -292,7 +291,7 @@ impl Partition {
         let pressed = self.is_pressed;
         let Self { buckets, marks, .. } = self;
         let freed = buckets.sweep(looks_max, |bucket| {
-            let life_us = bucket.standing().life_us;
+            let life_us = bucket.meta().life_us;
             if bucket.seen().since_us(now) > life_us {
                 // The clock jumped ahead and came back (the second clock law): else it would stay for as long as the
                 // jump was. A life is at least one window.
@@ -319,18 +318,18 @@ fn shared_key(check: &Check) -> Key {
 }
 
 /// What a partition must know of a bucket after this outcome.
-fn standing(
+fn meta(
     check: &Check,
     state: &State,
     outcome: &Outcome,
     marked: bool,
     now: Timestamp,
-) -> Standing {
+) -> BucketMeta {
     // The caller counts from its own present, which may lie before the bucket's.
     let reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
     // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
     let life_us = check.algorithm.ttl_us(&check.limit).max(outcome.reset_us);
-    Standing {
+    BucketMeta {
         // What is shared is as good as exhausted: somebody else's hits would be forgotten with it.
         exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0,
         marked,

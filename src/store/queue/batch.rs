@@ -10,41 +10,41 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::store::{Answer, Deadline, GiveBack, StoreError, Ticket, Trial};
+use crate::store::{CheckResult, Deadline, RefundSink, StoreError, TentativeTake, Ticket};
 use tollgate_limiter::Check;
 
 /// Checks for one worker, and after it has seen them their answers.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// One a request, in the order asked.
-    pub(crate) questions: Vec<Question>,
-    /// The checks of all questions, one after the other.
+    pub(crate) requests: Vec<BatchRequest>,
+    /// The checks of all requests, one after the other.
     pub(crate) checks: Vec<Check>,
     /// Where each check stands among those of its request.
     pub(crate) positions: Vec<usize>,
     /// One a check, once decided.
-    pub(crate) answers: Vec<Answer>,
-    /// Where what was taken on trial goes back to when nobody says that its request passed; none when nothing is on trial.
-    pub(crate) give_back: Option<Arc<dyn GiveBack>>,
+    pub(crate) answers: Vec<CheckResult>,
+    /// Where what was taken tentatively goes back to when nobody says that its request passed; none when nothing is on tentative.
+    pub(crate) refund_sink: Option<Arc<dyn RefundSink>>,
     /// Where it goes when it is decided.
-    pub(crate) reply: Option<Reply>,
+    pub(crate) reply: Option<ReplySender>,
 }
 
 /// What one request asks of one worker.
-pub(crate) struct Question {
+pub(crate) struct BatchRequest {
     pub(crate) ticket: Ticket,
     /// How many of the batch's checks are its own.
     pub(crate) checks: usize,
     pub(crate) deadline: Deadline,
-    pub(crate) on_trial: bool,
+    pub(crate) is_tentative: bool,
     /// Whether its answers come in another batch.
     pub(crate) is_elsewhere: bool,
-    /// What it took on trial, once decided.
-    pub(crate) trial: Option<Trial>,
+    /// What it took tentatively, once decided.
+    pub(crate) tentative: Option<TentativeTake>,
 }
 
 /// Where a batch goes back to.
-pub(crate) enum Reply {
+pub(crate) enum ReplySender {
     /// To somebody who waits for this one.
     Once(oneshot::Sender<Box<Batch>>),
     /// To somebody who sends many.
@@ -54,12 +54,12 @@ pub(crate) enum Reply {
 // === impl Batch ===
 
 impl Batch {
-    /// Adds a check to the question that is the last.
+    /// Adds a check to the request that is the last.
     pub(crate) fn push(&mut self, position: usize, check: Check) {
         self.positions.push(position);
         self.checks.push(check);
-        if let Some(question) = self.questions.last_mut() {
-            question.checks = question.checks.saturating_add(1);
+        if let Some(request) = self.requests.last_mut() {
+            request.checks = request.checks.saturating_add(1);
         }
     }
 
@@ -67,8 +67,8 @@ impl Batch {
     pub(crate) fn is_abandoned(&self) -> bool {
         match &self.reply {
             None => true,
-            Some(Reply::Once(reply)) => reply.is_closed(),
-            Some(Reply::Many(reply)) => reply.is_closed(),
+            Some(ReplySender::Once(reply)) => reply.is_closed(),
+            Some(ReplySender::Many(reply)) => reply.is_closed(),
         }
     }
 
@@ -79,22 +79,22 @@ impl Batch {
         self.answers.extend(undecided);
     }
 
-    /// Back to where it came from. Whoever asked may have left: what was taken then stays taken, or, on trial, goes back
+    /// Back to where it came from. Whoever asked may have left: what was taken then stays taken, or, tentatively, goes back
     /// with the batch that nobody took.
     pub(crate) fn send_back(mut self: Box<Self>) {
         match self.reply.take() {
             None => {}
-            Some(Reply::Once(reply)) => drop(reply.send(self)),
-            Some(Reply::Many(reply)) => drop(reply.send(self)),
+            Some(ReplySender::Once(reply)) => drop(reply.send(self)),
+            Some(ReplySender::Many(reply)) => drop(reply.send(self)),
         }
     }
 
     /// Ready for other checks, in the same memory.
     pub(crate) fn clear(&mut self) {
-        self.questions.clear();
+        self.requests.clear();
         self.checks.clear();
         self.positions.clear();
         self.answers.clear();
-        self.give_back = None;
+        self.refund_sink = None;
     }
 }

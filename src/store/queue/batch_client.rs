@@ -1,11 +1,11 @@
-//! Asking for many requests at once: one message a worker, however many checks are ready.
+//! BatchClient for many requests at once: one message a worker, however many checks are ready.
 //!
 //! Why: a hop to another core wakes its thread, which costs as much as several decisions; shared by all that is ready it
-//! costs nearly nothing. How: what is added waits in one batch a mailbox until [`Asking::send`]; what comes back is handed
-//! out question by question, and the batch goes into a drawer for the next time.
+//! costs nearly nothing. How: what is added waits in one batch a queue until [`BatchClient::send`]; what comes back is handed
+//! out request by request, and the batch goes into a drawer for the next time.
 //!
-//! The bound on a mailbox stays exact: room is reserved before a check is added, several checks' worth at a time as long as
-//! the mailbox is not half full, and what was not used is given back at the next send.
+//! The bound on a queue stays exact: room is reserved before a check is added, several checks' worth at a time as long as
+//! the queue is not half full, and what was not used is given back at the next send.
 //!
 //! Where a batch has a bound, what is beyond it goes in the next, and the full one is sent at once: it could only wait.
 //!
@@ -18,31 +18,33 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 
-use crate::store::queue::batch::{Batch, Question, Reply};
-use crate::store::queue::{Mailbox, Mailboxes, Message, Room};
-use crate::store::{Asking, Deadline, GiveBack, Share, StoreError, Terms, Ticket};
+use crate::store::queue::batch::{Batch, BatchRequest, ReplySender};
+use crate::store::queue::{Message, Queue, QueuePermit, Queues};
+use crate::store::{
+    BatchClient, CommitMode, Deadline, PartialReply, RefundSink, StoreError, Ticket,
+};
 use tollgate_limiter::Check;
 
 /// For how many checks room is reserved at a time.
 const ROOM_CHECKS: usize = 64;
 
-/// How many empty batches are kept for each mailbox.
+/// How many empty batches are kept for each queue.
 const IDLE_BATCHES_MAX_PER_MAILBOX: usize = 4;
 
-/// How many are kept in all: of many mailboxes few are asked at once.
+/// How many are kept in all: of many queues few are asked at once.
 const IDLE_BATCHES_MAX: usize = 256;
 
 /// How many checks an empty batch may have room for when it is kept: a burst's memory goes back.
 const IDLE_CHECKS_MAX: usize = 4_096;
 
-/// One task's way to ask a store of mailboxes.
-pub(crate) struct MailboxAsking {
-    mailboxes: Arc<Mailboxes>,
-    /// One a mailbox.
+/// One task's way to ask a store of queues.
+pub(crate) struct QueueBatchClient {
+    queues: Arc<Queues>,
+    /// One a queue.
     outgoing: Vec<Outgoing>,
-    /// The mailboxes of the checks that are being added.
+    /// The queues of the checks that are being added.
     numbers: Vec<usize>,
-    /// The mailboxes to look at when all is sent, some of them more than once: there may be many, of which few are asked.
+    /// The queues to look at when all is sent, some of them more than once: there may be many, of which few are asked.
     used: Vec<usize>,
     #[allow(clippy::vec_box)] // they go into channels as they are
     idle: Vec<Box<Batch>>,
@@ -62,15 +64,15 @@ struct Outgoing {
     room_checks: usize,
 }
 
-// === impl MailboxAsking ===
+// === impl QueueBatchClient ===
 
-impl MailboxAsking {
-    pub(crate) fn new(mailboxes: Arc<Mailboxes>) -> Self {
+impl QueueBatchClient {
+    pub(crate) fn new(queues: Arc<Queues>) -> Self {
         let (reply, replies) = mpsc::unbounded_channel();
-        let all = mailboxes.each.iter();
+        let all = queues.each.iter();
         Self {
             outgoing: all.map(|_| Outgoing::default()).collect(),
-            mailboxes,
+            queues,
             numbers: Vec::new(),
             used: Vec::new(),
             idle: Vec::new(),
@@ -84,12 +86,12 @@ impl MailboxAsking {
     fn reserve(&mut self, checks: &[Check]) -> bool {
         self.numbers.clear();
         for check in checks {
-            let number = self.mailboxes.number_of(check);
-            let mailbox = self.mailboxes.each.get(number);
+            let number = self.queues.number_of(check);
+            let queue = self.queues.each.get(number);
             let outgoing = self.outgoing.get_mut(number);
-            if let (Some(mailbox), Some(outgoing)) = (mailbox, outgoing) {
+            if let (Some(queue), Some(outgoing)) = (queue, outgoing) {
                 let new = outgoing.room_checks == 0;
-                if outgoing.reserve_one(mailbox, self.mailboxes.bounds.waiting_max) {
+                if outgoing.reserve_one(queue, self.queues.bounds.waiting_max) {
                     if new {
                         self.used.push(number);
                     }
@@ -108,19 +110,19 @@ impl MailboxAsking {
     }
 
     /// Hands out what a batch brought back, and keeps the batch for another time.
-    fn hand_out(&mut self, mut batch: Box<Batch>, take: &mut dyn FnMut(Share<'_>)) {
+    fn hand_out(&mut self, mut batch: Box<Batch>, take: &mut dyn FnMut(PartialReply<'_>)) {
         let mut from = 0_usize;
-        for question in &mut batch.questions {
-            let to = from.saturating_add(question.checks);
-            if question.is_elsewhere {
+        for request in &mut batch.requests {
+            let to = from.saturating_add(request.checks);
+            if request.is_elsewhere {
                 from = to;
                 continue;
             }
-            take(Share {
-                ticket: question.ticket,
+            take(PartialReply {
+                ticket: request.ticket,
                 positions: batch.positions.get(from..to).unwrap_or_default(),
                 answers: batch.answers.get(from..to).unwrap_or_default(),
-                trial: question.trial.take(),
+                tentative: request.tentative.take(),
             });
             from = to;
         }
@@ -136,48 +138,48 @@ impl MailboxAsking {
     }
 }
 
-impl Asking for MailboxAsking {
+impl BatchClient for QueueBatchClient {
     fn add(
         &mut self,
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        terms: Terms,
+        commit_mode: CommitMode,
     ) -> Result<usize, StoreError> {
         if !self.reserve(checks) {
-            return Err(self.mailboxes.full(checks.len()));
+            return Err(self.queues.full(checks.len()));
         }
         let mut shares = 0_usize;
         for (position, (check, number)) in checks.iter().zip(&self.numbers).enumerate() {
             let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
             };
-            let bounds = &self.mailboxes.bounds;
+            let bounds = &self.queues.bounds;
             let weight = (bounds.weigh)(check);
             if let Some(full) = outgoing.take_full(weight, bounds.batch_weight_max) {
-                let (mailboxes, reply) = (&self.mailboxes, &self.reply);
-                self.unsent.extend(mailboxes.post(*number, full, reply));
+                let (queues, reply) = (&self.queues, &self.reply);
+                self.unsent.extend(queues.send_batch(*number, full, reply));
             }
             let idle = &mut self.idle;
             let batch = outgoing
                 .batch
                 .get_or_insert_with(|| idle.pop().unwrap_or_default());
             if batch
-                .questions
+                .requests
                 .last()
                 .is_none_or(|last| last.ticket != ticket)
             {
                 shares = shares.saturating_add(1);
-                batch.questions.push(Question {
+                batch.requests.push(BatchRequest {
                     ticket,
                     checks: 0,
                     deadline,
-                    on_trial: terms == Terms::OnTrial,
+                    is_tentative: commit_mode == CommitMode::Tentative,
                     is_elsewhere: false,
-                    trial: None,
+                    tentative: None,
                 });
-                if terms == Terms::OnTrial && batch.give_back.is_none() {
-                    batch.give_back = Some(Arc::clone(&self.mailboxes) as Arc<dyn GiveBack>);
+                if commit_mode == CommitMode::Tentative && batch.refund_sink.is_none() {
+                    batch.refund_sink = Some(Arc::clone(&self.queues) as Arc<dyn RefundSink>);
                 }
             }
             batch.push(position, check.clone());
@@ -189,22 +191,25 @@ impl Asking for MailboxAsking {
     fn send(&mut self) {
         for number in self.used.drain(..) {
             let outgoing = self.outgoing.get_mut(number);
-            let (Some(outgoing), Some(mailbox)) = (outgoing, self.mailboxes.each.get(number))
-            else {
+            let (Some(outgoing), Some(queue)) = (outgoing, self.queues.each.get(number)) else {
                 continue;
             };
             if outgoing.room_checks > 0 {
                 let unused = std::mem::take(&mut outgoing.room_checks);
-                mailbox.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
+                queue.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
             if let Some(batch) = outgoing.take() {
-                let unsent = self.mailboxes.post(number, batch, &self.reply);
+                let unsent = self.queues.send_batch(number, batch, &self.reply);
                 self.unsent.extend(unsent);
             }
         }
     }
 
-    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
         let mut batches = 0_usize;
         while let Some(batch) = self.unsent.pop_front() {
             batches = batches.saturating_add(1);
@@ -219,37 +224,37 @@ impl Asking for MailboxAsking {
     }
 }
 
-impl Drop for MailboxAsking {
+impl Drop for QueueBatchClient {
     fn drop(&mut self) {
-        for (outgoing, mailbox) in self.outgoing.iter().zip(&self.mailboxes.each) {
+        for (outgoing, queue) in self.outgoing.iter().zip(&self.queues.each) {
             let unsent = outgoing
                 .batch
                 .as_ref()
                 .map_or(0, |batch| batch.checks.len());
             let waiting = unsent.saturating_add(outgoing.room_checks);
-            mailbox.levels.waiting.fetch_sub(waiting, Ordering::AcqRel);
+            queue.levels.waiting.fetch_sub(waiting, Ordering::AcqRel);
         }
     }
 }
 
-// === impl Mailboxes ===
+// === impl Queues ===
 
-impl Mailboxes {
+impl Queues {
     /// Sends a batch to the worker of this number. Gives it back, answered, when there is none any more.
-    fn post(
+    fn send_batch(
         &self,
         number: usize,
         mut batch: Box<Batch>,
         reply: &mpsc::UnboundedSender<Box<Batch>>,
     ) -> Option<Box<Batch>> {
-        let mailbox = self.each.get(number)?;
-        batch.reply = Some(Reply::Many(reply.clone()));
-        let unsent = mailbox.sender.send(Message::Ask(batch)).err()?;
-        let Message::Ask(mut batch) = unsent.0 else {
+        let queue = self.each.get(number)?;
+        batch.reply = Some(ReplySender::Many(reply.clone()));
+        let unsent = queue.sender.send(Message::Decide(batch)).err()?;
+        let Message::Decide(mut batch) = unsent.0 else {
             return None;
         };
         let checks = batch.checks.len();
-        mailbox.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
+        queue.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
         batch.answer_all(&StoreError::Stopped);
         Some(batch)
     }
@@ -272,14 +277,14 @@ impl Outgoing {
         self.batch.take()
     }
 
-    fn reserve_one(&mut self, mailbox: &Mailbox, waiting_max: usize) -> bool {
+    fn reserve_one(&mut self, queue: &Queue, waiting_max: usize) -> bool {
         if self.room_checks == 0 {
             // What is set aside and not used must never be what another one lacks.
             let spare = waiting_max.checked_div(2).unwrap_or_default();
             let choices = [(ROOM_CHECKS, spare), (1, waiting_max)];
             let Some((room_checks, _)) = choices.into_iter().find(|(checks, max)| {
-                let room = mailbox.reserve(*checks, *max);
-                room.map(Room::keep).is_some()
+                let room = queue.reserve(*checks, *max);
+                room.map(QueuePermit::keep).is_some()
             }) else {
                 return false;
             };

@@ -1,11 +1,11 @@
-//! Mailboxes: how checks come to the workers that decide them, however many ask and however many decide.
+//! Queues: how checks come to the workers that decide them, however many ask and however many decide.
 //!
 //! Why a room of its own: the memory store has one worker a partition, the Redis store one a server, and both want the same
 //! of the way there: a bound that is exact, one message for all that is ready, answers in the order asked, and what was
-//! taken on trial never lost on the way.
+//! taken tentatively never lost on the way.
 //!
-//! How: a check's mailbox is chosen by [`Route`]. A request whose checks lie in several sends each its share and waits for
-//! all. The bound counts checks: room is reserved in every mailbox concerned before anything is sent, so for want of room a
+//! How: a check's queue is chosen by [`Route`]. A request whose checks lie in several sends each its share and waits for
+//! all. The bound counts checks: room is reserved in every queue concerned before anything is sent, so for want of room a
 //! request is shed whole, at once. Later a check may still go undecided; the others of its request keep their outcomes.
 //!
 //! What it deliberately does not do: decide, look into a check further than its route, bound what goes back.
@@ -19,45 +19,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::batch::{Batch, Question, Reply};
-pub(crate) use self::batch_client::MailboxAsking;
+pub(crate) use self::batch::{Batch, BatchRequest, ReplySender};
+pub(crate) use self::batch_client::QueueBatchClient;
 use crate::metrics::{Counter, PartitionLevels};
-use crate::store::{Answer, Applied, Deadline, GiveBack, StoreError, Terms, Trial};
+use crate::store::{
+    CheckResult, CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake,
+};
 use tollgate_limiter::Check;
 
 /// What one worker is told.
 pub(crate) enum Message {
     /// Decide these.
-    Ask(Box<Batch>),
+    Decide(Box<Batch>),
     /// Undo what these name.
-    GiveBack(Vec<Check>),
+    Refund(Vec<Check>),
 }
 
 /// One a worker; never empty, never changed.
 #[derive(Debug)]
-pub(crate) struct Mailboxes {
-    each: Vec<Mailbox>,
+pub(crate) struct Queues {
+    each: Vec<Queue>,
     route: Route,
-    bounds: Bounds,
+    bounds: QueueLimits,
 }
 
-/// Which mailbox a check belongs in.
+/// Which queue a check belongs in.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     /// By its key, evenly.
     ByKey,
     /// As this says, from one moment to the next.
-    Chosen(Arc<dyn Choose>),
+    Selected(Arc<dyn QueueSelector>),
 }
 
-/// Chooses mailboxes by number.
-pub(crate) trait Choose: fmt::Debug + Send + Sync {
-    fn mailbox_of(&self, check: &Check) -> usize;
+/// Chooses queues by number.
+pub(crate) trait QueueSelector: fmt::Debug + Send + Sync {
+    fn queue_of(&self, check: &Check) -> usize;
 }
 
-/// What a mailbox holds, and what it says when it is full.
+/// What a queue holds, and what it says when it is full.
 #[derive(Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct QueueLimits {
     /// How many checks may wait in each.
     pub(crate) waiting_max: usize,
     /// How much the checks in one message may weigh together; one that weighs more goes alone.
@@ -72,31 +74,31 @@ pub(crate) struct Bounds {
 
 /// The way to one worker.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub(crate) struct Queue {
     /// Unbounded on purpose: `levels.waiting` is the bound, in checks, and costs no lock.
     pub(crate) sender: mpsc::UnboundedSender<Message>,
     pub(crate) levels: Arc<PartitionLevels>,
 }
 
-/// Room reserved in a mailbox; given back if nothing is sent.
-struct Room<'m> {
+/// QueuePermit reserved in a queue; given back if nothing is sent.
+struct QueuePermit<'m> {
     waiting: &'m AtomicUsize,
     checks: usize,
 }
 
-// === impl Mailboxes ===
+// === impl Queues ===
 
-impl Mailboxes {
-    /// Mailboxes with these bounds. There must be one at least.
-    pub(crate) fn new(mailboxes: Vec<Mailbox>, route: Route, bounds: Bounds) -> Self {
+impl Queues {
+    /// Queues with these bounds. There must be one at least.
+    pub(crate) fn new(queues: Vec<Queue>, route: Route, bounds: QueueLimits) -> Self {
         Self {
-            each: mailboxes,
+            each: queues,
             route,
             bounds,
         }
     }
 
-    /// The mailbox of a check. A partition's table finds a key by its lower half, so the upper half chooses the partition.
+    /// The queue of a check. A partition's table finds a key by its lower half, so the upper half chooses the partition.
     fn number_of(&self, check: &Check) -> usize {
         match &self.route {
             Route::ByKey => {
@@ -104,7 +106,7 @@ impl Mailboxes {
                 let count = self.each.len() as u128;
                 usize::try_from(upper.checked_rem(count).unwrap_or_default()).unwrap_or_default()
             }
-            Route::Chosen(choose) => choose.mailbox_of(check),
+            Route::Selected(choose) => choose.queue_of(check),
         }
     }
 
@@ -113,12 +115,12 @@ impl Mailboxes {
         self: &Arc<Self>,
         checks: Vec<Check>,
         deadline: Deadline,
-        terms: Terms,
-    ) -> Result<Applied, StoreError> {
+        commit_mode: CommitMode,
+    ) -> Result<StoreReply, StoreError> {
         // A share that was not decided leaves its checks without an outcome; the others keep theirs.
-        let mut answers: Vec<Answer> = vec![Err(StoreError::Stopped); checks.len()];
-        let mut trial: Option<Trial> = None;
-        for reply in self.send(checks, deadline, terms)? {
+        let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); checks.len()];
+        let mut tentative: Option<TentativeTake> = None;
+        for reply in self.send(checks, deadline, commit_mode)? {
             let Ok(mut batch) = reply.await else {
                 continue;
             };
@@ -127,13 +129,13 @@ impl Mailboxes {
                     *slot = answer;
                 }
             }
-            for question in &mut batch.questions {
-                Trial::join(&mut trial, question.trial.take());
+            for request in &mut batch.requests {
+                TentativeTake::merge(&mut tentative, request.tentative.take());
             }
         }
         match undecided(&answers) {
             Some(error) => Err(error),
-            None => Ok(Applied { answers, trial }),
+            None => Ok(StoreReply { answers, tentative }),
         }
     }
 
@@ -142,38 +144,38 @@ impl Mailboxes {
         self: &Arc<Self>,
         checks: Vec<Check>,
         deadline: Deadline,
-        terms: Terms,
+        commit_mode: CommitMode,
     ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
         let count = checks.len();
         let shares = self.shares(checks);
-        let rooms: Option<Vec<(&Mailbox, Room<'_>)>> = shares
+        let rooms: Option<Vec<(&Queue, QueuePermit<'_>)>> = shares
             .iter()
             .map(|(number, batch)| {
-                let mailbox = self.each.get(*number)?;
-                let room = mailbox.reserve(batch.checks.len(), self.bounds.waiting_max)?;
-                Some((mailbox, room))
+                let queue = self.each.get(*number)?;
+                let room = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
+                Some((queue, room))
             })
             .collect();
         let rooms = rooms.ok_or_else(|| self.full(count))?;
         shares
             .into_iter()
             .zip(rooms)
-            .map(|((_, mut batch), (mailbox, room))| {
+            .map(|((_, mut batch), (queue, room))| {
                 let (reply, outcomes) = oneshot::channel();
-                let on_trial = terms == Terms::OnTrial;
-                batch.questions.push(Question {
+                let is_tentative = commit_mode == CommitMode::Tentative;
+                batch.requests.push(BatchRequest {
                     ticket: 0,
                     checks: batch.checks.len(),
                     deadline,
-                    on_trial,
+                    is_tentative,
                     is_elsewhere: false,
-                    trial: None,
+                    tentative: None,
                 });
-                batch.give_back = on_trial.then(|| Arc::clone(self) as Arc<dyn GiveBack>);
-                batch.reply = Some(Reply::Once(reply));
-                mailbox
+                batch.refund_sink = is_tentative.then(|| Arc::clone(self) as Arc<dyn RefundSink>);
+                batch.reply = Some(ReplySender::Once(reply));
+                queue
                     .sender
-                    .send(Message::Ask(batch))
+                    .send(Message::Decide(batch))
                     .map_err(|_| StoreError::Stopped)?;
                 room.keep();
                 Ok(outcomes)
@@ -187,7 +189,7 @@ impl Mailboxes {
         self.bounds.full.clone()
     }
 
-    /// Which of `checks` go where: a mailbox's number, and a batch without a question yet.
+    /// Which of `checks` go where: a queue's number, and a batch without a request yet.
     fn shares(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
         let mut shares: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
         for (position, check) in checks.into_iter().enumerate() {
@@ -204,20 +206,20 @@ impl Mailboxes {
     }
 }
 
-impl GiveBack for Mailboxes {
-    fn give_back(&self, checks: Vec<Check>) {
+impl RefundSink for Queues {
+    fn refund(&self, checks: Vec<Check>) {
         for (number, batch) in self.shares(checks) {
-            if let Some(mailbox) = self.each.get(number) {
+            if let Some(queue) = self.each.get(number) {
                 // A worker that has gone has taken its buckets along, or says itself that it could not give back.
-                drop(mailbox.sender.send(Message::GiveBack(batch.checks)));
+                drop(queue.sender.send(Message::Refund(batch.checks)));
             }
         }
     }
 }
 
 /// Why not a single check was decided, if no worker even looked at one.
-fn undecided(answers: &[Answer]) -> Option<StoreError> {
-    let not_looked_at = |answer: &Answer| {
+fn undecided(answers: &[CheckResult]) -> Option<StoreError> {
+    let not_looked_at = |answer: &CheckResult| {
         matches!(
             answer,
             Err(StoreError::DeadlineExceeded | StoreError::Stopped | StoreError::Unavailable(_))
@@ -235,18 +237,18 @@ impl Message {
     /// How many checks it carries.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Ask(batch) => batch.checks.len(),
-            Self::GiveBack(checks) => checks.len(),
+            Self::Decide(batch) => batch.checks.len(),
+            Self::Refund(checks) => checks.len(),
         }
     }
 }
 
-// === impl Mailbox ===
+// === impl Queue ===
 
-impl Mailbox {
-    /// Room for so many checks more, where all that wait are then no more than `waiting_max`: at no instant are they, even
+impl Queue {
+    /// QueuePermit for so many checks more, where all that wait are then no more than `waiting_max`: at no instant are they, even
     /// while others reserve.
-    fn reserve(&self, checks: usize, waiting_max: usize) -> Option<Room<'_>> {
+    fn reserve(&self, checks: usize, waiting_max: usize) -> Option<QueuePermit<'_>> {
         let waiting = &self.levels.waiting;
         let more = |waiting: usize| {
             let waiting = waiting.checked_add(checks)?;
@@ -255,20 +257,20 @@ impl Mailbox {
         waiting
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
             .ok()?;
-        Some(Room { waiting, checks })
+        Some(QueuePermit { waiting, checks })
     }
 }
 
-// === impl Room ===
+// === impl QueuePermit ===
 
-impl Room<'_> {
+impl QueuePermit<'_> {
     /// The checks are on their way: the worker gives the room back.
     fn keep(mut self) {
         self.checks = 0;
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for QueuePermit<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.checks, Ordering::AcqRel);
     }

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry as Place;
+use dashmap::mapref::entry::Entry;
 
 use crate::metrics::Counter;
 use tollgate_limiter::algorithm::count_refused;
@@ -23,8 +23,8 @@ const KEYS_MAX: usize = 65_536;
 
 /// The keys that were refused last.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    keys: DashMap<Key, Refusal>,
+pub(crate) struct DenialCache {
+    keys: DashMap<Key, Denial>,
     /// How many, so that most of the time one look at a number is all.
     count: AtomicUsize,
     /// How long one is remembered at most.
@@ -33,7 +33,7 @@ pub(crate) struct Refused {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+struct Denial {
     limit: Limit,
     hits: u64,
     outcome: Outcome,
@@ -41,9 +41,9 @@ struct Refusal {
     until_us: u64,
 }
 
-// === impl Refused ===
+// === impl DenialCache ===
 
-impl Refused {
+impl DenialCache {
     /// Nothing yet. `longest_us` of 0 remembers nothing ever.
     pub(crate) fn new(longest_us: u64, full: Counter) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Refused {
     }
 
     fn remember(&self, check: &Check, hits: u64, outcome: &Outcome, (now_us, for_us): (u64, u64)) {
-        let refusal = Refusal {
+        let refusal = Denial {
             limit: check.limit,
             hits,
             outcome: *outcome,
@@ -104,10 +104,10 @@ impl Refused {
             until_us: now_us.saturating_add(for_us),
         };
         match self.keys.entry(check.key) {
-            Place::Occupied(mut known) => {
+            Entry::Occupied(mut known) => {
                 known.insert(refusal);
             }
-            Place::Vacant(place) => {
+            Entry::Vacant(place) => {
                 if self.count.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                     self.full.inc();
@@ -159,9 +159,9 @@ mod tests {
     use super::*;
     use tollgate_limiter::{ALGORITHMS, State, Timestamp, Unit, algorithm};
 
-    fn refused() -> Refused {
+    fn refused() -> DenialCache {
         let full = crate::metrics::Metrics::new().unwrap().store.cache_full;
-        Refused::new(1_000_000, full)
+        DenialCache::new(1_000_000, full)
     }
 
     fn check(key: u128, hits: u64) -> Check {

@@ -11,16 +11,16 @@ use arc_swap::ArcSwap;
 
 use crate::clock::Clock;
 use crate::metrics::{Counter, PartitionLevels, StoreMetrics};
-use crate::store::Trouble;
-use crate::store::redis::cluster::{Link, Member};
-use crate::store::redis::denial_cache::Refused;
+use crate::store::StoreFault;
+use crate::store::redis::cluster::{ClusterMember, Link};
+use crate::store::redis::denial_cache::DenialCache;
 
 /// One server, as all see it.
-pub(crate) struct Lane {
+pub(crate) struct Node {
     /// Where it is, for people; in a cluster whoever sits there.
     place: ArcSwap<String>,
     /// What it is of a cluster; none of a server by itself.
-    pub(crate) member: Option<Member>,
+    pub(crate) member: Option<ClusterMember>,
     /// What every key begins with.
     pub(crate) prefix: Arc<str>,
     /// How long an answer may take.
@@ -31,33 +31,33 @@ pub(crate) struct Lane {
     pub(crate) shed_caller_gone: Counter,
     pub(crate) given_back: Counter,
     pub(crate) levels: Arc<PartitionLevels>,
-    pub(crate) refused: Arc<Refused>,
+    pub(crate) refused: Arc<DenialCache>,
     /// How many of the store's servers are not asked.
     closed: Arc<AtomicUsize>,
-    /// Checks that were not decided, by the number of the trouble.
+    /// Checks that were not decided, by the number of the fault.
     undecided: Vec<Counter>,
-    /// 0 while it is asked, else why not: its place among all trouble, and 1.
-    trouble: AtomicU8,
+    /// 0 while it is asked, else why not: its place among all fault, and 1.
+    fault: AtomicU8,
     /// What it or the system said when that began, word for word.
     words: ArcSwap<String>,
 }
 
-// === impl Lane ===
+// === impl Node ===
 
-impl Lane {
+impl Node {
     #[allow(clippy::too_many_arguments)] // one of each
     pub(crate) fn new(
         place: String,
-        member: Option<Member>,
+        member: Option<ClusterMember>,
         prefix: Arc<str>,
         deadline_us: u64,
         clock: Arc<dyn Clock>,
         metrics: &crate::metrics::Metrics,
         levels: Arc<PartitionLevels>,
-        refused: Arc<Refused>,
+        refused: Arc<DenialCache>,
         closed: Arc<AtomicUsize>,
     ) -> Self {
-        let lane = Self {
+        let node = Self {
             place: ArcSwap::from_pointee(place),
             member,
             prefix,
@@ -70,18 +70,22 @@ impl Lane {
             levels,
             refused,
             closed,
-            undecided: Trouble::ALL
+            undecided: StoreFault::ALL
                 .iter()
-                .map(|trouble| metrics.store.undecided(trouble.name()))
+                .map(|fault| metrics.store.undecided(fault.name()))
                 .collect(),
-            trouble: AtomicU8::new(0),
+            fault: AtomicU8::new(0),
             words: ArcSwap::from_pointee("not tried yet".to_owned()),
         };
         // Where nobody sits nobody is missed.
-        if lane.member.as_ref().is_none_or(|member| member.seat == 0) {
-            lane.close(Trouble::NotConnected);
+        if node
+            .member
+            .as_ref()
+            .is_none_or(|member| member.node_slot == 0)
+        {
+            node.close(StoreFault::NotConnected);
         }
-        lane
+        node
     }
 
     /// Where it is, for people.
@@ -94,10 +98,10 @@ impl Lane {
         self.place.store(Arc::new(place));
     }
 
-    /// Has a cluster's other lanes know the way to it.
+    /// Has a cluster's other nodes know the way to it.
     pub(crate) fn publish(&self, link: Link) {
-        if let Some(Member { cluster, seat }) = &self.member {
-            cluster.publish(*seat, link);
+        if let Some(ClusterMember { cluster, node_slot }) = &self.member {
+            cluster.publish(*node_slot, link);
         }
     }
 
@@ -109,14 +113,14 @@ impl Lane {
     }
 
     /// Why it is not asked; none when it is.
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
-        let number = self.trouble.load(Ordering::Acquire).checked_sub(1)?;
-        Trouble::ALL.get(usize::from(number)).copied()
+    pub(crate) fn fault(&self) -> Option<StoreFault> {
+        let number = self.fault.load(Ordering::Acquire).checked_sub(1)?;
+        StoreFault::ALL.get(usize::from(number)).copied()
     }
 
     /// It is asked from now on. Says whether it was not.
     pub(crate) fn open(&self) -> bool {
-        let was_not = self.trouble.swap(0, Ordering::AcqRel) != 0;
+        let was_not = self.fault.swap(0, Ordering::AcqRel) != 0;
         if was_not && self.closed.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.metrics.up.set(1);
         }
@@ -124,9 +128,9 @@ impl Lane {
     }
 
     /// It is not asked from now on. Says whether it was.
-    pub(crate) fn close(&self, why: Trouble) -> bool {
+    pub(crate) fn close(&self, why: StoreFault) -> bool {
         let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
-        let was = self.trouble.swap(number, Ordering::AcqRel) == 0;
+        let was = self.fault.swap(number, Ordering::AcqRel) == 0;
         if was {
             self.closed.fetch_add(1, Ordering::AcqRel);
             self.metrics.up.set(0);
@@ -135,8 +139,8 @@ impl Lane {
     }
 
     /// Counts checks that were not decided.
-    pub(crate) fn count_undecided(&self, trouble: Trouble, checks: usize) {
-        if let Some(counter) = self.undecided.get(trouble.number()) {
+    pub(crate) fn count_undecided(&self, fault: StoreFault, checks: usize) {
+        if let Some(counter) = self.undecided.get(fault.number()) {
             counter.inc_by(checks as u64);
         }
     }
@@ -148,9 +152,9 @@ impl Lane {
 
     /// How it is, for people.
     pub(crate) fn words(&self) -> String {
-        match self.trouble() {
+        match self.fault() {
             None => format!("{} answers", self.place()),
-            Some(trouble) => format!("{}: {trouble} ({})", self.place(), self.words.load()),
+            Some(fault) => format!("{}: {fault} ({})", self.place(), self.words.load()),
         }
     }
 }

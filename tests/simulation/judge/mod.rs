@@ -31,7 +31,7 @@ use std::fmt;
 
 use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
-use tollgate::store::{Answer, StoreError, Terms as Taken};
+use tollgate::store::{CheckResult, CommitMode, StoreError};
 use tollgate_limiter::{Check, Hits, Operation, Outcome};
 
 use self::answer::expected;
@@ -135,7 +135,7 @@ struct CheckSeen {
     sent: Option<usize>,
     /// The last decision, should there be several.
     decided: Option<Decided>,
-    told: Option<Answer>,
+    told: Option<CheckResult>,
     /// How often it went back.
     gone_back: usize,
 }
@@ -300,7 +300,7 @@ impl<'s> Judge<'s> {
             }
         }
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
-        let most = self.scenario.bounds.mailbox_checks_max;
+        let most = self.scenario.bounds.queue_checks_max;
         self.ensure(
             Law::Room,
             self.scenario.bounds.partitions > 1 || waiting <= most,
@@ -308,7 +308,7 @@ impl<'s> Judge<'s> {
         );
     }
 
-    fn sent(&mut self, first: Ticket, checks: &[Check], taken: Taken) {
+    fn sent(&mut self, first: Ticket, checks: &[Check], taken: CommitMode) {
         self.waiting.push(Waiting {
             first,
             count: checks.len(),
@@ -328,7 +328,7 @@ impl<'s> Judge<'s> {
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
                 check.operation.hits == wish.hits
                     && check.operation.holder.is_some() == is_held
-                    && (taken == Taken::OnTrial) == on_trial
+                    && (taken == CommitMode::Tentative) == on_trial
                     && check.limit.count_refused() == terms.count_refused
                     && check.algorithm.name() == terms.algorithm
                     && check.limit.requests() == u64::from(terms.requests)
@@ -463,7 +463,7 @@ impl<'s> Judge<'s> {
         &mut self,
         first: Ticket,
         count: usize,
-        answers: Result<Vec<Answer>, StoreError>,
+        answers: Result<Vec<CheckResult>, StoreError>,
         now: Now,
     ) {
         if answers
@@ -484,7 +484,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    fn told_one(&mut self, ticket: Ticket, answer: &Answer, now: Now) {
+    fn told_one(&mut self, ticket: Ticket, answer: &CheckResult, now: Now) {
         let Some((Standing { deadline_us, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
@@ -563,7 +563,7 @@ impl<'s> Judge<'s> {
         self.sights.shed += 1;
         self.waiting.retain(|one| one.first != first);
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
-        let most = self.scenario.bounds.mailbox_checks_max;
+        let most = self.scenario.bounds.queue_checks_max;
         self.ensure(Law::Room, waiting + count > most, || {
             format!("{first:?} and those after it ({count}) are shed where {most} may wait, and no more than {waiting} do")
         });

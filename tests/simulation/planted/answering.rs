@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tollgate::pipeline::Pipeline;
-use tollgate::store::Applied;
+use tollgate::store::StoreReply;
 use tollgate_limiter::{Outcome, Timestamp};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending};
@@ -91,9 +91,9 @@ fn lets_pass_what_found_no_room(around: Arc<Around>, call: Call) -> Sending {
             bucket_time: Timestamp::default(),
         };
         let sent = around.send(call).await;
-        Ok(sent.unwrap_or_else(|_| Applied {
+        Ok(sent.unwrap_or_else(|_| StoreReply {
             answers: remaining.into_iter().map(pass).map(Ok).collect(),
-            trial: None,
+            tentative: None,
         }))
     })
 }

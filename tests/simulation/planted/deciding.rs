@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tollgate::clock::Clock as _;
-use tollgate::store::{Deadline, Terms};
+use tollgate::store::{CommitMode, Deadline};
 use tollgate_limiter::{Hits, Outcome};
 
 use super::{Apply, Around, Bent, Bug, Call, Plant, Sending, a_moment, at_once, bend};
@@ -68,7 +68,7 @@ pub(super) static BUGS: &[Bug] = &[
 fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let mut looks = Call {
-            terms: Terms::Final,
+            terms: CommitMode::Immediate,
             ..call.clone()
         };
         for look in &mut looks.checks {
@@ -92,7 +92,7 @@ fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
                 checks: takes,
                 ..call
             });
-            applied.trial = sending.await?.trial;
+            applied.tentative = sending.await?.tentative;
         }
         Ok(applied)
     })

@@ -60,8 +60,8 @@ use std::task::Poll;
 
 use tollgate::clock::ManualClock;
 use tollgate::pipeline::Pipeline;
-use tollgate::store::memory::{Bounds, MemoryStore};
-use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
+use tollgate::store::memory::{MemoryLimits, MemoryStore};
+use tollgate::store::{ApplyFuture, CommitMode, Deadline, Store, StoreError, StoreReply};
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Operation, Outcome, State,
     Timestamp,
@@ -88,7 +88,7 @@ pub(crate) enum Plant {
     /// Into the rules, as text.
     Rules(fn(&str) -> String),
     /// Into the store's bounds.
-    Bounds(fn(Bounds) -> Bounds),
+    Limits(fn(MemoryLimits) -> MemoryLimits),
 }
 
 /// What a bug makes of a call.
@@ -100,19 +100,19 @@ pub(crate) struct Apply(fn(Arc<Around>, Call) -> Sending);
 struct Call {
     checks: Vec<Check>,
     deadline: Deadline,
-    terms: Terms,
+    terms: CommitMode,
 }
 
 /// The answers of a call to come. Holds what it needs.
 type Sending = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
-type Answers = Result<Applied, StoreError>;
+type Answers = Result<StoreReply, StoreError>;
 
 /// The real store, and what bugs may want besides.
 pub(crate) struct Around {
     store: Arc<MemoryStore>,
     clock: Arc<ManualClock>,
-    bounds: Bounds,
+    bounds: MemoryLimits,
     /// Calls that nobody waits for and that are not dropped.
     kept: Mutex<Vec<Sending>>,
     count: AtomicUsize,
@@ -171,7 +171,7 @@ impl Apply {
         self,
         store: MemoryStore,
         clock: &Arc<ManualClock>,
-        bounds: &Bounds,
+        bounds: &MemoryLimits,
     ) -> Arc<dyn Store> {
         let around = Around {
             store: Arc::new(store),
@@ -189,7 +189,7 @@ impl Apply {
 }
 
 impl Store for Planted {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: CommitMode) -> ApplyFuture<'_> {
         let call = Call {
             checks,
             deadline,

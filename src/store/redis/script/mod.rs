@@ -35,7 +35,7 @@ use std::sync::LazyLock;
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Timestamp};
 
 pub use argument::{argument, time_argument};
-pub use outcome::{Answer, Garbled, outcomes};
+pub use outcome::{InvalidBucket, ScriptResult, outcomes};
 
 /// How many checks may ride in one call, each counted by its [`weight`]. Redis does nothing else meanwhile: at three
 /// microseconds a check, for less than a millisecond.

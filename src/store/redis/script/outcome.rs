@@ -18,10 +18,10 @@ use tollgate_limiter::{Outcome, Timestamp};
 #[error(
     "what Redis holds under this key is not a bucket of this version; delete it, or give this service a key prefix of its own"
 )]
-pub struct Garbled;
+pub struct InvalidBucket;
 
 /// What became of one check.
-pub type Answer = Result<Outcome, Garbled>;
+pub type ScriptResult = Result<Outcome, InvalidBucket>;
 
 /// Length of an outcome in bytes.
 const OUTCOME_LEN: usize = 40;
@@ -30,22 +30,22 @@ const OUTCOME_LEN: usize = 40;
 const LOWER_BITS: u32 = 53;
 
 /// Reads a reply to so many checks and appends as many answers, in the order asked.
-pub fn outcomes(reply: &[u8], asked: usize, into: &mut Vec<Answer>) {
+pub fn outcomes(reply: &[u8], asked: usize, into: &mut Vec<ScriptResult>) {
     let (records, beside) = reply.as_chunks::<OUTCOME_LEN>();
     if records.len() == asked && beside.is_empty() {
         into.extend(records.iter().map(outcome));
     } else {
-        into.extend((0..asked).map(|_| Err(Garbled)));
+        into.extend((0..asked).map(|_| Err(InvalidBucket)));
     }
 }
 
-fn outcome(record: &[u8; OUTCOME_LEN]) -> Answer {
+fn outcome(record: &[u8; OUTCOME_LEN]) -> ScriptResult {
     let mut bytes = record.as_slice();
     let flags = number(&mut bytes, 1);
     let [at, used_before, remaining, reset, retry] = [7; 5].map(|len| number(&mut bytes, len));
     let [reset_above, retry_above] = [2; 2].map(|len| number(&mut bytes, len));
     if flags >= 4 {
-        return Err(Garbled);
+        return Err(InvalidBucket);
     }
     Ok(Outcome {
         bucket_time: Timestamp::from_us(at),
