@@ -346,7 +346,7 @@ pub(crate) fn picture() -> String {
     }
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title description">
-<!-- made by `make pictures`, from src/store/leased/leases.rs -->
+<!-- made by `make pictures`, from src/store/lease/leases.rs -->
 <title id="title">What leases save, and what they cost near the limit</title>
 <desc id="description">{}.</desc>
 {STYLE}<rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="10"/>
