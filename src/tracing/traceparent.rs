@@ -1,33 +1,33 @@
-//! What a caller says of the trace that it is in: the header `traceparent` (W3C Trace Context, level 1).
+//! The `traceparent` header of a request (W3C Trace Context, level 1).
 //!
-//! Read from bytes into numbers, since it may come with every request: no text, no memory.
+//! Parsed from bytes into numbers without allocation, since every request may carry it.
 //!
-//! What it deliberately does not do: `tracestate` and baggage. They are for those whom a service calls, and this one calls
-//! nobody on behalf of a request.
+//! What it deliberately does not do: `tracestate` and baggage. They are for services called on
+//! behalf of a request, and this service calls none.
 
 use std::fmt::Write as _;
 
 use http::HeaderMap;
 
-/// The header's name.
+/// Name of the header.
 const NAME: &str = "traceparent";
 
-/// How long one of version 00 is: `00-<32 digits>-<16 digits>-<2 digits>`.
+/// Length of version 00: `00-<32 digits>-<16 digits>-<2 digits>`.
 const BYTES: usize = 55;
 
-/// Where a caller is in its trace.
+/// Position of the client in its trace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceParent {
     pub(crate) trace: [u8; 16],
     pub(crate) span: [u8; 8],
-    /// The caller's own spans of this trace are kept.
+    /// The client's sampling flag.
     pub(crate) sampled: bool,
 }
 
 // === impl TraceParent ===
 
 impl TraceParent {
-    /// None when it says nothing: then there is no parent.
+    /// Parses a header value. None if it is invalid: the request then has no parent.
     pub fn read(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(BYTES)?;
         let mut parts = known.split(|byte| *byte == b'-');
@@ -35,7 +35,7 @@ impl TraceParent {
         let trace = digits(parts.next()?)?;
         let span = digits(parts.next()?)?;
         let [flags] = digits(parts.next()?)?;
-        // Later versions may say more, behind another dash.
+        // Later versions may have further fields, after another dash.
         let whole = match version {
             0 => more.is_empty(),
             0xff => false,
@@ -49,7 +49,7 @@ impl TraceParent {
         })
     }
 
-    /// What headers say; none as well where they say two things.
+    /// Parses the header. None if it is missing, invalid or present twice.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut said = headers.get_all(NAME).iter();
         let first = said.next()?;
@@ -58,11 +58,11 @@ impl TraceParent {
             .then(|| Self::read(first.as_bytes()))?
     }
 
-    /// As it is written.
+    /// The header value.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(BYTES);
         text.push_str("00-");
-        // A string has room for everything.
+        // Writing to a string does not fail.
         for byte in self.trace {
             let _ = write!(text, "{byte:02x}");
         }
@@ -75,7 +75,7 @@ impl TraceParent {
     }
 }
 
-/// Twice as many small hexadecimal digits as there are bytes, and no more.
+/// Parses exactly 2 × N lower-case hexadecimal digits.
 fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
@@ -107,7 +107,7 @@ mod tests {
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    /// What the library reads.
+    /// The same, parsed by the OpenTelemetry library.
     fn by_the_library(value: &str) -> Option<(Vec<u8>, Vec<u8>, bool)> {
         let mut headers = HeaderMap::new();
         headers.insert(NAME, value.parse().unwrap());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_is_read_as_the_library_reads_it() {
+    fn valid_values_are_read_as_the_library_reads_them() {
         for value in [
             GOOD.to_owned(),
             GOOD.replace("-01", "-00"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_no_parent() {
+    fn invalid_values_are_no_parent() {
         for value in [
             String::new(),
             GOOD.replace('b', "B"),
@@ -153,7 +153,7 @@ mod tests {
             format!("{}x", GOOD.replacen("00-", "01-", 1)),
             format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
             format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16)),
-            // The dashes elsewhere.
+            // Dashes in other places.
             "00-4bf92f3577b34da6a3ce929d0e0e4736a-0f067aa0ba902b7-01".to_owned(),
             "0-04bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned(),
         ] {

@@ -69,7 +69,7 @@ async fn a_collector_that_is_silent_or_away_delays_nothing_and_is_spoken_of_once
             }
             let said = service.said();
             assert_eq!(
-                said.matches("spans do not reach").count(),
+                said.matches("cannot send spans to").count(),
                 1,
                 "{what}: {said}"
             );
