@@ -1,6 +1,7 @@
-//! The generated protobuf types, under their package names (`build.rs` makes them from `proto/`).
+//! Generated protobuf types, under their package names (`build.rs` generates them from `proto/`).
 //!
-//! What this deliberately does not do: leave this room. Other rooms speak our words, which `wire` turns these into.
+//! What it deliberately does not do: leave `grpc`, `rules/xds` and the codec. Other modules use
+//! types of their own.
 #![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated
 
 pub mod envoy {
@@ -34,6 +35,7 @@ pub mod envoy {
     }
 }
 
-/// The descriptors of all of `proto/`, with Envoy's own types: what reflection publishes and `/json` follows.
+/// File descriptors of all of `proto/`, with Envoy's own types: reflection publishes them and
+/// `/json` follows them.
 pub const PUBLISHED_DESCRIPTORS: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/published_descriptors.bin"));

@@ -32,7 +32,7 @@ const WARMING_DESCRIPTORS: usize = 100;
 
 /// One kind of request, and the rules that answer it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Workload {
     /// 1: one rule for every key; more: a rule a key.
     pub(crate) rules: u64,
     /// Rules beside them that no request is meant by.
@@ -52,9 +52,9 @@ pub(crate) struct Template {
     marks: Vec<usize>,
 }
 
-impl Ask {
+impl Workload {
     /// One rule, that many keys, one descriptor, allowed.
-    pub(crate) fn of_keys(keys: u64) -> Self {
+    pub(crate) fn with_keys(keys: u64) -> Self {
         Self {
             rules: 1,
             idle_rules: 0,
@@ -73,7 +73,7 @@ impl Ask {
         }
     }
 
-    /// By that algorithm, and still allowed. Those that remember hits one by one forget them within a second or so.
+    /// LoadGenerator that algorithm, and still allowed. Those that remember hits one by one forget them within a second or so.
     pub(crate) fn by(self, algorithm: &dyn Algorithm) -> Self {
         let requests = algorithm.requests_max();
         let has = |choice| algorithm.options().contains(&choice);

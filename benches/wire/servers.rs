@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::bare_tonic;
-use crate::requests::Ask;
+use crate::requests::Workload;
 use crate::running::{PATIENCE, TOLLGATE, free_port, http, program, wait_for};
 
 /// What nghttpd serves: as much as a short answer.
@@ -61,7 +61,7 @@ impl Kind {
     }
 
     /// Everyone that can be asked one thing.
-    pub(crate) fn everyone() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
         let mut all = vec![Self::Floor, Self::Bare];
         all.extend(peers);
@@ -103,7 +103,7 @@ impl Server {
     /// Starts it on that many cores, ready to answer. A tollgate may be told how many partitions to have.
     pub(crate) fn start(
         kind: Kind,
-        ask: &Ask,
+        workload: &Workload,
         (cores, partitions): (usize, Option<usize>),
     ) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
@@ -130,30 +130,34 @@ impl Server {
                 }
             }
             Kind::Throttlecrab => Self::start_throttlecrab(command, files),
-            Kind::Reference => Self::start_reference(ask, &[]),
+            Kind::Reference => Self::start_reference(workload, &[]),
             Kind::Tollgate => {
                 if let Some(partitions) = partitions {
                     command.env("TOLLGATE_PARTITIONS", partitions.to_string());
                 }
-                Self::start_tollgate(command, ask, cores, files)
+                Self::start_tollgate(command, workload, cores, files)
             }
         }
     }
 
     /// Starts a tollgate on that many cores with these variables.
-    pub(crate) fn start_with(ask: &Ask, cores: usize, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(
+        workload: &Workload,
+        cores: usize,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         let mut command = on_cores(cores);
         command.envs(variables.iter().copied());
-        Self::start_tollgate(command, ask, cores, files)
+        Self::start_tollgate(command, workload, cores, files)
     }
 
     /// Starts Envoy's reference service on the first core, with these variables.
-    pub(crate) fn start_reference(ask: &Ask, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_reference(workload: &Workload, variables: &[(&str, &str)]) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         let folder = files.path().join("config");
         std::fs::create_dir(&folder).expect("a folder for the rules");
-        std::fs::write(folder.join("rules.yaml"), ask.rules()).expect("the rules file");
+        std::fs::write(folder.join("rules.yaml"), workload.rules()).expect("the rules file");
         let mut command = on_cores(1);
         let port = free_port();
         command
@@ -208,12 +212,12 @@ impl Server {
 
     fn start_tollgate(
         mut command: Command,
-        ask: &Ask,
+        workload: &Workload,
         cores: usize,
         files: tempfile::TempDir,
     ) -> Self {
         let rules = files.path().join("rules.yaml");
-        std::fs::write(&rules, ask.rules()).expect("the rules file");
+        std::fs::write(&rules, workload.rules()).expect("the rules file");
         command.args([TOLLGATE, "serve"]).arg(&rules).args([
             "--grpc-host=127.0.0.1",
             "--grpc-port=0",

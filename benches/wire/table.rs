@@ -129,7 +129,7 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     let load = load.split(' ').next().unwrap_or("unknown");
     let busy = load.parse().is_ok_and(|load: f64| load > cores as f64);
     let mut text = format!(
-        "Measured on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
+        "Measurement on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
         said("date", &["-u", "+%F"]),
         said("git", &["describe", "--always", "--dirty"]),
         processor.unwrap_or("unknown processor"),

@@ -1,10 +1,12 @@
-//! The side door: HTTP for people, probes and Prometheus.
+//! HTTP endpoints for people, probes and Prometheus.
 //!
-//! Two listeners, because they have two audiences. Port 8080 faces the network: health, `/json`, `/metrics`, and
-//! nothing else about rules or stores. Port 6070 shows the rules themselves, and so stays on loopback unless a token
-//! (`token`) or client certificates keep strangers away. A third listener, for metrics alone, is where the reference has it.
+//! Two ports, because they have two audiences. Port 8080 faces the network: health, `/json`,
+//! `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
+//! loopback unless a token (`token`) or client certificates protect it. A third port serves metrics
+//! only, at the reference's address.
 //!
-//! What it deliberately does not do: decide (`service`), accept connections (`accept`), count (`metrics`).
+//! What it deliberately does not do: decide (`pipeline`), accept connections (`net`), count
+//! (`metrics`).
 
 mod http;
 mod json;
@@ -37,32 +39,32 @@ use tollgate_limiter::{Allowance, Rule};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// What the side door shows.
+/// State that the endpoints read.
 #[derive(Clone)]
 pub struct AdminState {
-    /// Whether requests should come here.
+    /// Readiness of the service.
     pub readiness: Readiness,
-    /// Every metric.
+    /// All metrics.
     pub metrics: Arc<Metrics>,
     /// The rules in use.
     pub generations: Arc<Generations>,
-    /// Decisions by JSON; none when a setting switches them off.
+    /// Decisions over JSON; none when `/json` is disabled.
     pub json: Option<Arc<JsonService>>,
-    /// How the log level is changed, where it can be.
+    /// Changes the log level; none when it cannot be changed.
     pub log_level: Option<LogLevelSwitch>,
 }
 
-/// Changes the log level; says why it cannot.
+/// Sets the log level, or returns why it cannot.
 pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// How many requests for decisions or metrics are worked on at a time; more are answered 503 at once. Probes are not
-/// among them: they must be answered when everything else is not.
+/// Most requests for decisions or metrics in progress; further ones get 503 at once. Probes are not
+/// limited: they must be answered under overload.
 const WORK_MAX: usize = 64;
 
-/// How long one may take, the arrival of its body included.
+/// Timeout of such a request, including its body.
 const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What port 8080 answers.
+/// Endpoints of port 8080.
 pub fn public_router(state: AdminState) -> Router {
     let shed = state.metrics.connections.http_shed.clone();
     let bounds = ServiceBuilder::new()
@@ -85,12 +87,12 @@ pub fn public_router(state: AdminState) -> Router {
         .with_state(state)
 }
 
-/// What the port for metrics alone answers.
+/// Endpoints of the Prometheus port.
 pub fn metrics_router(state: AdminState, path: &str) -> Router {
     Router::new().route(path, get(metrics)).with_state(state)
 }
 
-/// What port 6070 answers; with a token only those who carry it.
+/// Endpoints of port 6070; with a token, only requests that carry it are served.
 pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
     let router = Router::new()
         .route("/", get(index))
@@ -106,7 +108,7 @@ pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
     }
 }
 
-/// As the reference answers it: 200 and OK, or 500 and nothing.
+/// Health as the reference reports it: 200 and `OK`, or 500 and no body.
 async fn healthcheck(State(state): State<AdminState>) -> Response {
     if state.readiness.ready() {
         "OK".into_response()
@@ -115,7 +117,7 @@ async fn healthcheck(State(state): State<AdminState>) -> Response {
     }
 }
 
-/// Whether it is ready; with `?verbose` also why.
+/// Readiness; `?verbose` adds the reasons.
 async fn readyz(State(state): State<AdminState>, RawQuery(query): RawQuery) -> Response {
     let status = if state.readiness.ready() {
         StatusCode::OK
@@ -142,7 +144,7 @@ async fn log_level(State(state): State<AdminState>, level: String) -> Response {
 }
 
 async fn metrics(State(state): State<AdminState>) -> Response {
-    // It may be megabytes, and the threads here decide.
+    // On a blocking thread: the text may be megabytes, and the threads here also decide.
     let rendered = tokio::task::spawn_blocking(move || state.metrics.render()).await;
     match rendered
         .map_err(|error| error.to_string())
@@ -176,7 +178,7 @@ async fn rlconfig(State(state): State<AdminState>) -> String {
     generation.rules.rules().iter().map(rlconfig_line).collect()
 }
 
-/// One limit in the reference's words; what it does not say about a limit stands behind them.
+/// One limit in the reference's format; fields that the reference lacks follow.
 fn rlconfig_line(rule: &Rule) -> String {
     let mut line = match rule.allowance {
         Allowance::Unlimited => format!("{}: unit=UNKNOWN requests_per_unit=0", rule.full_name()),
@@ -185,7 +187,7 @@ fn rlconfig_line(rule: &Rule) -> String {
             rule.full_name(),
             limit
                 .unit()
-                // No window, as on the wire.
+                // The wire has no window either.
                 .map_or("unknown", tollgate_limiter::Unit::name)
                 .to_ascii_uppercase(),
             limit.requests_per_unit(),

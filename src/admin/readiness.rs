@@ -1,6 +1,6 @@
-//! Whether requests should come here: rules are loaded, and nobody has asked to stop.
+//! Readiness: rules are loaded and the service is not draining.
 //!
-//! What it deliberately does not do: change by itself. `app` says what happened.
+//! What it deliberately does not do: watch anything. `app` reports what happens.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,27 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::pipeline::Generations;
 use crate::settings::Settings;
 
-/// Readiness, shared by everyone who shows it.
+/// Shared readiness state.
 #[derive(Clone)]
 pub struct Readiness {
     generations: Arc<Generations>,
     stopping: Arc<AtomicBool>,
-    /// Ready without rules.
+    /// Report ready without rules.
     without_rules: bool,
-    /// Rules without any domain count as none.
+    /// Rules without any domain do not count.
     needs_a_domain: bool,
     store: StoreStatus,
 }
 
-/// Whether the store that replicas share decides, and how it is; none where there is no such store.
+/// Whether the shared store works, and its state in words; none without a shared store.
 type StoreStatus = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Ready as soon as there are rules, or as the settings say.
-    /// `store` tells how the store is; whatever it is, requests are answered as another setting says, so it is told and
-    /// changes nothing.
+    /// Ready as soon as there are rules, or as the settings say. The state of the store is reported
+    /// and does not change readiness, since requests are answered by the failure policy.
     pub fn new(
         generations: Arc<Generations>,
         settings: &Settings,
@@ -44,12 +43,12 @@ impl Readiness {
         }
     }
 
-    /// Not ready from now on.
+    /// Turns readiness off for good.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Whether requests should come here.
+    /// Whether the service is ready for requests.
     pub fn ready(&self) -> bool {
         !self.stopping.load(Ordering::Acquire) && self.rules_ready()
     }
@@ -66,7 +65,7 @@ impl Readiness {
         }
     }
 
-    /// The report, a line each: `[+]` for what is as it should be, `[-]` for what is not.
+    /// The conditions, one line each: `[+]` for met, `[-]` for not met.
     pub(super) fn report(&self) -> String {
         let mark = |good| if good { "[+]" } else { "[-]" };
         let mut report = String::new();

@@ -1,9 +1,11 @@
-//! Who may use the admin port: whoever carries the token, where a file has one.
+//! Bearer token of the admin port.
 //!
-//! How: the file is read for each request, which are few, so that an exchanged token counts at once; when it cannot be read,
-//! or holds none, the last one stays. Tokens are compared in a time that does not tell how much of one is right.
+//! How: the token file is read for each request, which are few, so that a replaced token takes
+//! effect at once. If it cannot be read, or holds no token, the last one stays in use. Tokens are
+//! compared in constant time.
 //!
-//! What it deliberately does not do: users, roles; client certificates are TLS's (`accept`).
+//! What it deliberately does not do: users and roles. Client certificates are checked by TLS
+//! (`tls`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +17,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq as _;
 
-/// How long a token must be, in bytes.
+/// Shortest token, in bytes.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// How much of the file is read.
+/// Bytes of the file that are read.
 const TOKEN_BYTES_MAX: u64 = 4 << 10;
 
-/// The token that requests must carry.
+/// Token that requests must carry.
 #[derive(Clone, Debug)]
 pub struct AdminToken(Arc<TokenFile>);
 
@@ -33,11 +35,11 @@ struct TokenFile {
 // === impl AdminToken ===
 
 impl AdminToken {
-    /// The token in a file.
+    /// Reads the token of a file.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or holds no token.
+    /// When the file cannot be read or holds no token.
     pub fn read(path: &Path) -> io::Result<Self> {
         let token = read(path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -48,7 +50,7 @@ impl AdminToken {
         })))
     }
 
-    /// The token as it is now.
+    /// The current token.
     async fn current(&self) -> Vec<u8> {
         let file = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || {
@@ -56,16 +58,16 @@ impl AdminToken {
             match read(&file.path) {
                 Ok(token) => last.clone_from(&token),
                 Err(error) => {
-                    tracing::warn!(%error, path = %file.path.display(), "the old admin token stays");
+                    tracing::warn!(%error, path = %file.path.display(), "cannot read the admin token; the old one stays in use");
                 }
             }
             last.clone()
         });
-        // Without a token nobody is let in.
+        // An empty token matches no request.
         read.await.unwrap_or_default()
     }
 
-    /// Whether these headers carry it.
+    /// Whether the headers carry the token.
     async fn matches(&self, headers: &HeaderMap) -> bool {
         let given = headers
             .get(header::AUTHORIZATION)
@@ -89,7 +91,7 @@ impl std::fmt::Debug for TokenFile {
     }
 }
 
-/// A file's token; the white space around it is no part of it.
+/// Reads a token, without surrounding white space.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let mut bytes = Vec::new();
@@ -98,13 +100,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         .read_to_end(&mut bytes)?;
     let token = bytes.trim_ascii();
     if token.len() < TOKEN_BYTES_MIN {
-        let words = format!("no token of at least {TOKEN_BYTES_MIN} bytes in it");
+        let words = format!("the file holds no token of at least {TOKEN_BYTES_MIN} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, words));
     }
     Ok(token.to_vec())
 }
 
-/// Lets requests through that carry the token.
+/// Middleware that answers 401 to requests without the token.
 pub(super) async fn require_token(
     State(token): State<AdminToken>,
     request: Request,

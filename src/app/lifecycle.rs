@@ -1,10 +1,12 @@
-//! A service that runs: everything spawned, and stopped in order.
+//! Runs the service and drains it.
 //!
-//! How it stops: not ready at once, go on accepting for `drain_delay` so that callers who watch health can turn away,
-//! then GOAWAY, then wait for what is under way, but no longer than `drain_timeout`; then the last spans and counters go out,
-//! for two seconds at most.
+//! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
+//! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
+//! have `drain_timeout` to finish. The last spans and counters are then sent, in two seconds at
+//! most each.
 //!
-//! What it deliberately does not do: build anything that can fail by a setting (`App::build`).
+//! What it deliberately does not do: build anything that can fail because of a setting
+//! (`App::build`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +16,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::build::App;
+use super::error::AppError;
 use super::tls::CertificateReloader;
-use super::{App, AppError, rules, store, xds};
-use crate::admin::{self, AdminState, Readiness};
+use super::{rules, store, xds};
+use crate::admin::{self, AdminState, AdminToken, Readiness};
 use crate::grpc::{GrpcServer, Health, OpenError};
 use crate::metrics::Metrics;
 use crate::net::{
@@ -24,28 +28,30 @@ use crate::net::{
 };
 use crate::pipeline::Generations;
 use crate::rules::reload::RulesWatcher;
+use crate::rules::xds::XdsClient;
+use crate::settings::Settings;
 use crate::statsd::Statsd;
 use crate::store::Store;
 use crate::tracing::Traces;
 use tollgate_limiter::RuleSet;
 
-/// A service that runs.
-pub(super) struct RunningService {
+/// A running service: handles of its tasks.
+struct RunningService {
     store: Arc<dyn Store>,
     generations: Arc<Generations>,
     readiness: Readiness,
     health: Health,
-    /// One a partition; none may end while requests come.
+    /// One task for each partition; none may end before the drain.
     workers: JoinSet<()>,
-    /// What the workers may run on; they answer the HTTP port to the end.
+    /// Threads that the workers may run on; they serve `/json` until the end.
     _grpc_server: Arc<GrpcServer>,
-    /// Those who look after rules and certificates end with this.
+    /// Watchers of rules and certificates; dropping this ends them.
     _watchers: JoinSet<()>,
-    /// Removed at the end.
+    /// Removes the file of the unix socket at the end.
     _socket_file: Option<UnixSocketFile>,
     grpc: JoinHandle<()>,
     http: JoinHandle<()>,
-    /// The admin port, and that for metrics alone.
+    /// The admin port and the port of metrics.
     other_ports: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
@@ -53,93 +59,131 @@ pub(super) struct RunningService {
     statsd: Option<Statsd>,
 }
 
-/// What every HTTP/2 client sends first: the preface and the head of a SETTINGS frame.
+/// Bytes that every HTTP/2 client sends first: the preface and the header of a SETTINGS frame.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
+
+/// Listeners of the ports that speak HTTP/1.1, with TLS and token of the admin port.
+struct HttpPorts {
+    http: TcpListener,
+    prometheus: Option<TcpListener>,
+    admin: Option<TcpListener>,
+    admin_tls: Option<Arc<TlsAcceptor>>,
+    admin_token: Option<AdminToken>,
+}
+
+// === impl App ===
+
+impl App {
+    /// Loads the rules, reloads them when they change, and serves until `shutdown`; then drains.
+    ///
+    /// The ports accept from the start; until there are rules, requests for decisions are answered
+    /// with an error. `ready` is called with the first rules. A message on `reload` reloads the
+    /// rules at once.
+    ///
+    /// # Errors
+    ///
+    /// When a port stops serving or the worker of a partition ends.
+    pub async fn run(
+        self,
+        ready: impl FnOnce(&RuleSet),
+        reload: mpsc::Receiver<()>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        let (delay, timeout) = (self.settings.drain_delay, self.settings.drain_timeout);
+        let mut running = RunningService::start(self, reload).await?;
+        running.run_until(ready, shutdown).await?;
+        running.drain(delay, timeout).await;
+        Ok(())
+    }
+}
+
+// === impl HttpPorts ===
+
+impl HttpPorts {
+    /// Spawns a server for each port; returns that of the main port and those of the others.
+    fn serve(
+        self,
+        state: AdminState,
+        settings: &Settings,
+        stop: &watch::Receiver<bool>,
+    ) -> (JoinHandle<()>, Vec<JoinHandle<()>>) {
+        let limits = (settings.http_connections_max, 1);
+        let metrics = Arc::clone(&state.metrics);
+        let serve = |listener: TcpListener, port, tls, router| {
+            let connections = connections(&metrics, listener.into(), port, limits, tls);
+            tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
+        };
+        let router = admin::public_router(state.clone());
+        let http = serve(self.http, "http", None, router);
+        let mut others = Vec::new();
+        if let Some(listener) = self.prometheus {
+            let path = &settings.prometheus.prometheus_path;
+            let router = admin::metrics_router(state.clone(), path);
+            others.push(serve(listener, "prometheus", None, router));
+        }
+        if let Some(listener) = self.admin {
+            let router = admin::admin_router(state, self.admin_token);
+            others.push(serve(listener, "admin", self.admin_tls, router));
+        }
+        (http, others)
+    }
+}
 
 // === impl RunningService ===
 
 impl RunningService {
-    /// Spawns everything that runs.
-    pub(super) async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
-        let settings = app.settings;
-        let store = Arc::clone(&app.store);
-        let store = move || {
-            store
-                .health()
-                .map(|health| (health.healthy, health.message))
-        };
-        let readiness = Readiness::new(Arc::clone(&app.generations), &settings, store);
-        let state = AdminState {
-            readiness: readiness.clone(),
-            metrics: Arc::clone(&app.metrics),
-            generations: Arc::clone(&app.generations),
-            json: settings.json_enabled().then_some(app.json),
-            log_level: app.log_level,
-        };
+    /// Spawns all tasks of the service.
+    async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let health = Health::new().await;
-        let grpc_server = GrpcServer::open(
-            &app.service,
-            &settings,
-            app.cores,
-            &app.metrics,
-            health.clone(),
-        );
-        let grpc_server = grpc_server.map_err(|error| match error {
-            OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
-            OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
-        })?;
-        let grpc_server = Arc::new(grpc_server);
+        let grpc_server = Arc::new(open_grpc(&app, health.clone())?);
         let mut workers = JoinSet::new();
         for store_workers in app.workers {
             grpc_server.spawn_workers(&mut workers, store_workers);
         }
         let mut watchers = JoinSet::new();
-        let generations = Arc::clone(&app.generations);
-        let leased = store::is_leased(&settings.store);
-        if let Some(xds) = app.xds {
-            let metrics = Arc::clone(&app.metrics);
-            watchers.spawn(xds::watch(xds, generations, metrics, leased));
-        } else if let Some(path) = settings.rules_path() {
-            let reload_rules = RulesWatcher::new(path, settings.rules_settings.options());
-            watchers.spawn(rules::watch(reload_rules, generations, reload, leased));
-        }
+        spawn_rules_watcher(
+            &mut watchers,
+            app.xds,
+            reload,
+            &app.settings,
+            &app.generations,
+            &app.metrics,
+        );
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
             let acceptor = Arc::clone(&reloader.acceptor);
             watchers.spawn(reloader.watch(Arc::clone(&app.clock)));
             Some(acceptor)
         };
-        let (grpc_tls, admin_tls) = (acceptor(app.grpc_tls), acceptor(app.admin_tls));
-        let metrics = &app.metrics;
-        let grpc_max = (settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
-        let http_max = (settings.http_connections_max, 1);
+        let grpc_tls = acceptor(app.certificates.grpc);
+        let admin_tls = acceptor(app.certificates.admin);
         let (stop_grpc, stop) = watch::channel(false);
         let (listener, socket_file) = app.listeners.grpc.split_file();
+        let grpc_max = (app.settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(
-            connections(metrics, listener, "grpc", grpc_max, grpc_tls),
+            connections(&app.metrics, listener, "grpc", grpc_max, grpc_tls),
             stopped(stop),
         ));
-        let (stop_http, stop) = watch::channel(false);
-        let serve = |listener: TcpListener, port, acceptor, router| {
-            let connections = connections(metrics, listener.into(), port, http_max, acceptor);
-            tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
+        let store = Arc::clone(&app.store);
+        let store_state = move || store.health().map(|state| (state.healthy, state.message));
+        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_state);
+        let ports = HttpPorts {
+            http: app.listeners.http,
+            prometheus: app.listeners.prometheus,
+            admin: app.listeners.admin,
+            admin_tls,
+            admin_token: app.admin_token,
         };
-        let http = serve(
-            app.listeners.http,
-            "http",
-            None,
-            admin::public_router(state.clone()),
-        );
-        let mut other_ports = Vec::new();
-        if let Some(listener) = app.listeners.prometheus {
-            let router = admin::metrics_router(state.clone(), &settings.prometheus.prometheus_path);
-            other_ports.push(serve(listener, "prometheus", None, router));
-        }
-        if let Some(listener) = app.listeners.admin {
-            let router = admin::admin_router(state, app.admin_token);
-            other_ports.push(serve(listener, "admin", admin_tls, router));
-        }
-        let statsd = Statsd::start(&settings.statsd, metrics);
+        let state = AdminState {
+            readiness: readiness.clone(),
+            metrics: Arc::clone(&app.metrics),
+            generations: Arc::clone(&app.generations),
+            json: app.settings.json_enabled().then_some(app.json),
+            log_level: app.log_level,
+        };
+        let (stop_http, stop) = watch::channel(false);
+        let (http, other_ports) = ports.serve(state, &app.settings, &stop);
+        let statsd = Statsd::start(&app.settings.statsd, &app.metrics);
         Ok(Self {
             generations: app.generations,
             store: app.store,
@@ -159,8 +203,8 @@ impl RunningService {
         })
     }
 
-    /// Keeps what health says in step with readiness until `shutdown`.
-    pub(super) async fn run_until(
+    /// Keeps the health service in step with readiness until `shutdown`.
+    async fn run_until(
         &mut self,
         ready: impl FnOnce(&RuleSet),
         shutdown: impl Future<Output = ()>,
@@ -190,14 +234,15 @@ impl RunningService {
         }
     }
 
-    /// Stops in order: not ready, then no new gRPC, and HTTP last, so that probes and metrics answer to the end.
-    pub(super) async fn drain(self, delay: Duration, within: Duration) {
-        tracing::info!(?delay, "stopping: no longer ready");
+    /// Drains in order: readiness, then gRPC, and HTTP last, so that probes and metrics are served
+    /// to the end.
+    async fn drain(self, delay: Duration, timeout_after: Duration) {
+        tracing::info!(?delay, "draining: not ready");
         self.readiness.stop();
         self.health.set_serving(false).await;
         sleep(delay).await;
-        let drained = timeout(within, async {
-            // How they ended no longer matters.
+        let drained = timeout(timeout_after, async {
+            // At this point it does not matter how they ended.
             self.stop_grpc.send_replace(true);
             let _ = self.grpc.await;
             self.store.drain().await;
@@ -208,7 +253,7 @@ impl RunningService {
             }
         });
         let drained = drained.await;
-        // What was decided until now; each for a time of its own, and not long. Counters last: they tell what became of spans.
+        // Each has a short timeout of its own. Counters go last, because they count the spans sent.
         if let Some(traces) = self.traces {
             traces.stop().await;
         }
@@ -216,13 +261,41 @@ impl RunningService {
             statsd.stop().await;
         }
         if drained.is_ok() {
-            tracing::info!("stopped: everything under way was answered");
+            tracing::info!("stopped: all requests were answered");
         } else {
             tracing::warn!(
-                timeout = ?within,
+                timeout = ?timeout_after,
                 "stopped with connections still open; raise --drain-timeout if requests take that long"
             );
         }
+    }
+}
+
+/// Starts the threads of the gRPC server.
+fn open_grpc(app: &App, health: Health) -> Result<GrpcServer, AppError> {
+    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
+    opened.map_err(|error| match error {
+        OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
+    })
+}
+
+/// Spawns the task that reloads the rules, from an xDS server or from files.
+fn spawn_rules_watcher(
+    watchers: &mut JoinSet<()>,
+    xds: Option<XdsClient>,
+    reload: mpsc::Receiver<()>,
+    settings: &Settings,
+    generations: &Arc<Generations>,
+    metrics: &Arc<Metrics>,
+) {
+    let generations = Arc::clone(generations);
+    let leased = store::is_leased(&settings.store);
+    if let Some(xds) = xds {
+        watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
+    } else if let Some(path) = settings.rules_path() {
+        let files = RulesWatcher::new(path, settings.rules_settings.options());
+        watchers.spawn(rules::watch(files, generations, reload, leased));
     }
 }
 
@@ -234,19 +307,19 @@ fn connections(
     (connections_max, preface_bytes): (usize, usize),
     acceptor: Option<Arc<TlsAcceptor>>,
 ) -> mpsc::Receiver<Connection> {
-    let allowed = PortConfig {
+    let config = PortConfig {
         connections_max,
         preface_bytes,
         tls: acceptor,
         counters: metrics.port(port),
     };
-    let (connections, run) = net::accept_with(listener, allowed);
+    let (connections, run) = net::accept_with(listener, config);
     tokio::spawn(run);
     connections
 }
 
-async fn stopped(told: watch::Receiver<bool>) {
-    ShutdownSignal::new(told).wait().await;
+async fn stopped(stop: watch::Receiver<bool>) {
+    ShutdownSignal::new(stop).wait().await;
 }
 
 fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {

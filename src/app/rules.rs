@@ -1,20 +1,22 @@
-//! Where rules come from: files, which are looked at, or an xDS server.
+//! Reloads the rules from files, and builds the xDS client when rules come from a server.
 //!
-//! What it deliberately does not do: read them (`config`), follow an xDS server (`xds`).
+//! What it deliberately does not do: parse rules (`rules/file`) or speak xDS (`rules/xds`).
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{AppError, POLL_INTERVAL, store};
+use super::error::AppError;
+use super::poll::POLL_INTERVAL;
+use super::store;
 use crate::pipeline::Generations;
 use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
 use crate::rules::xds::XdsClient;
 use crate::settings::{ConfigType, Settings};
 
-/// Looks for changes of the rules' files for ever, and at once when asked. A file may take long to read, a pipe or a
-/// network file system for ever; nothing else waits for that.
+/// Reloads the rules files for ever: when a poll finds a change, and at once on a message. Reads
+/// happen on a blocking thread: a pipe or a network file system may take for ever.
 pub(super) async fn watch(
     mut rules: RulesWatcher,
     generations: Arc<Generations>,
@@ -34,7 +36,7 @@ pub(super) async fn watch(
                 rules
             }
             Err(panic) => {
-                // A defect in reading is no reason to stop serving by the rules in use.
+                // A panic while reading does not stop the service: the rules in use stay.
                 generations.take(Some(Err(LoadError::Defect(panic.to_string()))));
                 afresh
             }
@@ -46,20 +48,20 @@ pub(super) async fn watch(
     }
 }
 
-/// Looks for a change of the rules, or reads them whatever has changed.
+/// Polls for a change, or reads the rules unconditionally when `now` is set.
 fn reload_if_changed(mut reload: RulesWatcher, now: bool) -> (RulesWatcher, Option<RulesUpdate>) {
     let change = if now { reload.read() } else { reload.poll() };
     (reload, change)
 }
 
-/// The xDS server that rules come from, where the settings say so.
+/// The xDS client, if the settings select one.
 pub(super) fn xds_client(settings: &Settings) -> Result<Option<XdsClient>, AppError> {
     if settings.xds.config_type == ConfigType::File {
         return Ok(None);
     }
     if let Some(rules) = &settings.rules {
         return Err(AppError::Rules(format!(
-            "rules come from an xDS server (CONFIG_TYPE) and from {}; say one of them",
+            "CONFIG_TYPE selects an xDS server and the rules also come from {}; set only one of them",
             rules.display()
         )));
     }

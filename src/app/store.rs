@@ -1,7 +1,7 @@
 //! The store that the settings ask for.
 //!
-//! Without a word it is in memory. With one it is Redis, and behind that a store of this replica's own, for domains whose rules
-//! or settings say `local` when Redis is out of order.
+//! By default it is in memory. With a Redis URL it is Redis, with a store of this replica behind
+//! it, for domains whose rules or settings say `local` when Redis fails.
 //!
 //! What it deliberately does not do: connect. A service starts without Redis.
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::AppError;
+use super::error::AppError;
 use crate::keyed_hash::KeyedHash;
 use crate::settings::{
     EnvironmentVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
@@ -223,8 +223,8 @@ impl BucketNames {
         })
     }
 
-    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no other limit stands on the
-    /// same descriptor.
+    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no
+    /// other limit stands on the same descriptor.
     pub fn of(
         &self,
         domain: &[u8],

@@ -1,6 +1,6 @@
-//! What an xDS server brings, handed on: rules to those who use them, the rest to the log and the metrics.
+//! Applies what the xDS client receives: rules to the generations, the rest to log and metrics.
 //!
-//! What it deliberately does not do: connect or load (`config/xds`).
+//! What it deliberately does not do: connect or parse (`rules/xds`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::metrics::Metrics;
 use crate::pipeline::Generations;
 use crate::rules::xds::{XdsClient, XdsEvent};
 
-/// How often at most it is said that there is no connection, in losses: the first, and then each so many.
+/// Number of failed attempts for one warning: the first is logged, then every tenth.
 const LOSSES_PER_WARNING: u64 = 10;
 
-/// Takes what comes for ever.
+/// Runs the xDS client for ever.
 pub(super) async fn watch(
     xds: XdsClient,
     generations: Arc<Generations>,
@@ -46,14 +46,14 @@ pub(super) async fn watch(
             let kept = if generations.any() {
                 "the rules in use stay"
             } else {
-                "there are none in use"
+                "no rules are in use"
             };
             let wait =
                 Duration::from_millis(u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX));
             if lost.is_multiple_of(LOSSES_PER_WARNING) {
-                tracing::warn!("{error}; {kept}; it is tried again in {wait:?}");
+                tracing::warn!("{error}; {kept}; retrying in {wait:?}");
             } else {
-                tracing::debug!("{error}; {kept}; it is tried again in {wait:?}");
+                tracing::debug!("{error}; {kept}; retrying in {wait:?}");
             }
             lost = lost.saturating_add(1);
         }

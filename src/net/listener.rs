@@ -5,8 +5,8 @@
 //! and nothing is touched. If it is refused, the file is stale and is removed. [`UnixSocketFile`]
 //! removes our file at the end, if it is still ours.
 //!
-//! What it deliberately does not do: abstract sockets. They have no file, so file permissions cannot
-//! restrict who connects.
+//! What it deliberately does not do: abstract sockets. They have no file, so file permissions
+//! cannot restrict who connects.
 
 use std::fs;
 use std::io;
@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener, lookup_host};
 
 use crate::net::socket::Socket;
 
-/// Length of the accept queue. The system has a bound of its own, often 4,096. When the queue is full
-/// the system drops new connections and the clients retry a second later, so it is long enough for a
-/// fleet that reconnects at once.
+/// Length of the accept queue. The system has a bound of its own, often 4,096. When the queue is
+/// full the system drops new connections and the clients retry a second later, so it is long enough
+/// for a fleet that reconnects at once.
 const BACKLOG_CONNECTIONS: u32 = 16_384;
 
 /// A bound listener.

@@ -1,9 +1,9 @@
 //! TLS acceptor of a port: handshakes on a thread of their own, limited in number, time and CPU.
 //!
-//! Why a separate thread: answering a `ClientHello` costs as much as hundreds of checks, and a client
-//! can send one without any work of its own: the same recorded bytes do every time. On a thread that
-//! decides, each one would delay every check of that thread. How: a port with TLS accepts
-//! connections on a thread of its own and passes on only those whose handshake is complete
+//! Why a separate thread: answering a `ClientHello` costs as much as hundreds of checks, and a
+//! client can send one without any work of its own: the same recorded bytes do every time. On a
+//! thread that decides, each one would delay every check of that thread. How: a port with TLS
+//! accepts connections on a thread of its own and passes on only those whose handshake is complete
 //! ([`DetachedConnection`]); the threads that serve never see the others. The expensive part of a
 //! handshake runs in a [`HandshakePool`], in otherwise idle time and within a share of one core, so
 //! that a flood of handshakes disturbs established connections as little as possible.
@@ -13,7 +13,8 @@
 //! limit. The certificate is read when the handshake is processed, so a certificate reload does not
 //! touch established connections.
 //!
-//! What it deliberately does not do: read certificates (`tls`), choose the protocol spoken over TLS.
+//! What it deliberately does not do: read certificates (`tls`), choose the protocol spoken over
+//! TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -118,8 +119,8 @@ impl TlsAcceptor {
     }
 
     /// Spawns the handshake of a connection and sends the connection to `to` when it is complete.
-    /// Closes the connection at once when too many handshakes are in progress. Must be called on the
-    /// thread of this acceptor.
+    /// Closes the connection at once when too many handshakes are in progress. Must be called on
+    /// the thread of this acceptor.
     pub(super) fn spawn_handshake(
         self: &Arc<Self>,
         socket: Socket,
@@ -174,13 +175,14 @@ impl TlsAcceptor {
         // Full queues are not the client's fault, so this counts as too many handshakes.
         match step.ok_or(io::ErrorKind::ResourceBusy)?? {
             HandshakeStep::Complete(stream) => Ok(*stream),
-            // The rest of the handshake is not queued again: it is cheap for us, costs the client as
-            // much, and would time out behind all new `ClientHello` messages.
+            // The rest of the handshake is not queued again: it is cheap for us, costs the client
+            // as much, and would time out behind all new `ClientHello` messages.
             HandshakeStep::InProgress(accept) => accept.await,
         }
     }
 
-    /// Answers a `ClientHello`. The handshake is complete if the client's reply has already arrived.
+    /// Answers a `ClientHello`. The handshake is complete if the client's reply has already
+    /// arrived.
     fn answer_hello(&self, hello: StartHandshake<Socket>) -> io::Result<HandshakeStep> {
         if hello.io.is_read_closed() {
             // A client that has closed its side cannot complete the handshake.

@@ -1,10 +1,10 @@
-//! Where spans go: a collector that speaks OTLP, by HTTP or gRPC.
+//! OTLP exporter: sends spans to a collector over HTTP or gRPC.
 //!
-//! How: OpenTelemetry's own exporter, over one connector for both ways, so that TLS is read from the files that the standard's
-//! variables name by the code that reads all certificates here. It connects when there is something to send. Headers and
-//! attributes of the resource the library reads by itself, from the environment.
+//! How: OpenTelemetry's exporter over one connector for both protocols, so that the code that reads
+//! all other certificates also reads those that the OTEL variables name. It connects when there is
+//! something to send. The library reads headers and resource attributes from the environment.
 //!
-//! What it deliberately does not do: send anything by itself, read certificates again when they change.
+//! What it deliberately does not do: schedule exports, reload certificates when they change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use opentelemetry_sdk::trace::SpanExporter as _;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::settings::TraceProtocol;
+use crate::tracing::error::TracesError;
 use crate::tracing::export_settings::TraceExport;
-use crate::tracing::spans::TracesError;
 
-/// How long a connection may take to come about.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the service is called unless somebody says something else.
+/// Default of the resource attribute `service.name`.
 const SERVICE_NAME: &str = "tollgate";
 
-/// What sends spans there.
+/// Builds the exporter.
 pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
-    // Here and not by the library, whose words would repeat the whole of it.
+    // Parsed here and not by the library, whose error would repeat the whole URL, secrets included.
     let uri = uri(export)?;
     let exporter = match export.protocol {
         TraceProtocol::Http => Otlp::builder()
@@ -59,21 +59,21 @@ pub(crate) fn exporter(export: &TraceExport) -> Result<Otlp, TracesError> {
 fn http_client(export: &TraceExport) -> Result<Arc<dyn HttpClient>, TracesError> {
     Ok(match tls_connector(export)? {
         None => Arc::new(HyperClient::new(tcp_connector(), export.timeout, None)),
-        Some(secured) => {
-            let connector = secured.enable_http1().wrap_connector(tcp_connector());
+        Some(tls) => {
+            let connector = tls.enable_http1().wrap_connector(tcp_connector());
             Arc::new(HyperClient::new(connector, export.timeout, None))
         }
     })
 }
 
-/// Where the collector is.
+/// URL of the collector.
 fn uri(export: &TraceExport) -> Result<Uri, TracesError> {
     let invalid = |error: &dyn std::fmt::Display| {
         TracesError::Settings(format!("the URL of the collector: {error}"))
     };
     let uri: Uri = export.endpoint.parse().map_err(|error| invalid(&error))?;
     if uri.host().is_none() {
-        return Err(invalid(&"it names no host"));
+        return Err(invalid(&"it has no host"));
     }
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Err(invalid(&"it is neither http nor https"));
@@ -85,8 +85,8 @@ fn grpc_channel(export: &TraceExport, uri: Uri) -> Result<Channel, TracesError> 
     let endpoint = Endpoint::from(uri).timeout(export.timeout);
     Ok(match tls_connector(export)? {
         None => endpoint.connect_with_connector_lazy(tcp_connector()),
-        Some(secured) => {
-            let connector = secured.enable_http2().wrap_connector(tcp_connector());
+        Some(tls) => {
+            let connector = tls.enable_http2().wrap_connector(tcp_connector());
             endpoint.connect_with_connector_lazy(connector)
         }
     })
@@ -94,14 +94,14 @@ fn grpc_channel(export: &TraceExport, uri: Uri) -> Result<Channel, TracesError> 
 
 fn tcp_connector() -> HttpConnector {
     let mut tcp = HttpConnector::new();
-    // What is TLS is so above it.
+    // TLS is layered above, so https is allowed here.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp
 }
 
-/// TLS, where the collector is to be spoken to by it.
+/// TLS connector, if the URL is https.
 fn tls_connector(
     export: &TraceExport,
 ) -> Result<Option<HttpsConnectorBuilder<WantsProtocols1>>, TracesError> {
@@ -114,7 +114,8 @@ fn tls_connector(
     }))
 }
 
-/// Who we are. The reference's words come before OpenTelemetry's, which come before ours.
+/// Resource attributes. The reference's settings override OpenTelemetry's, which override our
+/// defaults.
 fn resource(export: &TraceExport) -> Resource {
     let mut builder = Resource::builder();
     for (name, value) in [
@@ -134,7 +135,7 @@ fn resource(export: &TraceExport) -> Resource {
     let kept = said
         .iter()
         .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-    // Of two of one name the last counts.
+    // The last attribute of a name wins.
     Resource::builder_empty()
         .with_attribute(version)
         .with_attributes(kept)

@@ -1,10 +1,12 @@
-//! What the variables say of traces together: whether, where to, how many.
+//! Export settings of traces, from the reference's variables and OpenTelemetry's.
 //!
-//! The reference's variables win where they are set, since they speak of this service alone; OpenTelemetry's may have been
-//! set for everything on a machine. As that standard asks, a value of theirs that cannot be read is said and passed over: traces
-//! are no reason not to limit.
+//! The reference's variables win where they are set, since they are specific to this service;
+//! OpenTelemetry's may be set for everything on a machine. As the OpenTelemetry specification
+//! requires, an unreadable value of theirs is logged and ignored, so that tracing never prevents
+//! limiting.
 //!
-//! What it deliberately does not do: connect (`telemetry`), repeat what a variable holds where it may be a secret.
+//! What it deliberately does not do: connect (`collector`), repeat values of variables that may be
+//! secret.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,47 +18,47 @@ use rustls::ClientConfig;
 use crate::settings::{TraceProtocol, TracingSettings};
 use crate::tls::{ClientFiles, TlsError};
 
-/// How long a batch of spans may take, as OpenTelemetry has it.
+/// Default timeout of an export, from OpenTelemetry.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// The same, of everything that is done about a batch.
+/// Default timeout of a batch, including retries.
 const BATCH_TIMEOUT_MS: u64 = 30_000;
 
-/// How long spans are gathered.
+/// Default delay between two batches, in milliseconds.
 const BATCH_DELAY_MS: u64 = 5_000;
 
-/// How many spans may wait; and how many may be said to.
+/// Default length of the queue, and the longest that can be set.
 const QUEUE_SPANS: usize = 2_048;
 const QUEUE_SPANS_MAX: usize = 1 << 16;
 
-/// How many spans are sent at once.
+/// Default size of a batch, and the largest that can be set.
 const BATCH_SPANS: usize = 512;
 const BATCH_SPANS_MAX: usize = 1 << 13;
 
-/// Where spans go, and which.
+/// Where spans are sent, and which decisions are sampled.
 #[derive(Clone, Debug)]
 pub struct TraceExport {
-    /// How they go there.
+    /// Protocol of the collector.
     pub protocol: TraceProtocol,
-    /// The collector's URL, whole.
+    /// Full URL of the collector.
     pub endpoint: String,
-    /// How long a batch may take, tried again or not.
+    /// Timeout of a batch, including retries.
     pub timeout: Duration,
-    /// How long spans are gathered.
+    /// Delay between two batches.
     pub batch_delay: Duration,
-    /// How many may wait.
+    /// Longest queue, in spans.
     pub queue_spans_max: usize,
-    /// How many are sent at once.
+    /// Largest batch, in spans.
     pub batch_spans_max: usize,
     /// Which decisions are traced.
     pub sampling: Sampling,
-    /// What this service is called, if the reference's variables say so.
+    /// `service.name`, if the reference's variables set it.
     pub service_name: Option<String>,
-    /// The same of its namespace.
+    /// `service.namespace`, if the reference's variables set it.
     pub service_namespace: Option<String>,
-    /// The same of this replica.
+    /// `service.instance.id`, if the reference's variables set it.
     pub service_instance_id: Option<String>,
-    /// What could not be read, in words.
+    /// Warnings about values that were ignored.
     pub warnings: Vec<String>,
     files: ClientFiles,
 }
@@ -64,60 +66,41 @@ pub struct TraceExport {
 /// Which decisions are traced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// The caller's word comes first.
+    /// The client's sampling flag comes first.
     pub parent_based: bool,
-    /// Which share is traced where it does not come, or there is none; from 0 to 1.
+    /// Ratio of sampled decisions when the client has no flag or it is ignored; from 0 to 1.
     pub share: f64,
 }
 
 // === impl TraceExport ===
 
 impl TraceExport {
-    /// What the settings say; none where there are to be no traces.
+    /// Reads the settings. None when tracing is off.
     ///
     /// # Errors
     ///
-    /// In words, when they name something that is not here.
+    /// When a setting names an unsupported exporter or protocol.
     pub fn from_settings(settings: &TracingSettings) -> Result<Option<Self>, String> {
         let otel = &settings.otel;
         let get = |name: &str| otel.get(name);
-        // Each variable has one for all signals, and one for traces that comes first.
+        // Each variable has a form for all signals, and one for traces that overrides it.
         let signal = |name: &str| {
             let of_traces = format!("OTEL_EXPORTER_OTLP_TRACES_{name}");
             let of_all = format!("OTEL_EXPORTER_OTLP_{name}");
-            let said = get(&of_traces).map(|value| (of_traces, value));
-            said.or_else(|| get(&of_all).map(|value| (of_all, value)))
+            let found = get(&of_traces).map(|value| (of_traces, value));
+            found.or_else(|| get(&of_all).map(|value| (of_all, value)))
         };
-        let exporter = get("OTEL_TRACES_EXPORTER").map(str::trim);
-        let by_itself = signal("ENDPOINT").is_some() || exporter == Some("otlp");
-        let disabled =
-            get("OTEL_SDK_DISABLED").is_some_and(|said| said.eq_ignore_ascii_case("true"));
-        if !settings.tracing_enabled.unwrap_or(by_itself) || disabled || exporter == Some("none") {
+        if !is_enabled(settings, signal("ENDPOINT").is_some())? {
             return Ok(None);
         }
-        if let Some(other) = exporter.filter(|exporter| *exporter != "otlp") {
-            return Err(format!(
-                "OTEL_TRACES_EXPORTER: {other:?} is not served here; it may be otlp or none"
-            ));
-        }
-        let protocol = match (settings.tracing_exporter_protocol, signal("PROTOCOL")) {
-            (Some(protocol), _) => protocol,
-            (None, None) => TraceProtocol::Http,
-            (None, Some((name, value))) => match value.trim() {
-                "grpc" => TraceProtocol::Grpc,
-                "http/protobuf" => TraceProtocol::Http,
-                other => {
-                    return Err(format!(
-                        "{name}: {other:?} is not served here; it may be http/protobuf or grpc"
-                    ));
-                }
-            },
-        };
+        let protocol = protocol(settings, signal("PROTOCOL"))?;
         let mut warnings = Vec::new();
-        let mut number = |said: Option<(String, &str)>, usual: u64| match said {
+        let mut number = |variable: Option<(String, &str)>, usual: u64| match variable {
             None => usual,
             Some((name, value)) => u64::from_str(value.trim()).unwrap_or_else(|_| {
-                warnings.push(format!("{name} is no whole number; it counts as {usual}"));
+                warnings.push(format!(
+                    "{name} is not a whole number; the default {usual} is used"
+                ));
                 usual
             }),
         };
@@ -125,10 +108,10 @@ impl TraceExport {
         let timeout_ms = number(signal("TIMEOUT"), TIMEOUT_MS);
         let batch_timeout_ms = number(named("OTEL_BSP_EXPORT_TIMEOUT"), BATCH_TIMEOUT_MS);
         let batch_delay_ms = number(named("OTEL_BSP_SCHEDULE_DELAY"), BATCH_DELAY_MS);
-        // Room for all of it is made at the start.
+        // The library allocates the whole queue at start.
         let mut size = |name: &str, usual: usize, max: usize| {
-            let said = number(named(name), u64::try_from(usual).unwrap_or(u64::MAX));
-            usize::try_from(said).unwrap_or(usize::MAX).clamp(1, max)
+            let value = number(named(name), u64::try_from(usual).unwrap_or(u64::MAX));
+            usize::try_from(value).unwrap_or(usize::MAX).clamp(1, max)
         };
         let queue_spans_max = size("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, QUEUE_SPANS_MAX);
         let batch_spans_max = size(
@@ -140,12 +123,12 @@ impl TraceExport {
         if let Some((name, value)) = signal("COMPRESSION")
             && value != "none"
         {
-            warnings.push(format!("{name} has no effect: spans are sent as they are"));
+            warnings.push(format!("{name} has no effect: spans are sent uncompressed"));
         }
         let file = |name: &str| signal(name).map(|(_, value)| PathBuf::from(value));
         Ok(Some(Self {
             protocol,
-            endpoint: endpoint(protocol, signal("INSECURE").map(|(_, said)| said), get),
+            endpoint: endpoint(protocol, signal("INSECURE").map(|(_, value)| value), get),
             timeout: Duration::from_millis(timeout_ms.min(batch_timeout_ms).max(1)),
             batch_delay: Duration::from_millis(batch_delay_ms.max(1)),
             queue_spans_max,
@@ -163,27 +146,62 @@ impl TraceExport {
         }))
     }
 
-    /// What is shown to the collector, and whom we believe; none where it is not TLS. Reads files.
+    /// TLS configuration of the collector; none if its URL is not https. Reads files.
     ///
     /// # Errors
     ///
-    /// When one cannot be read or is not whole, or they do not belong together.
+    /// When a file cannot be read or is invalid, or certificate and key do not match.
     pub fn tls(&self) -> Result<Option<Arc<ClientConfig>>, TlsError> {
         let scheme = self.endpoint.split("://").next().unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("https") {
             return Ok(None);
         }
-        // Which HTTP is spoken is for those to say who speak it.
+        // The ALPN protocols are set by the HTTP client.
         self.files.read(&[]).map(Some)
     }
 
-    /// Where it is, for people: without what may be secret of it.
+    /// Endpoint for messages, without credentials and query.
     pub fn display_endpoint(&self) -> &str {
         let bare = self.endpoint.split(['?', '#']).next().unwrap_or_default();
         match bare.split_once("://") {
             Some((_, rest)) => rest.rsplit_once('@').map_or(rest, |(_, place)| place),
             None => bare,
         }
+    }
+}
+
+/// Whether tracing is on. By default it is on when an endpoint or the exporter `otlp` is set.
+fn is_enabled(settings: &TracingSettings, has_endpoint: bool) -> Result<bool, String> {
+    let exporter = settings.otel.get("OTEL_TRACES_EXPORTER").map(str::trim);
+    let disabled = settings.otel.get("OTEL_SDK_DISABLED");
+    let disabled = disabled.is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let default = has_endpoint || exporter == Some("otlp");
+    if !settings.tracing_enabled.unwrap_or(default) || disabled || exporter == Some("none") {
+        return Ok(false);
+    }
+    match exporter.filter(|exporter| *exporter != "otlp") {
+        None => Ok(true),
+        Some(other) => Err(format!(
+            "OTEL_TRACES_EXPORTER: {other:?} is not supported; use otlp or none"
+        )),
+    }
+}
+
+/// Protocol of the collector: the reference's setting, else OpenTelemetry's variable.
+fn protocol(
+    settings: &TracingSettings,
+    variable: Option<(String, &str)>,
+) -> Result<TraceProtocol, String> {
+    match (settings.tracing_exporter_protocol, variable) {
+        (Some(protocol), _) => Ok(protocol),
+        (None, None) => Ok(TraceProtocol::Http),
+        (None, Some((name, value))) => match value.trim() {
+            "grpc" => Ok(TraceProtocol::Grpc),
+            "http/protobuf" => Ok(TraceProtocol::Http),
+            other => Err(format!(
+                "{name}: {other:?} is not supported; use http/protobuf or grpc"
+            )),
+        },
     }
 }
 
@@ -195,20 +213,20 @@ fn sampling(settings: &TracingSettings, warnings: &mut Vec<String>) -> Sampling 
         };
     }
     let mut share = |usual: f64| {
-        let said = settings.otel.get("OTEL_TRACES_SAMPLER_ARG");
-        let read = said.map(|said| said.trim().parse::<f64>().ok());
+        let value = settings.otel.get("OTEL_TRACES_SAMPLER_ARG");
+        let read = value.map(|value| value.trim().parse::<f64>().ok());
         match read {
             None => usual,
             Some(Some(share)) if (0.0..=1.0).contains(&share) => share,
             Some(_) => {
-                let words = "OTEL_TRACES_SAMPLER_ARG is no number from 0 to 1; it counts as 1";
+                let words = "OTEL_TRACES_SAMPLER_ARG is not a number from 0 to 1; 1 is used";
                 warnings.push(words.to_owned());
                 1.0
             }
         }
     };
-    let said = settings.otel.get("OTEL_TRACES_SAMPLER");
-    let (parent_based, share) = match said.unwrap_or("parentbased_always_on") {
+    let sampler = settings.otel.get("OTEL_TRACES_SAMPLER");
+    let (parent_based, share) = match sampler.unwrap_or("parentbased_always_on") {
         "always_on" => (false, 1.0),
         "always_off" => (false, 0.0),
         "traceidratio" => (false, share(1.0)),
@@ -217,7 +235,7 @@ fn sampling(settings: &TracingSettings, warnings: &mut Vec<String>) -> Sampling 
         "parentbased_traceidratio" => (true, share(1.0)),
         other => {
             warnings.push(format!(
-                "OTEL_TRACES_SAMPLER: {other:?} is not known here; it counts as parentbased_always_on"
+                "OTEL_TRACES_SAMPLER: {other:?} is not supported; parentbased_always_on is used"
             ));
             (true, 1.0)
         }
@@ -228,14 +246,14 @@ fn sampling(settings: &TracingSettings, warnings: &mut Vec<String>) -> Sampling 
     }
 }
 
-/// The collector's URL. Of the variable for all signals the path of traces is put to it, where there are paths; that for traces
-/// stays as it is.
+/// URL of the collector. The path of traces is appended to the variable for all signals; the one
+/// for traces is used as it is.
 fn endpoint<'v>(
     protocol: TraceProtocol,
     insecure: Option<&str>,
     get: impl Fn(&str) -> Option<&'v str>,
 ) -> String {
-    let insecure = insecure.is_some_and(|said| said.eq_ignore_ascii_case("true"));
+    let insecure = insecure.is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let of_traces = get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     let of_all = get("OTEL_EXPORTER_OTLP_ENDPOINT");
     let usual = match protocol {
@@ -244,7 +262,8 @@ fn endpoint<'v>(
     };
     let mut endpoint = of_traces.or(of_all).unwrap_or(usual).trim().to_owned();
     if !endpoint.contains("://") {
-        // gRPC without a scheme is TLS by the standard; of HTTP it knows no such thing, and a bare name means a port inside.
+        // For gRPC, the specification makes TLS the default without a scheme. For HTTP it has no
+        // such rule, and a bare name means a port inside the cluster.
         let plain = insecure || protocol == TraceProtocol::Http;
         endpoint.insert_str(0, if plain { "http://" } else { "https://" });
     }
@@ -255,7 +274,7 @@ fn endpoint<'v>(
     endpoint
 }
 
-/// What is set to nothing is not set, as the standard has it.
+/// An empty value counts as unset, as the specification says.
 fn non_empty(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }
@@ -269,7 +288,7 @@ mod tests {
 
     fn settings(flags: &[&str], variables: &[(&str, &str)]) -> TracingSettings {
         let command = TracingSettings::augment_args(clap::Command::new("tollgate"));
-        // The environment of the tests is nobody's.
+        // The real environment is not read.
         let command = command.mut_args(|argument| argument.env(None::<&str>));
         let arguments = [&["tollgate"], flags].concat();
         let matches = command.get_matches_from(arguments);
@@ -287,28 +306,28 @@ mod tests {
     }
 
     #[test]
-    fn there_are_traces_where_somebody_says_so_and_nobody_says_no() {
+    fn tracing_is_on_when_enabled_and_not_disabled() {
         let on = |flags: &[&str], variables: &[(&str, &str)]| {
             let export = TraceExport::from_settings(&settings(flags, variables)).unwrap();
             export.is_some()
         };
-        let somewhere = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
         assert!(!on(&[], &[]));
         assert!(!on(&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]));
         assert!(on(&["--tracing-enabled", "true"], &[]));
-        assert!(on(&[], &[somewhere]));
+        assert!(on(&[], &[endpoint]));
         assert!(on(&[], &[("OTEL_TRACES_EXPORTER", "otlp")]));
-        assert!(!on(&["--tracing-enabled", "false"], &[somewhere]));
+        assert!(!on(&["--tracing-enabled", "false"], &[endpoint]));
         for no in [
             ("OTEL_SDK_DISABLED", "TRUE"),
             ("OTEL_TRACES_EXPORTER", "none"),
         ] {
-            assert!(!on(&["--tracing-enabled", "true"], &[somewhere, no]));
+            assert!(!on(&["--tracing-enabled", "true"], &[endpoint, no]));
         }
     }
 
     #[test]
-    fn an_endpoint_is_what_the_standard_makes_of_the_variables() {
+    fn endpoints_follow_the_specification() {
         let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
         let all = "OTEL_EXPORTER_OTLP_ENDPOINT";
         let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
@@ -330,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_references_word_comes_before_the_standards() {
+    fn the_references_variables_override_opentelemetrys() {
         let variables = [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
             ("OTEL_TRACES_SAMPLER", "always_off"),
@@ -355,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_and_what_is_not_here_is_refused() {
+    fn unreadable_values_are_warned_about_and_unsupported_ones_rejected() {
         let export = export(
             &["--tracing-enabled", "true"],
             &[

@@ -1,11 +1,12 @@
-//! The spans that wait to go out: how many may, and what became of them.
+//! Bounds and counts the spans that wait to be sent.
 //!
-//! Why a bound in front of the library's: its batch processor drops what its queue has no room for and keeps to itself how much
-//! that was. How: whoever hands in a span counts it, the exporter counts it out, and what is beyond the bound is dropped here
-//! and counted; so the library's queue, as long as ours, is never full. Whoever takes spans out of the number
-//! that wait counts them, the exporter or the stop that gives them up: so each span is counted once.
+//! Why a bound in front of the library's: its batch processor drops spans when its queue is full
+//! and does not report how many. How: a span is counted in when it ends and counted out by the
+//! exporter. Spans beyond the bound are dropped and counted here, so the library's queue, which is
+//! as long, is never full. Each span is counted once, either by the exporter or by the shutdown
+//! that abandons it.
 //!
-//! What it deliberately does not do: connect (`collector`), know what a span says.
+//! What it deliberately does not do: connect (`collector`) or read spans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,27 +21,27 @@ use tokio::time::timeout;
 
 use crate::metrics::TraceMetrics;
 
-/// What stands for the number that wait when all were given up. No queue is so long.
+/// Value of `waiting` after all spans were abandoned. No queue is that long.
 const ABANDONED: usize = usize::MAX;
 
-/// How many spans wait, and how many may.
+/// Number of spans that wait, and its bound.
 #[derive(Debug)]
 pub(crate) struct SpanQueue {
-    /// Those under way to the collector as well; or [`ABANDONED`].
+    /// Includes spans being sent; or [`ABANDONED`].
     waiting: AtomicUsize,
     spans_max: usize,
     metrics: TraceMetrics,
 }
 
-/// Sends spans within a time, counts them, and says once that nobody takes them.
+/// Exporter with a timeout that counts spans and logs the first failure.
 pub(crate) struct CountingExporter {
     queue: Arc<SpanQueue>,
     to: Arc<Otlp>,
-    /// Where, for people.
+    /// Endpoint for messages.
     place: String,
     within: Duration,
     runtime: Handle,
-    /// How many were lost since the last that were taken.
+    /// Spans lost since the last success.
     lost: AtomicU64,
 }
 
@@ -55,7 +56,7 @@ impl SpanQueue {
         }
     }
 
-    /// Whether there is room for one more, which then counts. Where all were given up there is none.
+    /// Counts a span in, if there is room. There is none after [`SpanQueue::abandon`].
     pub(crate) fn admit(&self) -> bool {
         let more = |waiting: usize| (waiting < self.spans_max).then(|| waiting.saturating_add(1));
         let entered = self
@@ -67,7 +68,7 @@ impl SpanQueue {
         entered.is_ok()
     }
 
-    /// Whether these waited until now, and are the exporter's to count; else they were given up, and are counted.
+    /// Counts spans out. False if they were abandoned, and so are already counted.
     fn release(&self, spans: usize) -> bool {
         let less = |waiting: usize| (waiting != ABANDONED).then(|| waiting.saturating_sub(spans));
         let left = self
@@ -76,8 +77,8 @@ impl SpanQueue {
         left.is_ok()
     }
 
-    /// Gives up all that still wait or are under way, for good, and says how many. They count as lost: whether the collector
-    /// takes some of them yet nobody will know.
+    /// Abandons all spans that wait or are being sent, for good, and returns their number. They
+    /// count as lost: whether the collector still receives some is unknown.
     pub(crate) fn abandon(&self) -> usize {
         let waiting = self.waiting.swap(ABANDONED, Ordering::Relaxed);
         if waiting == ABANDONED {
@@ -115,15 +116,15 @@ impl CountingExporter {
                 self.queue.metrics.sent.inc_by(spans);
                 let lost = self.lost.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    tracing::info!("spans reach {place} again; {lost} were lost meanwhile");
+                    tracing::info!("spans are sent to {place} again; {lost} were lost");
                 }
             }
             Err(why) => {
                 self.queue.metrics.lost.inc_by(spans);
-                // Once, until they are taken again; tollgate_trace_spans_total counts.
+                // Logged once until an export succeeds; tollgate_trace_spans_total counts all.
                 if self.lost.fetch_add(spans, Ordering::Relaxed) == 0 {
                     tracing::warn!(
-                        "spans do not reach {place}: {why}; they are lost until they do, and nothing else is"
+                        "cannot send spans to {place}: {why}; spans are dropped until it recovers, requests are not affected"
                     );
                 }
             }
@@ -135,16 +136,16 @@ impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let (to, within) = (Arc::clone(&self.to), self.within);
-        // The library calls from a thread of its own, where no socket and no timer works.
+        // The library calls from its own thread, which has no runtime for sockets and timers.
         let sending = self
             .runtime
             .spawn(async move { timeout(within, to.export(batch)).await });
         let sent = match sending.await {
             Ok(Ok(Ok(()))) => Ok(()),
-            // Its words hold neither headers nor what the collector answered.
+            // This error holds neither headers nor the collector's response.
             Ok(Ok(Err(error))) => Err(error.to_string()),
             Ok(Err(_)) => Err(format!("no answer within {within:?}")),
-            Err(_) => Err("the service ended first".to_owned()),
+            Err(_) => Err("the service stopped first".to_owned()),
         };
         if self.queue.release(spans) {
             self.record_result(spans, &sent);

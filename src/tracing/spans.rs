@@ -1,14 +1,16 @@
-//! Which decisions are traced, and the spans that tell of them.
+//! Samples decisions and builds their spans.
 //!
-//! How: [`Traces::begin`] looks at the caller's word and at the share that is traced. For a decision that is not, that is all: no
-//! text, no memory, no look at the clock. One that is has a [`Span`], a box that waits beside the request and is made into what
-//! OpenTelemetry calls a span when the answer is known. It names the domain, the rules that were asked and what they said, all
-//! of it bounded and as configured; never a value that a caller sent.
+//! How: [`Traces::begin`] looks at the client's sampling flag and the sampling ratio. For a
+//! decision that is not sampled that is all: no text, no allocation, no clock. A sampled one has a
+//! [`Span`] that waits beside the request and is converted to an OpenTelemetry span when the answer
+//! is known. It names the domain, the rules that were checked and their results, all of it bounded
+//! and as configured; never a value that a client sent.
 //!
-//! The library's tracer is not used: it wants a context for each call, sampled or not, and keeps attributes that nobody reads
-//! until the end. Its batches, its exporter and its words for spans are.
+//! The library's tracer is not used: it needs a context for each call, sampled or not, and keeps
+//! attributes that are not read until the end. Its batches, exporter and semantic conventions are
+//! used.
 //!
-//! What it deliberately does not do: spans of the store's calls, links, events, baggage.
+//! What it deliberately does not do: spans of store calls, links, events, baggage.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,25 +30,36 @@ use tokio::time::timeout;
 
 use crate::metrics::Metrics;
 use crate::tracing::collector;
+use crate::tracing::error::TracesError;
 use crate::tracing::export_settings::{Sampling, TraceExport};
 use crate::tracing::queue::{CountingExporter, SpanQueue};
 use crate::tracing::traceparent::TraceParent;
 use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Timestamp};
 
-/// The method that decides.
+/// Name of the RPC that is traced.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How many rules a span names, and how long a name in it may be.
+/// Most rules that a span names, and the longest name.
 const RULES_NAMED_MAX: usize = 8;
 const NAME_BYTES_MAX: usize = 128;
 
-/// What stands for a limit that came with its request.
+/// Name of a limit that came with its request.
 const OVERRIDE: &str = "(sent along)";
 
-/// How long a stop waits for spans to go out.
+/// gRPC codes that OpenTelemetry's conventions count as errors of the server.
+const SERVER_ERRORS: [&str; 6] = [
+    "UNKNOWN",
+    "DEADLINE_EXCEEDED",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+];
+
+/// How long shutdown waits for spans to be sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Traces of one service.
+/// Tracer of one service.
 pub struct Traces {
     sampling: Sampling,
     ids: RandomIdGenerator,
@@ -56,7 +69,7 @@ pub struct Traces {
     place: String,
 }
 
-/// A decision that is traced, from its beginning.
+/// A sampled decision in progress.
 #[derive(Debug)]
 pub struct Span {
     trace: TraceId,
@@ -73,30 +86,20 @@ pub struct RequestSummary<'a> {
     descriptors: usize,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestOutcome<'a> {
-    /// Decided; by these rules, if any were looked for.
+    /// Decided, by the rules of the plan, if any were matched.
     Decided(&'a Decision<'a>, Option<&'a Plan<'a>>),
-    /// Answered with a gRPC error, by its name.
+    /// Failed with a gRPC error, by its name.
     Error(&'static str),
-}
-
-/// Why there are no traces.
-#[derive(Debug, thiserror::Error)]
-pub enum TracesError {
-    /// A setting names what cannot be.
-    #[error("{0}")]
-    Settings(String),
-    /// Nothing runs that could send spans.
-    #[error("no runtime: {0}")]
-    Runtime(#[from] tokio::runtime::TryCurrentError),
 }
 
 // === impl Traces ===
 
 impl Traces {
-    /// Traces that go where `export` says. Must be called within a runtime, which sends them.
+    /// Starts the exporter that `export` describes. Must be called within a runtime, which sends
+    /// the spans.
     ///
     /// # Errors
     ///
@@ -131,30 +134,30 @@ impl Traces {
         })
     }
 
-    /// Where they go, for people.
+    /// Endpoint for messages, without secrets.
     pub fn display_endpoint(&self) -> &str {
         &self.place
     }
 
-    /// A span for a request, if it is to have one; `now` is asked only then.
+    /// Begins a span, if the request is sampled; `now` is called only then.
     pub fn begin(
         &self,
         parent: Option<TraceParent>,
-        asked: RequestSummary<'_>,
+        request: RequestSummary<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Box<Span>> {
         let trace = self.sampled(parent.as_ref())?;
-        let domain = String::from_utf8_lossy(asked.domain);
+        let domain = String::from_utf8_lossy(request.domain);
         Some(Box::new(Span {
             trace,
             parent,
             began: now(),
             domain: truncate(&domain).to_owned(),
-            descriptors: asked.descriptors,
+            descriptors: request.descriptors,
         }))
     }
 
-    /// The trace of a request, if it is sampled.
+    /// Trace ID of a request, if it is sampled.
     fn sampled(&self, parent: Option<&TraceParent>) -> Option<TraceId> {
         if self.sampling.parent_based
             && let Some(parent) = parent
@@ -166,15 +169,15 @@ impl Traces {
         }
         let trace = parent.map(|parent| TraceId::from_bytes(parent.trace));
         let trace = trace.unwrap_or_else(|| self.ids.new_trace_id());
-        // So that every service that traces this share traces the same.
-        let by_share = Sampler::TraceIdRatioBased(self.sampling.share);
-        let said = by_share.should_sample(None, trace, METHOD, &SpanKind::Server, &[], &[]);
-        (said.decision != SamplingDecision::Drop).then_some(trace)
+        // By trace ID, so that every service with this ratio samples the same traces.
+        let sampler = Sampler::TraceIdRatioBased(self.sampling.share);
+        let result = sampler.should_sample(None, trace, METHOD, &SpanKind::Server, &[], &[]);
+        (result.decision != SamplingDecision::Drop).then_some(trace)
     }
 
-    /// Hands a span on, to go out in time. It is dropped, and counted, where too many wait.
+    /// Ends a span and queues it for export. It is dropped and counted when the queue is full.
     #[allow(clippy::boxed_local)] // it comes as it waited
-    pub fn end(&self, span: Box<Span>, answered: RequestOutcome<'_>, now: Timestamp) {
+    pub fn end(&self, span: Box<Span>, outcome: RequestOutcome<'_>, now: Timestamp) {
         if !self.queue.admit() {
             return;
         }
@@ -185,7 +188,7 @@ impl Traces {
             domain,
             descriptors,
         } = *span;
-        let code = match answered {
+        let code = match outcome {
             RequestOutcome::Decided(..) => "OK",
             RequestOutcome::Error(code) => code,
         };
@@ -199,29 +202,7 @@ impl Traces {
                 i64::try_from(descriptors).unwrap_or(i64::MAX),
             ),
         ];
-        let status = match answered {
-            RequestOutcome::Decided(decision, plan) => {
-                attributes.extend(decision_attributes(decision, plan));
-                Status::Unset
-            }
-            RequestOutcome::Error(code) => {
-                attributes.push(KeyValue::new("error.type", code));
-                // What a server may be blamed for, as the conventions for gRPC have it.
-                let blamed = [
-                    "UNKNOWN",
-                    "DEADLINE_EXCEEDED",
-                    "UNIMPLEMENTED",
-                    "INTERNAL",
-                    "UNAVAILABLE",
-                    "DATA_LOSS",
-                ];
-                if blamed.contains(&code) {
-                    Status::error("")
-                } else {
-                    Status::Unset
-                }
-            }
-        };
+        let status = add_outcome(&mut attributes, outcome);
         let (began, now) = (system_time(began), system_time(now.max(began)));
         self.processor.on_end(SpanData {
             span_context: SpanContext::new(
@@ -247,19 +228,19 @@ impl Traces {
         });
     }
 
-    /// Has all that wait go out, and waits for that, but not for long.
+    /// Flushes the spans that wait, for at most [`STOP_TIMEOUT`].
     pub async fn stop(self: Arc<Self>) {
         let traces = Arc::clone(&self);
         let stopping = tokio::task::spawn_blocking(move || {
-            // What became of them is counted where they are sent.
+            // The exporter counts the results.
             let _ = traces.processor.shutdown_with_timeout(STOP_TIMEOUT);
         });
-        // The library's own word on how long is not relied upon.
+        // The library's own timeout is not relied on.
         let _ = timeout(STOP_TIMEOUT, stopping).await;
         let left = self.queue.abandon();
         if left > 0 {
             let place = &self.place;
-            tracing::warn!("{left} spans were still to go to {place} when the service stopped");
+            tracing::warn!("{left} spans were not sent to {place} before the service stopped");
         }
     }
 }
@@ -281,7 +262,25 @@ impl<'a> From<&Request<'a>> for RequestSummary<'a> {
     }
 }
 
-/// What a decision says.
+/// Adds the attributes of an outcome and returns the status of the span.
+fn add_outcome(attributes: &mut Vec<KeyValue>, outcome: RequestOutcome<'_>) -> Status {
+    match outcome {
+        RequestOutcome::Decided(decision, plan) => {
+            attributes.extend(decision_attributes(decision, plan));
+            Status::Unset
+        }
+        RequestOutcome::Error(code) => {
+            attributes.push(KeyValue::new("error.type", code));
+            if SERVER_ERRORS.contains(&code) {
+                Status::error("")
+            } else {
+                Status::Unset
+            }
+        }
+    }
+}
+
+/// Attributes of a decision.
 fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<KeyValue> {
     let code = match decision.code {
         Code::Ok => "OK",
@@ -294,15 +293,15 @@ fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<
     let Some(plan) = plan else {
         return attributes;
     };
-    let asked = plan.planned_checks().map(|asked| asked.origin);
+    let checked = plan.planned_checks().map(|check| check.origin);
     let refused = decision
         .statuses
         .iter()
         .filter(|status| status.code == Code::OverLimit)
         .filter_map(|status| plan.planned_check(status.check_index?));
-    let refused = refused.map(|asked| asked.origin);
+    let refused = refused.map(|check| check.origin);
     for (name, rules) in [
-        ("ratelimit.rules", rule_names(asked)),
+        ("ratelimit.rules", rule_names(checked)),
         ("ratelimit.rules_over_limit", rule_names(refused)),
     ] {
         if !rules.is_empty() {
@@ -312,7 +311,7 @@ fn decision_attributes(decision: &Decision<'_>, plan: Option<&Plan<'_>>) -> Vec<
     attributes
 }
 
-/// The names of the first few, each once, as configured.
+/// Names of the first rules, without duplicates, as configured.
 fn rule_names<'p>(subjects: impl Iterator<Item = LimitOrigin<'p>>) -> Vec<StringValue> {
     let mut names: Vec<StringValue> = Vec::new();
     for subject in subjects {
@@ -330,7 +329,7 @@ fn rule_names<'p>(subjects: impl Iterator<Item = LimitOrigin<'p>>) -> Vec<String
     names
 }
 
-/// As much of a text as may stand in a span.
+/// Cuts a text to the longest name of a span.
 fn truncate(text: &str) -> &str {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {

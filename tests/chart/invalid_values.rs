@@ -5,10 +5,10 @@
 use crate::rendering::{HELMS, helm, read, refusal, rendered};
 
 /// What is set, and what helm must say.
-type Wrong = (&'static str, &'static [&'static str]);
+type InvalidValue = (&'static str, &'static [&'static str]);
 
 /// What the schema sees. The last words are what is allowed.
-const WRONG: [Wrong; 26] = [
+const INVALID: [InvalidValue; 26] = [
     (
         "--set=tests.tls.serverName=a b",
         &["/tests/tls/serverName", "'^[A-Za-z0-9.:-]*$'"],
@@ -125,7 +125,7 @@ const WRONG: [Wrong; 26] = [
 ];
 
 /// What is misspelt, or stands in the wrong place.
-const UNKNOWN: [Wrong; 11] = [
+const UNKNOWN: [InvalidValue; 11] = [
     ("--set=replicas=2", &["'replicas'"]),
     ("--set=image.tga=1.0", &["/image", "'tga'"]),
     ("--set=settings.LOG_LVEL=info", &["/settings", "'LOG_LVEL'"]),
@@ -427,7 +427,7 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
 
 /// Lists whose items Kubernetes tells apart by a name, each with one that stands twice, and how it is reported. Helm 4 would
 /// pass them on, and the API server would refuse them.
-const TWICE: [(&str, &str, &str); 6] = [
+const DUPLICATES: [(&str, &str, &str); 6] = [
     (
         "extraEnv",
         r#"{"name":"A","value":"1"},{"name":"B","value":"1"},{"name":"A","value":"2"}"#,
@@ -462,7 +462,7 @@ const TWICE: [(&str, &str, &str); 6] = [
 
 #[test]
 fn an_item_that_stands_twice_in_a_list_is_named_with_both_places() {
-    for (name, items, named) in TWICE {
+    for (name, items, named) in DUPLICATES {
         for version in HELMS {
             let said = refusal(version, &[&format!("--set-json={name}=[{items}]")]);
             assert!(said.contains(named), "helm {version}, {name}: {said}");
@@ -474,7 +474,7 @@ fn an_item_that_stands_twice_in_a_list_is_named_with_both_places() {
 }
 
 /// Maps whose keys are free. In Helm 4 the schema would report a wrong key at a path that changes from run to run.
-const KEYED: [&str; 18] = [
+const MAP_KEYS: [&str; 18] = [
     "alertsConfigMap.labels",
     "commonLabels",
     "dashboard.annotations",
@@ -498,7 +498,7 @@ const KEYED: [&str; 18] = [
 #[test]
 fn a_wrong_key_is_reported_at_the_path_of_its_map() {
     let long = format!("a/{}", "b".repeat(64));
-    for (index, path) in KEYED.iter().enumerate() {
+    for (index, path) in MAP_KEYS.iter().enumerate() {
         for key in ["a b", "-a", "a/b/c", &long] {
             let value = if path.contains("resources") { "1" } else { "c" };
             let map = serde_json::json!({ key: value });
@@ -521,7 +521,7 @@ fn a_wrong_key_is_reported_at_the_path_of_its_map() {
     let mut free = Vec::new();
     keyed("", &schema, &schema, &mut free);
     free.sort();
-    let mut known: Vec<_> = KEYED.iter().map(|&path| path.to_owned()).collect();
+    let mut known: Vec<_> = MAP_KEYS.iter().map(|&path| path.to_owned()).collect();
     known.push("rules".to_owned());
     known.sort();
     assert_eq!(free, known);
@@ -564,7 +564,7 @@ pub(crate) fn guards() -> Vec<String> {
 
 #[test]
 fn a_wrong_value_is_named_with_what_is_allowed() {
-    let all = WRONG.iter().chain(&UNKNOWN);
+    let all = INVALID.iter().chain(&UNKNOWN);
     for (index, (set, named)) in all.enumerate() {
         let version = HELMS[index % 2];
         let said = refusal(version, &[set]);
@@ -588,7 +588,7 @@ fn values_that_contradict_one_another_are_refused_with_what_to_do() {
         assert!(!said.contains("hush"), "{said}");
         met.push(said);
     }
-    for (name, items, _) in TWICE {
+    for (name, items, _) in DUPLICATES {
         met.push(refusal(
             HELMS[0],
             &[&format!("--set-json={name}=[{items}]")],

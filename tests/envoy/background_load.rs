@@ -28,7 +28,7 @@ const REQUESTS_MAX: usize = 20_000;
 pub(crate) type Answers = BTreeMap<(u16, Option<String>), usize>;
 
 /// Has clients ask Envoy for `path` as long as `happens` takes.
-pub(crate) fn while_asked(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
+pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         // However this ends, so do the clients.
@@ -85,7 +85,7 @@ pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
 }
 
 /// Requires that this one was asked, and not only others.
-pub(crate) fn assert_asked(tollgate: &Tollgate) {
+pub(crate) fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
     assert!(tollgate.metric(requests) > 100, "Envoy asks both");
 }

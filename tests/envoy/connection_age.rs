@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use crate::background_load::{assert_asked, statuses, wait_for_decisions, while_asked};
+use crate::background_load::{
+    assert_received_requests, statuses, wait_for_decisions, with_background_load,
+};
 use crate::proxy::{Envoy, OnError};
 use crate::running::{PATIENCE, Tollgate, wait_for};
 
@@ -38,7 +40,7 @@ fn connections_that_grow_old_under_load_cost_no_request() {
     let pair = [(); 2].map(|()| Tollgate::start(RULES, &SHORT_LIVES));
     let envoy = Envoy::asking(&pair.each_ref(), OnError::Deny);
 
-    let answers = while_asked(&envoy, "/day", || {
+    let answers = with_background_load(&envoy, "/day", || {
         wait_for_decisions(&envoy, 500);
         let opened = envoy.stat(OPENED);
         for tollgate in &pair {
@@ -55,7 +57,7 @@ fn connections_that_grow_old_under_load_cost_no_request() {
 
     assert_eq!(envoy.counts().error, 0);
     assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
-    pair.iter().for_each(assert_asked);
+    pair.iter().for_each(assert_received_requests);
 }
 
 #[test]
@@ -64,9 +66,9 @@ fn a_replica_restarted_while_connections_grow_old_costs_no_request() {
     let staying = Tollgate::start(RULES, &SHORT_LIVES);
     let envoy = Envoy::asking(&[&restarted, &staying], OnError::Deny);
 
-    let answers = while_asked(&envoy, "/day", || {
+    let answers = with_background_load(&envoy, "/day", || {
         wait_for_decisions(&envoy, 500);
-        assert_asked(&restarted);
+        assert_received_requests(&restarted);
         restarted.signal("TERM");
         let status = restarted.wait(STOP_WITHIN).expect("it stops in time");
         assert_eq!(status.code(), Some(0), "{}", restarted.said());
@@ -99,7 +101,7 @@ fn no_age_and_no_grace_are_no_bounds() {
     for arguments in [never.as_slice(), patient.as_slice()] {
         let tollgate = Tollgate::start(RULES, arguments);
         let envoy = Envoy::asking(&[&tollgate], OnError::Deny);
-        let answers = while_asked(&envoy, "/day", || wait_for_decisions(&envoy, 3_000));
+        let answers = with_background_load(&envoy, "/day", || wait_for_decisions(&envoy, 3_000));
         assert_eq!(envoy.counts().error, 0);
         assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
         let aged = tollgate.metric(AGED);

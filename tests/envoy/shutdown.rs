@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use crate::background_load::{assert_asked, statuses, wait_for_decisions, while_asked};
+use crate::background_load::{
+    assert_received_requests, statuses, wait_for_decisions, with_background_load,
+};
 use crate::proxy::{Envoy, OnError};
 use crate::running::Tollgate;
 
@@ -27,10 +29,10 @@ fn a_replica_that_is_asked_to_stop_under_load_costs_no_request() {
     let staying = Tollgate::start(RULES, &[]);
     let envoy = Envoy::asking(&[&leaving, &staying], OnError::Deny);
 
-    let answers = while_asked(&envoy, "/day", || {
+    let answers = with_background_load(&envoy, "/day", || {
         wait_for_decisions(&envoy, DECISIONS);
         for tollgate in [&leaving, &staying] {
-            assert_asked(tollgate);
+            assert_received_requests(tollgate);
         }
         leaving.signal("TERM");
         let status = leaving.wait(STOP_WITHIN).expect("it stops in time");

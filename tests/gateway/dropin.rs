@@ -13,7 +13,7 @@ use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
 use crate::ads::Ads;
 use crate::asking::{Code, Descriptor, Service, descriptor, request};
 use crate::certified::{Authority, Secret};
-use crate::crowd::{statuses, wait_for_decisions, while_asked};
+use crate::crowd::{statuses, wait_for_decisions, with_background_load};
 use crate::environment::environment;
 use crate::proxy::Envoy;
 use crate::redis_server::RedisServer;
@@ -94,7 +94,7 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
     let directory = tempfile::tempdir().unwrap();
     let envoy = envoy(&replica, &directory, &envoy_secret);
     let loads = "tollgate_tls_certificate_loads_total{port=\"grpc\",result=\"success\"}";
-    let answers = while_asked(&envoy, "/", || {
+    let answers = with_background_load(&envoy, "/", || {
         wait_for_decisions(&envoy, DECISIONS);
         for round in 1..=3 {
             let signed = authority.signs_rsa(&["*.system"]);

@@ -532,7 +532,7 @@ fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
             ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x:y,hunter2"),
             "number 2 cannot be read",
         ),
-        (rules, "say one of them"),
+        (rules, "set only one of them"),
     ] {
         let (code, said) = ended(
             std::process::Command::new(crate::running::TOLLGATE)

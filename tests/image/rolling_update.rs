@@ -9,7 +9,7 @@
 
 use std::thread;
 
-use crate::crowd::{statuses, wait_for_decisions, while_asked};
+use crate::crowd::{statuses, wait_for_decisions, with_background_load};
 use crate::isolation::alone;
 use crate::name_server::Names;
 use crate::pod::{Pod, Rendered};
@@ -41,9 +41,9 @@ fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
                 .replace("@NAME@", HEADLESS),
         );
         let mut new: Vec<Pod> = Vec::new();
-        let answers = while_asked(&envoy, "/day", || {
+        let answers = with_background_load(&envoy, "/day", || {
             wait_for_decisions(&envoy, DECISIONS);
-            assert_asked(&old);
+            assert_received_requests(&old);
             thread::scope(|scope| {
                 let mut left: Vec<_> = old.iter().collect();
                 for leaving in &old {
@@ -58,7 +58,7 @@ fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
                 }
             });
             wait_for_decisions(&envoy, DECISIONS);
-            assert_asked(&new);
+            assert_received_requests(&new);
         });
         assert_eq!(envoy.counts().error, 0);
         assert_eq!(envoy.counts().failure_mode_allowed, 0);
@@ -69,7 +69,7 @@ fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
 }
 
 /// Requires that each was asked.
-fn assert_asked(pods: &[Pod]) {
+fn assert_received_requests(pods: &[Pod]) {
     for pod in pods {
         let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
         assert!(pod.metric(requests) > 50, "Envoy asks all: {}", pod.said());

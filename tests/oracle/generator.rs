@@ -7,7 +7,7 @@
 //!
 //! What it deliberately does not do: leave out what differs.
 
-use crate::case::{Asked, AskedDescriptor, Case, Domain, Limit, Node};
+use crate::case::{Case, Domain, Limit, Node, OracleDescriptor, OracleRequest};
 use crate::chance::Chance;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];
@@ -446,7 +446,7 @@ fn request(
     wanted: &[Vec<(String, String)>],
     names: Names,
     refunds: bool,
-) -> Asked {
+) -> OracleRequest {
     let domain = match chance.below(40) {
         0 => Domain::Unknown,
         1 if chance.once_in(3) => Domain::Empty,
@@ -477,7 +477,7 @@ fn request(
             3 => Some(chance.pick(HITS)),
             _ => None,
         };
-        AskedDescriptor {
+        OracleDescriptor {
             entries,
             hits,
             negative: refunds && chance.once_in(10),
@@ -487,7 +487,7 @@ fn request(
         }
     });
     let descriptors = descriptors.collect();
-    Asked {
+    OracleRequest {
         domain,
         hits_addend,
         descriptors,

@@ -32,20 +32,20 @@ use tollgate_limiter::ALGORITHMS;
 
 use measured::Bar;
 use running::component;
-use scene::Story;
+use scene::Simulation;
 
 const FOLDER: &str = "docs/pictures";
 
 /// Every picture there should be, by the name of its file.
 fn pictures() -> BTreeMap<String, String> {
-    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
-    let each = stories.iter().map(|story| {
+    let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
+    let each = simulations.iter().map(|simulation| {
         (
-            format!("{}.svg", story.algorithm.name()),
-            drawing::picture(story),
+            format!("{}.svg", simulation.algorithm.name()),
+            drawing::picture(simulation),
         )
     });
-    let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
+    let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
     let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
     let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
     each.chain([all, measured, leases]).collect()
@@ -154,7 +154,7 @@ fn leases_cost_what_the_page_says() {
 /// What each is there to show. If this fails, look at the pictures again.
 #[test]
 fn the_pictures_tell_the_algorithms_apart() {
-    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
+    let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
     for (name, expected) in [
         // 2N across an edge.
         ("fixed_window", 20),
@@ -162,13 +162,15 @@ fn the_pictures_tell_the_algorithms_apart() {
         ("sliding_log", 10),
         ("leaky_bucket", 10),
     ] {
-        let story = stories.iter().find(|story| story.algorithm.name() == name);
-        assert_eq!(story.unwrap().busiest().admitted, expected, "{name}");
+        let simulation = simulations
+            .iter()
+            .find(|simulation| simulation.algorithm.name() == name);
+        assert_eq!(simulation.unwrap().busiest().admitted, expected, "{name}");
     }
     let mut told: BTreeMap<Vec<bool>, &str> = BTreeMap::new();
-    for story in &stories {
-        let admitted = story.arrivals.iter().map(|one| one.admitted).collect();
-        let name = story.algorithm.name();
+    for simulation in &simulations {
+        let admitted = simulation.arrivals.iter().map(|one| one.admitted).collect();
+        let name = simulation.algorithm.name();
         let other = told.insert(admitted, name);
         assert_eq!(other, None, "the scene does not tell {name} from it");
     }

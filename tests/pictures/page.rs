@@ -15,7 +15,7 @@ use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
 
-use crate::scene::Story;
+use crate::scene::Simulation;
 
 const PAGE: &str = "docs/algorithms.md";
 
@@ -90,7 +90,7 @@ fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields()
             "{PAGE}: {name}: its bound"
         );
     }
-    let requests = Story::of(ALGORITHMS[0]).arrivals.len();
+    let requests = Simulation::of(ALGORITHMS[0]).arrivals.len();
     assert!(read(PAGE).contains(&format!("the same {requests} requests")));
     // The bounds, as the page spells them.
     assert_eq!((MARKS_REQUESTS_MAX, SEGMENTS_MAX), (10_000, 1_000));

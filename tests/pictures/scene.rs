@@ -93,7 +93,7 @@ pub(crate) struct Arrival {
 }
 
 /// What one algorithm made of the arrivals.
-pub(crate) struct Story {
+pub(crate) struct Simulation {
     pub(crate) algorithm: &'static dyn Algorithm,
     pub(crate) limit: Limit,
     /// What a bucket never used has left.
@@ -137,9 +137,9 @@ impl Phase {
     }
 }
 
-// === impl Story ===
+// === impl Simulation ===
 
-impl Story {
+impl Simulation {
     pub(crate) fn of(algorithm: &'static dyn Algorithm) -> Self {
         let limit = limit(algorithm);
         let mut bucket = Bucket {

@@ -17,7 +17,7 @@ use tollgate_limiter::Request;
 use crate::asking::{START, request, settings};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
 use crate::running::PATIENCE;
-use crate::traces::{ask, key, traced};
+use crate::traces::{ask, key, start_traced};
 
 /// How many spans wait at the stop, and how many of them go together.
 const SPANS: usize = 5;
@@ -87,7 +87,7 @@ async fn what_became_of_the_last_spans_is_told_to_statsd() {
         ("STATS_FLUSH_INTERVAL", "1h"),
         ("OTEL_BSP_SCHEDULE_DELAY", "3600000"),
     ];
-    let mut service = traced(&collector, protocol, &[], &variables);
+    let mut service = start_traced(&collector, protocol, &[], &variables);
     for _ in 0..3 {
         ask(&service, request("d", key("x")), None).await.unwrap();
     }
