@@ -45,7 +45,12 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "h2",
         &[],
-        "the gRPC server has its own HTTP/2 (`service/door/http2`)",
+        "the gRPC server has its own HTTP/2 (`crates/http2`)",
+    ),
+    (
+        "tollgate_http2",
+        &["grpc"],
+        "only the gRPC server speaks HTTP/2",
     ),
     (
         "tikv_jemallocator",

@@ -186,3 +186,26 @@ fn unread_responses_are_bounded_in_bytes() {
         assert_eq!(client.connection.take_limit_counts().responses_dropped, 0);
     }
 }
+
+#[test]
+fn a_reset_returns_the_window_of_data_that_was_not_released() {
+    let mut client = Client::new();
+    let big = vec![7; PAYLOAD_BYTES_MAX];
+    let mut granted = 0;
+    for stream in (1..200).step_by(2) {
+        let headers = request_headers(STREAMING_PATH);
+        let bytes = [
+            frame(frame::HEADERS, frame::END_HEADERS, stream, &headers),
+            frame(frame::DATA, 0, stream, &big),
+            frame(frame::RST_STREAM, 0, stream, &[0; 4]),
+        ];
+        client.now_us += 1_000_000;
+        client.send(&bytes.concat());
+        for frame in client.frames() {
+            if let Frame::Window(0, bytes) = frame {
+                granted += bytes;
+            }
+        }
+    }
+    assert!(granted > 100 * 16_384 - WINDOW_BYTES);
+}
