@@ -4,7 +4,7 @@
 //! This file holds no logic: it says which rooms there are, who may import whom, and which way a request walks.
 //!
 //! ```text
-//! socket ─ accept ─ door ───────▶ for every call that has come:
+//! socket ─ accept ─ service ────▶ for every call that has come:
 //!                    1 door::read(bytes)      ▶ Request
 //!                    2 Plan::written_on(…)    ▶ Plan       one generation of rules for the whole request
 //!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
@@ -16,7 +16,7 @@
 //! socket ◀───────────┘
 //! ```
 //!
-//! By tonic (`--door tonic`, `/json`) the same steps: `wire::decode`, `RateLimit::should_rate_limit`, `wire::encode`.
+//! tonic's routes and `/json` take the same steps: `wire::decode`, `RateLimit::should_rate_limit`, `wire::encode`.
 //!
 //! ## Who may import whom
 //!
@@ -32,7 +32,7 @@
 //! | `store` | `limiter`, `clock`, `metrics` | where buckets live |
 //! | `config` | `limiter`, `keyed_hash` | what the operator wrote |
 //! | `telemetry` | `limiter`, `metrics`, `config` | what goes out by itself: traces, statsd |
-//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry` | the front door: gRPC |
+//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry` | the gRPC server |
 //! | `admin` | `limiter`, `metrics`, `accept`, `config`, `service` | the side door: HTTP |
 //! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry`, `service`, `admin` | builds the rooms and joins them |
 //! | `cli` | `limiter`, `clock`, `config`, `service`, `admin`, `app` | one file a command |

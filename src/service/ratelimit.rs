@@ -27,7 +27,7 @@ use crate::metrics::{Counts, Metrics, REQUEST_LABEL_PARTS};
 use crate::store::{Answer, Applied, Asking, Deadline, Store, StoreError, Terms, Trial};
 use crate::telemetry::{Answered, Span, TraceParent, Traces};
 
-/// Decides requests. One for the whole process, shared by every door.
+/// Decides requests. One for the whole process, shared by the gRPC server and `/json`.
 pub struct RateLimit {
     generations: Arc<Generations>,
     store: Arc<dyn Store>,

@@ -102,7 +102,7 @@ struct Waiting<R> {
     span: Option<Box<Span>>,
 }
 
-/// A request that is not for this door.
+/// A request that the fast path does not support.
 #[derive(Debug)]
 pub(super) struct NotTaken;
 

@@ -1,4 +1,4 @@
-//! The quick door: ShouldRateLimit straight from a connection's bytes.
+//! The gRPC server: ShouldRateLimit straight from a connection's bytes.
 //!
 //! Why: a check is decided in a fraction of a microsecond, and a task, a boxed future, a header map and a flush for each
 //! cost twenty times that. How: one runtime a core; a connection stays on its core; one turn of a connection takes up all
@@ -8,8 +8,8 @@
 //!
 //! What it takes is what it is sure of: a call of ShouldRateLimit whose message came whole, uncompressed and in one frame,
 //! and that protobuf's plainest rules read. All else goes to the routes of tonic ([`forward`]): health, reflection, odd
-//! frames, broken messages. So there is one place that says what is wrong with a request, and a client cannot tell the
-//! doors apart: every test of `tests/service` runs through both.
+//! frames, broken messages. So there is one place that says what is wrong with a request. A client cannot tell which of the two
+//! answered: `tests/service/door` sends the same requests to this server and to tonic's routes.
 //!
 //! What it deliberately does not do: decide (`ratelimit`), accept connections or bound them (`accept`), speak of anything
 //! but this one call.
