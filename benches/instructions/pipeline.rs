@@ -3,7 +3,7 @@
 //! Why a file of its own: it is the one place that knows which way a request walks. When the way changes, [`Pipeline::decide`]
 //! is pointed at the new one, and scenarios and baseline stay.
 //!
-//! How: the service as `app` builds it and a core of its door, turned by hand on one thread. The clock stands still and the
+//! How: the service as `app` builds it and a core of its gRPC server, turned by hand on one thread. The clock stands still and the
 //! hash's secret is known, so that two runs do the same. The runtime's time is paused too: no timer of a worker fires
 //! between two checks.
 //!
@@ -33,7 +33,7 @@ const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
 /// What two cores get.
 const PARTITIONS: usize = 2;
 
-/// A service without a door.
+/// A service without a gRPC server.
 pub(crate) struct Pipeline {
     /// Workers have timers.
     runtime: Runtime,

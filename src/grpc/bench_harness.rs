@@ -46,7 +46,7 @@ impl ByHand {
         })
     }
 
-    /// The frame that answers this one; none when it is not for this door or the answer is an error. Must be called
+    /// The frame that answers this one; none when the fast path does not support it or the answer is an error. Must be called
     /// within a runtime: workers have timers.
     pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
         self.answer.borrow_mut().clear();

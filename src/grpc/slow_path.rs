@@ -1,4 +1,4 @@
-//! What the quick door does not take goes to tonic's routes, as it came.
+//! Sends calls that the fast path does not support to tonic's routes.
 //!
 //! How: a task a request. What was read of the body already goes in front of what is still to come; the response's frames
 //! go out as the client has room for them; a client that resets its stream ends the task.

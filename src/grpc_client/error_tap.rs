@@ -3,7 +3,7 @@
 //! Why: what reads a connection tells the one who asked that it was cancelled, and not that the server did not believe our
 //! certificate. How: the first error is kept for whoever says why there is no answer, and the first two bytes, which tell TLS
 //! from HTTP. Where a write fails, the other end has hung up, and what it said last is read before anybody hears of the failure:
-//! by TLS 1.3 a client that is refused learns it after its first words, which may then meet a closed door.
+//! by TLS 1.3 a client that is refused learns it after its first words, which may then meet a closed connection.
 //!
 //! What it deliberately does not do: change a byte.
 

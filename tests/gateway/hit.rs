@@ -198,7 +198,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
         hit(&address, &[&believing[..], &shown].concat())
     };
     assert_answered(&showing(&client));
-    // By TLS 1.3 a client learns this after its first words, which may then meet a closed door.
+    // By TLS 1.3 a client learns this after its first words, which may then meet a closed connection.
     for _ in 0..RACES {
         assert_refused(
             &hit(&address, &believing),

@@ -121,7 +121,7 @@ struct Arguments {
     settings: Settings,
 }
 
-/// A service without a door, its workers on the runtime that asks.
+/// A service without a gRPC server, its workers on the runtime that asks.
 fn service() -> (tokio::runtime::Runtime, RateLimit) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
