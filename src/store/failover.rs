@@ -1,6 +1,6 @@
 //! A store made of two: what the first, shared one does not decide for want of itself, the second, this replica's own, does.
 //!
-//! How: a check says whether it may be decided so ([`Check::local`], from `on_store_failure: local`). The first store is
+//! How: a check says whether it may be decided so ([`Check::may_fall_back`], from `on_store_failure: local`). The first store is
 //! asked; where it answers that it is [unavailable](StoreError::Unavailable), the same check goes to the second with its limit
 //! divided by the replicas that were last counted, so that all of them together let about as many pass as the limit says. When
 //! the first store answers again, it is asked again, and what the second counted is left to age there.
@@ -20,7 +20,7 @@ use crate::store::{
     Answer, Applied, Applying, Asking, Deadline, Finishing, Share, Store, StoreError, StoreState,
     Terms, Ticket, Trial,
 };
-use tollgate_limiter::Check;
+use tollgate_limiter::{BucketNaming, Check};
 
 /// The two stores.
 pub struct Fallback {
@@ -78,7 +78,7 @@ impl Fallback {
 
 impl Store for Fallback {
     fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
-        if !checks.iter().any(|check| check.local) {
+        if !checks.iter().any(|check| check.may_fall_back) {
             return self.first.apply(checks, deadline, terms);
         }
         Box::pin(async move {
@@ -120,8 +120,8 @@ impl Store for Fallback {
         }))
     }
 
-    fn wants_reference_keys(&self) -> bool {
-        self.first.wants_reference_keys()
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        self.first.bucket_naming()
     }
 
     fn finish(&self) -> Finishing<'_> {
@@ -236,7 +236,7 @@ impl Asking for FallbackAsking {
         deadline: Deadline,
         terms: Terms,
     ) -> Result<usize, StoreError> {
-        let local = checks.iter().any(|check| check.local);
+        let local = checks.iter().any(|check| check.may_fall_back);
         let added = self.first.add(ticket, checks, deadline, terms);
         if !local {
             // A ticket is used again; what it stood for before is over.

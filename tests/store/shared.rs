@@ -149,7 +149,7 @@ fn pair() -> (Fallback, Arc<AtomicBool>, Running, Running) {
 
 fn local(check: Check) -> Check {
     Check {
-        local: true,
+        may_fall_back: true,
         ..check
     }
 }

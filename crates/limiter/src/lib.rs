@@ -64,7 +64,7 @@ pub use algorithm::{
 pub use calendar::{Calendar, Span, Weekday};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
-pub use key::{BucketIdentity, Digest, Key, KeyHasher};
+pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
 pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,

@@ -56,7 +56,7 @@ struct Held {
     limit: Limit,
     algorithm: &'static dyn Algorithm,
     source: u64,
-    reference_key: Option<Arc<[u8]>>,
+    bucket_name: Option<Arc<[u8]>>,
     unspent: u64,
     /// The store's time of the oldest of them.
     taken_at: Timestamp,
@@ -323,7 +323,7 @@ impl Held {
             limit: check.limit,
             algorithm: check.algorithm,
             source: check.fingerprint,
-            reference_key: check.reference_key.clone(),
+            bucket_name: check.bucket_name.clone(),
             unspent: 0,
             taken_at: Timestamp::default(),
             ends_us: 0,
@@ -385,8 +385,8 @@ impl Held {
             },
             fingerprint: self.source,
             shared_bucket: false,
-            local: false,
-            reference_key: self.reference_key.clone(),
+            may_fall_back: false,
+            bucket_name: self.bucket_name.clone(),
         })
     }
 }
