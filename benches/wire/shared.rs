@@ -242,8 +242,8 @@ fn check(key: Key) -> Check {
         operation: Hits::Take(1).into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
 use crate::store::redis::{
     Certificates, Password, RedisSetup, ReferenceVariables, Secret, Servers, Target, TargetError,
-    bucket_name, reference_name,
+    bucket_name, reference_key, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
 use tollgate_limiter::key::BucketIdentity;
@@ -244,7 +244,7 @@ impl BucketNames {
         };
         if self.reference_keys
             && alone
-            && let Some(text) = identity.reference_key()
+            && let Some(text) = reference_key(&identity)
         {
             return Some(BucketName::Before(reference_name(&self.prefix, &text)));
         }

@@ -26,7 +26,7 @@ use std::task::Context;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use tollgate_limiter::{Check, Hits, Operation, Outcome};
+use tollgate_limiter::{BucketNaming, Check, Hits, Operation, Outcome};
 
 pub use self::store_error::StoreFault;
 
@@ -111,10 +111,10 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Whether it goes on with counters of Envoy's reference service, and so wants their names
-    /// ([`tollgate_limiter::Plan::set_reference_keys`]).
-    fn wants_reference_keys(&self) -> bool {
-        false
+    /// Names buckets as another service does, where the store continues the buckets of that service;
+    /// else none.
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        None
     }
 
     /// Gives back what it holds for requests to come, when none will. Whoever asks afterwards is answered all the same.

@@ -155,8 +155,8 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         operation: Hits::Take(hits).into(),
         fingerprint: 1,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 

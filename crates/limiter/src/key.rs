@@ -9,17 +9,14 @@
 //! Why the hash is keyed and comes from outside: the texts come from strangers, who must not be able to aim many keys
 //! at one partition or at each other's buckets; and `std` has no 128-bit keyed hash.
 //!
-//! One other thing is spelled here: what Envoy's reference service calls the same counter ([`BucketIdentity::reference_key`]), for
-//! those who move over from it. That joins texts with `_`, so two descriptors may meet; nothing else ever uses it.
-//!
 //! What it deliberately does not do: choose a hash, or spell a key of its own for people or for Redis.
 
 use std::sync::Arc;
 
 use super::address::{Address, Prefix};
-use super::algorithm::{Algorithm, FixedWindow};
+use super::algorithm::Algorithm;
 use super::descriptor::{Entry, Holder};
-use super::limit::{CountRefused, Limit};
+use super::limit::Limit;
 use super::rule::{IdentityValue, Rule};
 use super::values::Values;
 
@@ -60,8 +57,9 @@ pub struct BucketIdentity<'i> {
     pub rule: Option<&'i Rule>,
 }
 
-/// How long the reference's name of a counter may be, in bytes; what is longer keeps a key of ours.
-pub const REFERENCE_KEY_BYTES_MAX: usize = 512;
+/// Gives a bucket a name of another scheme, or none where that scheme has no name for it. See
+/// `Plan::name_buckets`.
+pub type BucketNaming = fn(&BucketIdentity<'_>) -> Option<Arc<[u8]>>;
 
 /// In place of a text's length: what follows is an address. No text is that long.
 const AN_ADDRESS: u64 = u64::MAX;
@@ -118,35 +116,6 @@ impl BucketIdentity<'_> {
             }
         }
         Key(digest.finish())
-    }
-
-    /// What Envoy's reference service calls the counter of these hits: `domain_key_value_…_`, behind which stands the second
-    /// in which the window begins. None where it has no such counter: another algorithm, another length of window, refused
-    /// hits that count otherwise, values that count as addresses or as all of a list; or the name is too long.
-    pub fn reference_key(&self) -> Option<Arc<[u8]>> {
-        let counts = self.algorithm.name() == FixedWindow.name()
-            && self.limit.unit().is_some()
-            && self.limit.unit_multiplier().get() == 1
-            && self.limit.calendar().is_none()
-            && matches!(
-                self.limit.count_refused(),
-                None | Some(CountRefused::Blocking)
-            );
-        if !counts {
-            return None;
-        }
-        let mut name = self.domain.to_vec();
-        name.push(b'_');
-        for (level, entry) in self.entries.iter().enumerate() {
-            name.extend_from_slice(entry.key);
-            name.push(b'_');
-            match self.rule {
-                Some(rule) => rule.push_reference_value(level, entry, &mut name)?,
-                None => name.extend_from_slice(entry.value),
-            }
-            name.push(b'_');
-        }
-        (name.len() <= REFERENCE_KEY_BYTES_MAX).then(|| name.into())
     }
 }
 

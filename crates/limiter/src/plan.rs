@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::algorithm::{Algorithm, FixedWindow};
 use super::descriptor::{Descriptor, Operation, Override, Request};
-use super::key::{BucketIdentity, Key, KeyHasher, hash_holder};
+use super::key::{BucketIdentity, BucketNaming, Key, KeyHasher, hash_holder};
 use super::limit::Limit;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::rule::{Allowance, Rule};
@@ -35,11 +35,11 @@ pub struct Check {
     pub fingerprint: u64,
     /// Whether it is about that bucket: the store says so in a check that it decided there.
     pub shared_bucket: bool,
-    /// Whether, where the store that replicas share does not decide, one of this replica's own may.
-    pub local: bool,
-    /// What Envoy's reference service calls this counter ([`Plan::set_reference_keys`]); none where nobody goes on
-    /// counting there.
-    pub reference_key: Option<Arc<[u8]>>,
+    /// Whether a fallback may decide it when its store cannot.
+    pub may_fall_back: bool,
+    /// The bucket's name in the scheme of another service ([`Plan::name_buckets`]); none where the
+    /// key names it.
+    pub bucket_name: Option<Arc<[u8]>>,
 }
 
 /// What one descriptor came to, in the order asked.
@@ -222,44 +222,43 @@ impl<'r> Plan<'r> {
         let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
         if *said == OnStoreFailure::Local {
             for check in &mut self.buffer.checks {
-                check.local = true;
+                check.may_fall_back = true;
             }
         }
     }
 
-    /// Puts to each check what Envoy's reference service calls the same counter, where it has one: for a store that goes on
-    /// counting there. It has one limit a descriptor, so where there are several none is the one.
-    pub fn set_reference_keys(&mut self, request: &Request<'_>) {
+    /// Sets [`Check::bucket_name`] by `naming`, for a store that continues the buckets of another
+    /// service. Skips descriptors with several limits: a name is that of one bucket.
+    pub fn name_buckets(&mut self, request: &Request<'_>, naming: BucketNaming) {
         let PlanBuffer {
-            descriptors: lines,
+            descriptors,
             checks,
-            rule_indices: subjects,
+            rule_indices,
             matched,
             ..
         } = &mut self.buffer;
-        let described = request.descriptors().zip(&*lines).zip(&*matched);
-        for ((descriptor, line), matched) in described {
-            let DescriptorPlan::Checks(asked) = line else {
+        let planned = request.descriptors().zip(&*descriptors).zip(&*matched);
+        for ((descriptor, plan), matched) in planned {
+            let DescriptorPlan::Checks(range) = plan else {
                 continue;
             };
             if matched.rules.len() > 1 {
                 continue;
             }
-            let (Some(check), Some(subject)) =
-                (checks.get_mut(asked.start), subjects.get(asked.start))
+            let (Some(check), Some(rule_index)) =
+                (checks.get_mut(range.start), rule_indices.get(range.start))
             else {
                 continue;
             };
-            let rule = subject.and_then(|index| self.rules.rules().get(index));
+            let rule = rule_index.and_then(|index| self.rules.rules().get(index));
             let levels = rule.map_or(descriptor.entries.len(), |_| matched.entries);
-            let identity = BucketIdentity {
+            check.bucket_name = naming(&BucketIdentity {
                 domain: request.domain,
                 entries: descriptor.entries.get(..levels).unwrap_or_default(),
                 algorithm: check.algorithm,
                 limit: &check.limit,
                 rule,
-            };
-            check.reference_key = identity.reference_key();
+            });
         }
     }
 
@@ -454,8 +453,8 @@ impl PlanBuffer {
                 None => override_fingerprint(identity.limit),
             },
             shared_bucket: false,
-            local: false,
-            reference_key: None,
+            may_fall_back: false,
+            bucket_name: None,
         });
         self.rule_indices.push(identity.rule.map(|rule| rule.index));
     }

@@ -169,29 +169,6 @@ impl Level {
         }
     }
 
-    /// Appends the pattern that stands for all values in the reference's name of a counter: key and value of the pattern joined
-    /// by `_`, without the key that was sent if they begin with it. So where the key itself is a pattern, that is part of it.
-    fn push_reference_pattern(&self, key: &[u8], name: &mut Vec<u8>) -> Option<()> {
-        let start = name.len();
-        name.extend_from_slice(self.key.as_bytes());
-        match &*self.values {
-            Values::Text(value) => {
-                name.push(b'_');
-                name.extend_from_slice(value.as_bytes());
-            }
-            Values::Any if self.key.contains('*') => {}
-            Values::Any | Values::List(_) | Values::Prefixes(_) | Values::Regex(_) => return None,
-        }
-        let pattern = name.get(start..).unwrap_or_default();
-        let begins_with_key = pattern
-            .strip_prefix(key)
-            .is_some_and(|rest| rest.starts_with(b"_"));
-        if begins_with_key {
-            name.drain(start..start.saturating_add(key.len()).saturating_add(1));
-        }
-        Some(())
-    }
-
     fn address<'v>(&self, value: &'v [u8]) -> IdentityValue<'v> {
         match Address::parse(value) {
             Some(address) => IdentityValue::Address(address.bucket_prefix(self.ipv6_prefix)),
@@ -357,24 +334,5 @@ impl Rule {
         level.map_or(IdentityValue::Text(value), |level| {
             level.identity_value(value)
         })
-    }
-
-    /// Appends the value of an entry as it appears in the name that Envoy's reference service gives to a counter: the value as
-    /// sent or, with `share_threshold`, the pattern. None where that service has no such level.
-    pub fn push_reference_value(
-        &self,
-        level: usize,
-        entry: &Entry<'_>,
-        name: &mut Vec<u8>,
-    ) -> Option<()> {
-        let configured = self.path.get(level).filter(|level| level.share_threshold);
-        match (configured, self.identity_value(level, entry.value)) {
-            (Some(level), _) => level.push_reference_pattern(entry.key, name),
-            (None, IdentityValue::Text(text)) => {
-                name.extend_from_slice(text);
-                Some(())
-            }
-            (None, IdentityValue::Address(_) | IdentityValue::All(_)) => None,
-        }
     }
 }

@@ -31,6 +31,7 @@ mod error_class;
 mod key;
 mod node;
 mod probe;
+mod reference_key;
 pub mod script;
 mod target;
 mod worker;
@@ -49,6 +50,7 @@ pub use self::connect::Certificates;
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
+pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
@@ -59,8 +61,7 @@ use super::{
     RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
-use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
-use tollgate_limiter::{Check, Key, Unit};
+use tollgate_limiter::{BucketNaming, Check, Key, Unit};
 
 /// What a Redis store is made of.
 #[derive(Clone, Debug)]
@@ -288,8 +289,8 @@ impl Store for RedisStore {
         }))
     }
 
-    fn wants_reference_keys(&self) -> bool {
-        self.reference_keys
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        self.reference_keys.then_some(reference_key)
     }
 
     fn health(&self) -> Option<StoreHealth> {

@@ -131,8 +131,4 @@ impl Algorithm for Concurrency {
         used_changed(state, outcome)
             || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
     }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
-    }
 }

@@ -15,7 +15,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, Operation, Outcome,
-    REGISTER_MAX, State, Timestamp, debt, used_changed,
+    REGISTER_MAX, State, Timestamp, debt,
 };
 
 /// See the file's own words.
@@ -87,21 +87,6 @@ impl Algorithm for FixedWindow {
                 (ask.hits.requested() <= limit.requests()).then_some(to_edge_us)
             },
         }
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
     }
 }
 

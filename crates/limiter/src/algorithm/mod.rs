@@ -136,12 +136,17 @@ pub trait Algorithm: Sync {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
-    ) -> bool;
+    ) -> bool {
+        let _ = (limit, was, operation);
+        used_changed(state, outcome)
+    }
 
     /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
-    fn ttl_us(&self, limit: &Limit) -> u64;
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        limit.window().as_us()
+    }
 }
 
 /// What may stand beside an algorithm in a rules file, and mean nothing to others.

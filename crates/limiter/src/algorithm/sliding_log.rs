@@ -19,7 +19,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
-    Timestamp, debt, used_changed,
+    Timestamp, debt,
 };
 
 /// See the file's own words.
@@ -55,21 +55,6 @@ impl Algorithm for SlidingLog {
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         slide(self, limit, state, ask, now, |time| time)
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
     }
 }
 

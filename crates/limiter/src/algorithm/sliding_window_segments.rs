@@ -20,9 +20,7 @@
 use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
-use super::{
-    Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, used_changed,
-};
+use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -55,21 +53,6 @@ impl Algorithm for SlidingWindowSegments {
         slide(self, limit, state, ask, now, |time| {
             segment_start(limit, time)
         })
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
     }
 }
 

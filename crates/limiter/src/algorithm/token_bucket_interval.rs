@@ -18,7 +18,7 @@
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, Operation, Outcome, REGISTER_MAX, State, Timestamp,
-    debt, missing_max, used_changed,
+    debt, missing_max,
 };
 
 /// See the file's own words.
@@ -93,17 +93,6 @@ impl Algorithm for TokenBucketInterval {
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
     }
 
     fn ttl_us(&self, limit: &Limit) -> u64 {

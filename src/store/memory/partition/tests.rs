@@ -36,8 +36,8 @@ fn check(number: u64, requests: u32) -> Check {
         operation: Hits::Take(1).into(),
         fingerprint: 77,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 
