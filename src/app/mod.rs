@@ -182,12 +182,12 @@ impl App {
                 files.map(|files| Guarded::new(port, files, &settings.grpc_tls, &metrics, now));
             guarded.transpose()
         };
-        let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
+        let grpc_files = settings.grpc_tls.server_files();
         let grpc_tls = guarded(
             "grpc",
             grpc_files.map_err(|error| tls::refusal("grpc", &error))?,
         )?;
-        let admin_tls = guarded("admin", ServerFiles::of_admin(&settings.admin))?;
+        let admin_tls = guarded("admin", settings.admin.server_files())?;
         let admin_token = settings.admin.admin_token_file.as_deref().map(Token::read);
         let admin_token = admin_token
             .transpose()

@@ -63,7 +63,7 @@ pub(super) fn from_xds(settings: &Settings) -> Result<Option<XdsClient>, AppErro
             rules.display()
         )));
     }
-    XdsClient::new(&settings.xds, settings.rules_settings.options())
+    XdsClient::new(&settings.xds, (&settings.rules_settings).into())
         .map(Some)
         .map_err(|error| AppError::Rules(error.to_string()))
 }

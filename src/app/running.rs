@@ -21,6 +21,7 @@ use crate::grpc::{FrontDoor, Health, OpenError};
 use crate::metrics::Metrics;
 use crate::net::{self, Connection, Listener, Port, Secured, SocketFile, Stopping};
 use crate::pipeline::Generations;
+use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
 use crate::statsd::Statsd;
 use crate::store::Store;
@@ -93,8 +94,10 @@ impl Running {
         if let Some(xds) = app.xds {
             let metrics = Arc::clone(&app.metrics);
             looking.spawn(xds::look_after(xds, generations, metrics, leased));
-        } else if let Some(path) = settings.rules_path() {
-            let reload_rules = RulesWatcher::new(path, settings.rules_settings.options());
+        } else if let Some(path) =
+            RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref())
+        {
+            let reload_rules = RulesWatcher::new(path, (&settings.rules_settings).into());
             looking.spawn(rules::look_after(reload_rules, generations, reload, leased));
         }
         let mut secured = |guarded: Option<Guarded>| {

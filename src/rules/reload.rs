@@ -10,9 +10,10 @@
 
 use std::fmt;
 
+use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
 use crate::rules::file::{self, Diagnostic, LoadedRules, Options};
-use crate::rules::path::{FileStamp, ReadError, RulesPath};
+use crate::rules::path::{ReadError, RulesPath};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change while they are read are read anew before they are left to the looks.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use crate::settings::parse::boolean;
+use crate::tls::ServerFiles;
 
 /// Who may use the admin port.
 #[derive(Args, Clone, Debug)]
@@ -47,6 +48,21 @@ pub struct PrometheusSettings {
     /// The path of metrics there
     #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path)]
     pub prometheus_path: String,
+}
+
+// === impl AdminSettings ===
+
+impl AdminSettings {
+    /// The files of the admin port; none when it is not TLS.
+    pub fn server_files(&self) -> Option<ServerFiles> {
+        Some(ServerFiles {
+            certificate: self.admin_tls_cert.clone()?,
+            key: self.admin_tls_key.clone()?,
+            client_ca: self.admin_client_cacert.clone(),
+            client_names: Vec::new(),
+            protocol: "http/1.1",
+        })
+    }
 }
 
 /// An address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address there is.

@@ -17,13 +17,11 @@ mod tls;
 mod tracing;
 mod xds;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::rules::file::Options;
-use crate::rules::path::RulesPath;
 use crate::settings::parse::{
     boolean, duration, file_mode, header_name, memory_size, positive, ratio, size,
 };
@@ -401,34 +399,5 @@ impl Settings {
     pub fn json_enabled(&self) -> bool {
         self.json
             .unwrap_or(!self.grpc_tls.requires_client_certificate())
-    }
-
-    /// Where the rules are; none when nothing says so.
-    pub fn rules_path(&self) -> Option<RulesPath> {
-        self.rules_settings.path(self.rules.as_deref())
-    }
-}
-
-// === impl RulesSettings ===
-
-impl RulesSettings {
-    /// Where the rules are: RULES, or else as the reference's variables say; none when neither is given.
-    pub fn path(&self, rules: Option<&Path>) -> Option<RulesPath> {
-        if let Some(rules) = rules {
-            return Some(RulesPath::Path(rules.to_owned()));
-        }
-        let root = self.runtime_root.as_ref()?;
-        Some(RulesPath::Runtime {
-            directory: root.join(&self.runtime_subdirectory),
-            app_directory: self.runtime_appdirectory.clone(),
-            ignore_dot_files: self.runtime_ignoredotfiles,
-        })
-    }
-
-    /// How rules files go together.
-    pub fn options(&self) -> Options {
-        Options {
-            merge_domains: self.merge_domain_config,
-        }
     }
 }

@@ -25,13 +25,16 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use self::client::ClientFiles;
+pub(crate) use self::client_names::ClientName;
 pub use self::server::{LoadedCertificate, ServerFiles};
 use self::validity::Validity;
 pub use self::watch::FileWatch;
-use crate::rules::path::FILE_BYTES_MAX;
 use tollgate_limiter::Timestamp;
 
-/// Why certificates are not taken.
+/// How much is read of one file, in bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Why certificates are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The system said no.

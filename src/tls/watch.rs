@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use crate::rules::path::FileStamp;
+use crate::file_stamp::FileStamp;
 use crate::tls::TlsError;
 
 /// Looks after some files.
@@ -68,9 +68,9 @@ impl FileWatch {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let found = self.files.iter().map(|file| FileStamp::at(file.clone()));
-        found
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())
+        let stamps = self.files.iter().map(|file| {
+            FileStamp::at(file.clone()).map_err(|error| format!("{}: {error}", file.display()))
+        });
+        stamps.collect()
     }
 }

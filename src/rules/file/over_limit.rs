@@ -10,10 +10,11 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::diagnostic::Position;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Allowance, OverLimit, Rule, Template};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tonic::transport::Channel;
 
 use crate::grpc_client::{ChannelError, ClientTls, ErrorRecord, Reconnect, ServerEndpoint};
-use crate::rules::xds::XdsError;
+use crate::rules::xds::error::XdsError;
 use crate::settings::XdsSettings;
 use crate::tls::ClientFiles;
 
@@ -78,15 +78,5 @@ impl XdsEndpoint {
             return Err(XdsError::Connect(words));
         };
         Ok(connected?)
-    }
-}
-
-impl From<ChannelError> for XdsError {
-    fn from(error: ChannelError) -> Self {
-        match error {
-            ChannelError::Address(words) => Self::Settings(words),
-            ChannelError::Files(error) => Self::Tls(error),
-            other => Self::Connect(other.to_string()),
-        }
     }
 }

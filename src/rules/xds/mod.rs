@@ -13,6 +13,7 @@
 mod backoff;
 mod document;
 mod endpoint;
+mod error;
 #[doc(hidden)]
 pub mod proto;
 mod resources;
@@ -30,6 +31,7 @@ use tonic::{Code, Request};
 
 use self::backoff::Backoff;
 use self::endpoint::XdsEndpoint;
+pub use self::error::XdsError;
 use self::proto::envoy::config::core::v3::Node;
 use self::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use self::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -41,7 +43,6 @@ use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
 use crate::rules::reload::{LoadError, RulesUpdate};
 use crate::settings::XdsSettings;
-use crate::tls::TlsError;
 
 /// How large an answer may be unless said: gRPC's own default.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -77,23 +78,6 @@ pub enum XdsEvent {
         /// How long.
         retry_in: Duration,
     },
-}
-
-/// Why there is no stream.
-#[derive(Debug, thiserror::Error)]
-pub enum XdsError {
-    /// A setting cannot be understood. No value of a header is in it.
-    #[error("{0}")]
-    Settings(String),
-    /// There is no connection.
-    #[error("no connection to the xDS server: {0}")]
-    Connect(String),
-    /// Certificates are not good.
-    #[error("{0}")]
-    Tls(#[from] TlsError),
-    /// The server ended the stream.
-    #[error("the xDS server ended the stream: {0}")]
-    Ended(String),
 }
 
 // === impl XdsClient ===

@@ -5,10 +5,10 @@
 //! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
 
 /// Which fields are which choice of an algorithm.

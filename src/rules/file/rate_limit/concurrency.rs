@@ -4,9 +4,9 @@
 
 use std::num::NonZeroU32;
 
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::loader::Loader;
 use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 
 // === impl Loader ===

@@ -12,10 +12,11 @@ mod window;
 
 pub(crate) use self::algorithm::CHOICES;
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::diagnostic::Position;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Node;
 use tollgate_limiter::{Allowance, Choice, Limit, Rule, Unit};
 
