@@ -5,9 +5,9 @@
 //! `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`, what belongs to `RUNTIME_APPDIRECTORY`.
 //!
 //! Files are read in the byte order of their paths, so that the order of rules does not depend on
-//! the machine. Names that begin with a dot or `#` or end in `~` are skipped: editors and Kubernetes
-//! leave such files beside the real ones. `RUNTIME_IGNOREDOTFILES=false` includes dot files, but
-//! never the `..data` of a ConfigMap, which would double every domain.
+//! the machine. Names that begin with a dot or `#` or end in `~` are skipped: editors and
+//! Kubernetes leave such files beside the real ones. `RUNTIME_IGNOREDOTFILES=false` includes dot
+//! files, but never the `..data` of a ConfigMap, which would double every domain.
 //!
 //! What it deliberately does not do: parse, watch (`reload`), or read half a directory. One file
 //! that cannot be read fails the whole.

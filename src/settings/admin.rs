@@ -12,8 +12,8 @@ use crate::tls::ServerFiles;
 /// Who may use the admin port.
 #[derive(Args, Clone, Debug)]
 pub struct AdminSettings {
-    /// A file with a token of at least 16 bytes, which every request to the admin port must then carry
-    /// (`authorization: Bearer …`); read again for each
+    /// A file with a token of at least 16 bytes, which every request to the admin port must then
+    /// carry (`authorization: Bearer …`); read again for each
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE")]
     pub admin_token_file: Option<PathBuf>,
 
@@ -25,7 +25,8 @@ pub struct AdminSettings {
     #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
     pub admin_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign that of a client of the admin port, PEM: then each must show one
+    /// The certificates of those who may sign that of a client of the admin port, PEM: then each
+    /// must show one
     #[arg(
         long,
         env = "TOLLGATE_ADMIN_CLIENT_CACERT",

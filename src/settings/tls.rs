@@ -17,7 +17,8 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub grpc_server_use_tls: bool,
 
-    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it changes
+    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it
+    /// changes
     #[arg(long, env = "GRPC_SERVER_TLS_CERT")]
     pub grpc_server_tls_cert: Option<PathBuf>,
 
@@ -25,11 +26,13 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "GRPC_SERVER_TLS_KEY")]
     pub grpc_server_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign a client's, PEM: then every client must show one; read again when it changes
+    /// The certificates of those who may sign a client's, PEM: then every client must show one;
+    /// read again when it changes
     #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
     pub grpc_client_tls_cacert: Option<PathBuf>,
 
-    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has them), several with commas between; any unless said
+    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has
+    /// them), several with commas between; any unless said
     #[arg(long, env = "GRPC_CLIENT_TLS_SAN", value_delimiter = ',')]
     pub grpc_client_tls_san: Vec<String>,
 
@@ -41,7 +44,8 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = nonzero_duration)]
     pub tls_handshake_timeout: Duration,
 
-    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that they wait
+    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that
+    /// they wait
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub tls_handshakes_cpu_percent_max: u8,
 }

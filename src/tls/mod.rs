@@ -1,9 +1,11 @@
 //! Certificates: read, held against one another, and read again when they change.
 //!
-//! Why here: files are what the operator wrote. A certificate, its key and the authorities of clients are one thing: they are
-//! taken together or not at all, so a half-written file, a key that does not belong to its certificate, or a certificate
-//! that has expired leaves what is in use. How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename
-//! two directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks agree.
+//! Why here: files are what the operator wrote. A certificate, its key and the authorities of
+//! clients are one thing: they are taken together or not at all, so a half-written file, a key that
+//! does not belong to its certificate, or a certificate that has expired leaves what is in use.
+//! How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename two
+//! directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks
+//! agree.
 //!
 //! By `ring`, the one library by which all TLS here computes.
 //!

@@ -1,7 +1,8 @@
 //! What a port of ours shows of itself, and whom it lets in.
 //!
-//! What it deliberately does not do: tickets that outlive a change. A session may be resumed within one set of certificates
-//! only, so whoever an authority no longer stands for has to show that anew.
+//! What it deliberately does not do: tickets that outlive a change. A session may be resumed within
+//! one set of certificates only, so whoever an authority no longer stands for has to show that
+//! anew.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,8 +88,8 @@ impl ServerFiles {
         let mut config = builder
             .with_single_cert(identity.chain, identity.key)
             .map_err(refused)?;
-        // Those who come again need no signature, however many they are; the key of their tickets goes with this set of
-        // certificates.
+        // Those who come again need no signature, however many they are; the key of their tickets
+        // goes with this set of certificates.
         config.ticketer = Ticketer::new().map_err(refused)?;
         config.alpn_protocols = vec![self.protocol.as_bytes().to_vec()];
         Ok(LoadedCertificate {

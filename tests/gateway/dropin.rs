@@ -1,8 +1,9 @@
-//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI Gateway's quota service.
+//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI
+//! Gateway's quota service.
 //!
-//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the machine's root, a folder of the
-//! test's is put in front. Besides those stand only addresses and ports, and a deadline of Redis that a crowded test machine
-//! keeps.
+//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the
+//! machine's root, a folder of the test's is put in front. Besides those stand only addresses and
+//! ports, and a deadline of Redis that a crowded test machine keeps.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +73,8 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
         let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
         let xds = format!("localhost:{}", ads.address.port());
         let variables = environment(&secret.file(""), &xds, &redis);
-        // Connections come anew all the time, so that the certificates of now are those that are shown.
+        // Connections come anew all the time, so that the certificates of now are those that are
+        // shown.
         let aging = [
             ("GRPC_MAX_CONNECTION_AGE", "500ms"),
             ("TOLLGATE_DOOR", door),

@@ -1,4 +1,5 @@
-//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that are exchanged.
+//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that
+//! are exchanged.
 //!
 //! Each by both doors, which must not notice.
 
@@ -356,7 +357,8 @@ async fn many_at_once_all_have_their_turn() {
     }
 }
 
-/// What a thread of the service has used of a processor, in seconds, its nice value and its scheduling class.
+/// What a thread of the service has used of a processor, in seconds, its nice value and its
+/// scheduling class.
 fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
     let tasks = format!("/proc/{}/task", tollgate.id());
     let tasks = std::fs::read_dir(tasks)

@@ -1,11 +1,13 @@
-//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a problem, and reading goes
-//! on with a default.
+//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a
+//! problem, and reading goes on with a default.
 //!
-//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands twice the last counts,
-//! `<<` merges, a text keeps its source whatever it looks like, numbers and booleans must not be quoted. Before it
-//! decodes, the reference walks all keys and values; its sentences for what it finds there are kept.
+//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands
+//! twice the last counts, `<<` merges, a text keeps its source whatever it looks like, numbers and
+//! booleans must not be quoted. Before it decodes, the reference walks all keys and values; its
+//! sentences for what it finds there are kept.
 //!
-//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything by a value.
+//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything
+//! by a value.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -58,7 +60,8 @@ impl<'n> Fields<'n> {
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The fields of a mapping, of which only those of `here` mean something. None when it is no mapping.
+    /// The fields of a mapping, of which only those of `here` mean something. None when it is no
+    /// mapping.
     pub(crate) fn fields<'n>(
         &mut self,
         node: &'n Node,
@@ -146,8 +149,8 @@ impl Loader<'_> {
         );
     }
 
-    /// The pairs of a mapping in which any name may stand: first its own, then those that it merges, the first to count
-    /// first. None when it is no mapping, or too much.
+    /// The pairs of a mapping in which any name may stand: first its own, then those that it
+    /// merges, the first to count first. None when it is no mapping, or too much.
     pub(crate) fn free_form_pairs<'n>(
         &mut self,
         node: &'n Node,

@@ -42,8 +42,8 @@ pub struct LoadedRules {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// The pass over a file in which the reference finds an error. It stops at the first pass that finds
-/// one; here the errors of earlier passes come first, so that the first line is the same.
+/// The pass over a file in which the reference finds an error. It stops at the first pass that
+/// finds one; here the errors of earlier passes come first, so that the first line is the same.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Phase {
     /// Names, and values that no name may have.

@@ -1,7 +1,7 @@
 //! Names and nodes where they do not belong, as the reference's own walk treats them.
 //!
-//! Before it decodes a file, the reference walks all keys and values: names must be known and values
-//! must not be floats, also where the decoder will ignore them.
+//! Before it decodes a file, the reference walks all keys and values: names must be known and
+//! values must not be floats, also where the decoder will ignore them.
 
 use std::rc::Rc;
 
@@ -20,8 +20,8 @@ pub(super) fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<I
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Says that a node should have been a mapping: of an item in a list the reference's walk says it, of a field its
-    /// decoder.
+    /// Says that a node should have been a mapping: of an item in a list the reference's walk says
+    /// it, of a field its decoder.
     pub(super) fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
         let found = match &node.content {
             _ if node.is_null() => "<nil>".to_owned(),
@@ -46,8 +46,8 @@ impl Loader<'_> {
         );
     }
 
-    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must be known and values no
-    /// floats there as well.
+    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must
+    /// be known and values no floats there as well.
     pub(super) fn walk_misplaced(&mut self, node: &Node, path: &FieldPath<'_>) {
         match &node.content {
             Content::Scalar { .. } => {}
@@ -135,7 +135,8 @@ impl Loader<'_> {
         false
     }
 
-    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they stand.
+    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they
+    /// stand.
     pub(super) fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
         let beyond = node
             .integer()

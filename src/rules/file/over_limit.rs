@@ -1,7 +1,7 @@
 //! What stands under `over_limit`: what the caller's caller sees on a refusal.
 //!
-//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name or a value that cannot
-//! be sent. Those that frame a message are the proxy's to say.
+//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name
+//! or a value that cannot be sent. Those that frame a message are the proxy's to say.
 //!
 //! What it deliberately does not do: read the body. Only the three gaps mean something in it.
 

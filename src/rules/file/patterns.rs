@@ -1,7 +1,8 @@
-//! Patterns of values: the field `regex`, and the compilation of all patterns once every file is read.
+//! Patterns of values: the field `regex`, and the compilation of all patterns once every file is
+//! read.
 //!
-//! Whether the patterns of a key are too large together is known only when every file is read. Until
-//! then the loader records where each pattern was written.
+//! Whether the patterns of a key are too large together is known only when every file is read.
+//! Until then the loader records where each pattern was written.
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::field_path::FieldPath;

@@ -1,7 +1,8 @@
-//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and `ipv6_prefix`.
+//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and
+//! `ipv6_prefix`.
 //!
-//! A problem of a list is told at its item. What is too large only together, all patterns of a key, is known once every
-//! file is read; until then the loader keeps where each pattern stands.
+//! A problem of a list is told at its item. What is too large only together, all patterns of a key,
+//! is known once every file is read; until then the loader keeps where each pattern stands.
 //!
 //! What it deliberately does not do: match (`limiter`), compile (`patterns`).
 
@@ -89,8 +90,8 @@ impl Loader<'_> {
         values.filter(|_| others.is_empty())
     }
 
-    /// Whether a name without anything behind it is at most `value`, with which the reference means any value. Ours say
-    /// so: who leaves prefixes out hardly means every address.
+    /// Whether a name without anything behind it is at most `value`, with which the reference means
+    /// any value. Ours say so: who leaves prefixes out hardly means every address.
     fn no_empty_fields(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> bool {
         let empty = NAMES.into_iter().filter(|name| *name != "value");
         let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();

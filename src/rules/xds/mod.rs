@@ -1,14 +1,15 @@
 //! Rules from an xDS server: a client of its aggregated service (ADS), state of the world.
 //!
-//! How: one stream at a time. Each answer holds all rules there are; it is loaded as files are, by the same loader, within
-//! the same bounds, and the next request says that it was taken (ACK) or why not (NACK), in the loader's own sentences. When
-//! the stream is lost the rules in use stay, and it is tried again after a while.
+//! How: one stream at a time. Each answer holds all rules there are; it is loaded as files are, by
+//! the same loader, within the same bounds, and the next request says that it was taken (ACK) or
+//! why not (NACK), in the loader's own sentences. When the stream is lost the rules in use stay,
+//! and it is tried again after a while.
 //!
-//! On a new stream nothing is said of what an earlier one brought: a server that was started anew may count its versions
-//! anew, and would take ours for its own.
+//! On a new stream nothing is said of what an earlier one brought: a server that was started anew
+//! may count its versions anew, and would take ours for its own.
 //!
-//! What it deliberately does not do: count, log or keep rules (`app` is told), ask for less than everything, speak the
-//! incremental variant.
+//! What it deliberately does not do: count, log or keep rules (`app` is told), ask for less than
+//! everything, speak the incremental variant.
 
 mod backoff;
 mod document;

@@ -1,6 +1,7 @@
 //! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
 //!
-//! What may stand beside an algorithm is the algorithm's to say ([`Choice`]); this file knows only which field is which choice.
+//! What may stand beside an algorithm is the algorithm's to say ([`Choice`]); this file knows only
+//! which field is which choice.
 //!
 //! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
 
@@ -27,7 +28,8 @@ pub(crate) const CHOICES: &[(&str, Choice)] = &[
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The algorithm named, or the default, as the choices beside it make it, and whether it has them all.
+    /// The algorithm named, or the default, as the choices beside it make it, and whether it has
+    /// them all.
     pub(crate) fn algorithm(
         &mut self,
         fields: &Fields<'_>,

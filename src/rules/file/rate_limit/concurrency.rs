@@ -1,4 +1,5 @@
-//! A limit of how many at any moment: how many, who holds one, and for how long when nobody gives it back.
+//! A limit of how many at any moment: how many, who holds one, and for how long when nobody gives
+//! it back.
 //!
 //! What it deliberately does not do: choose the algorithm (`algorithm`).
 

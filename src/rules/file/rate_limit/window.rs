@@ -1,6 +1,7 @@
 //! A limit of how many in a window: how long that is, how many, and how they are counted.
 //!
-//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges (`config::calendar`).
+//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges
+//! (`config::calendar`).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
