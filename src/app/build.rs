@@ -116,11 +116,11 @@ impl Certificates {
             });
             reloader.transpose()
         };
-        let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
+        let grpc_files = settings.grpc_tls.server_files();
         let grpc_files = grpc_files.map_err(|error| tls_error("grpc", &error))?;
         Ok(Self {
             grpc: reloader("grpc", grpc_files)?,
-            admin: reloader("admin", ServerFiles::of_admin(&settings.admin))?,
+            admin: reloader("admin", settings.admin.server_files())?,
         })
     }
 }

@@ -27,6 +27,7 @@ use crate::net::{
     self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
 };
 use crate::pipeline::Generations;
+use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
 use crate::rules::xds::XdsClient;
 use crate::settings::Settings;
@@ -293,8 +294,10 @@ fn spawn_rules_watcher(
     let leased = store::is_leased(&settings.store);
     if let Some(xds) = xds {
         watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
-    } else if let Some(path) = settings.rules_path() {
-        let files = RulesWatcher::new(path, settings.rules_settings.options());
+    } else if let Some(path) =
+        RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref())
+    {
+        let files = RulesWatcher::new(path, (&settings.rules_settings).into());
         watchers.spawn(rules::watch(files, generations, reload, leased));
     }
 }

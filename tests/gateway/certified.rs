@@ -1,4 +1,5 @@
-//! Authorities and those whom they sign, laid out as Kubernetes lays out a secret; and clients that speak TLS.
+//! Authorities and those whom they sign, laid out as Kubernetes lays out a secret; and clients that
+//! speak TLS.
 //!
 //! What it deliberately does not do: keep keys safe.
 
@@ -44,7 +45,8 @@ pub(crate) enum Good {
     NotYet,
 }
 
-/// A secret as a pod sees it: `tls.crt`, `tls.key`, `ca.crt`, links through a folder that is exchanged whole.
+/// A secret as a pod sees it: `tls.crt`, `tls.key`, `ca.crt`, links through a folder that is
+/// exchanged whole.
 pub(crate) struct Secret {
     directory: TempDir,
     version: u32,

@@ -1,6 +1,8 @@
-//! A service that is started as Envoy Gateway starts the reference's: `/bin/ratelimit`, no arguments, and an environment.
+//! A service that is started as Envoy Gateway starts the reference's: `/bin/ratelimit`, no
+//! arguments, and an environment.
 //!
-//! Why beside `running`: such a service may have no rules for long, and then says nothing of where it listens.
+//! Why beside `running`: such a service may have no rules for long, and then says nothing of where
+//! it listens.
 //!
 //! How: every port is one that was free a moment ago.
 //!
@@ -52,7 +54,8 @@ pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String) {
 // === impl Replica ===
 
 impl Replica {
-    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands for a port.
+    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands
+    /// for a port.
     pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
         let bin = tempfile::tempdir().unwrap();
         let program = bin.path().join("ratelimit");

@@ -1,5 +1,5 @@
-//! What compiled patterns are matched by: a table of states, several where one needs too many, and states made when
-//! needed.
+//! What compiled patterns are matched by: a table of states, several where one needs too many, and
+//! states made when needed.
 //!
 //! What it deliberately does not do: choose among them (`super`).
 
@@ -115,8 +115,8 @@ impl DenseMatcher {
         self.dfa.memory_usage().saturating_add(own)
     }
 
-    /// Goes from state to state and hands over those in which a pattern has matched; stops when nothing can match any
-    /// more.
+    /// Goes from state to state and hands over those in which a pattern has matched; stops when
+    /// nothing can match any more.
     fn walk(&self, text: &[u8], steps: &StepBudget, mut matched: impl FnMut(StateID)) {
         let dfa = &self.dfa;
         let Some(mut state) = self.start() else {
