@@ -91,6 +91,17 @@ impl StoreFault {
         }
     }
 
+    /// The fault that later callers see while the breaker is open. That a call timed out concerns
+    /// only the checks that were in it.
+    #[must_use]
+    pub const fn while_breaker_open(self) -> Self {
+        if self.outcome_unknown() {
+            Self::BreakerOpen
+        } else {
+            self
+        }
+    }
+
     /// Whether what was asked may have been taken all the same: nobody can know.
     pub const fn outcome_unknown(self) -> bool {
         matches!(

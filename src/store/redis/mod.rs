@@ -30,7 +30,6 @@ mod denial_cache;
 mod error_class;
 mod key;
 mod node;
-mod probe;
 pub mod script;
 mod target;
 mod worker;
@@ -44,7 +43,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::cluster::{Cluster, ClusterMember, NODES_MAX, TopologyTask};
+use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 pub use self::connect::Certificates;
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
@@ -53,6 +52,7 @@ pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
 use self::worker::NodeWorker;
+use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
@@ -378,7 +378,7 @@ impl Nodes {
             return Ok(());
         };
         // Others were asked and had no answer; these were not asked.
-        let fault = worker::fault_while_open(fault);
+        let fault = fault.while_breaker_open();
         node.count_undecided(fault, checks.len());
         Err(StoreError::Unavailable(fault))
     }
