@@ -173,9 +173,9 @@ impl App {
                     OnMemoryFull::Error => memory::WhenFull::Error,
                 },
             },
-            redis: store::redis(&settings.store)?,
         };
-        let (store, workers) = store::build(&setup, &settings.store)?;
+        let shared = store::configure(&settings.store)?;
+        let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
         let now = clock.now();
         let guarded = |port, files: Option<ServerFiles>| {
             let guarded =
@@ -200,7 +200,7 @@ impl App {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            hash: store::hash(&settings.store, setup.redis.is_some())?,
+            hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
         };
         let service = Arc::new(RateLimit::new(parts, &settings));

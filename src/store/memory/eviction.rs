@@ -11,7 +11,6 @@
 //! What it deliberately does not do: forget for a key that never passes.
 
 use crate::store::memory::bucket::Bucket;
-use crate::store::memory::limits::EvictionCounts;
 use crate::store::memory::marks_table::MarksTable;
 use crate::store::memory::table::{BLOCK_SLOTS, Table};
 use tollgate_limiter::{Key, Timestamp};
@@ -39,6 +38,19 @@ const RESERVED_SHARE: usize = 16;
 
 /// And no more than so many.
 const RESERVED_BYTES_MAX: usize = 256 << 10;
+
+/// What a partition did for want of room, and for good order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EvictionCounts {
+    /// Buckets that were as good as new.
+    pub(super) freed: u64,
+    /// Buckets that were not, but not exhausted either.
+    pub(super) forgotten: u64,
+    /// Checks without room, by what became of them.
+    pub(super) shared: u64,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+}
 
 /// The tables of one partition, and how much memory they may take.
 #[derive(Debug)]

@@ -9,9 +9,9 @@
 //!
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full queue.
 
+mod backend;
 mod bucket;
 mod eviction;
-mod limits;
 mod marks_table;
 mod partition;
 mod table;
@@ -21,13 +21,14 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-pub use self::limits::{MemoryLimits, WhenFull};
+pub use self::backend::BACKEND;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
 use tollgate_limiter::Check;
 
 /// The store's handle: where each partition's queue is.

@@ -11,11 +11,11 @@
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
 use super::bucket::{Bucket, BucketMeta};
-use super::eviction::{SpaceRequest, Tables};
-use super::limits::{EvictionCounts, WhenFull};
+use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::MarksTable;
 use super::table::SlotIndex;
 use crate::store::StoreError;
+use crate::store::memory_limits::WhenFull;
 use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
 /// A partition's tables.

@@ -22,6 +22,7 @@
 //!
 //! What it deliberately does not do: decide by itself, ask twice, reach for a replica of Redis, wait for Redis at start.
 
+mod backend;
 mod breaker;
 mod call;
 mod cluster;
@@ -43,8 +44,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+pub use self::backend::BACKEND;
 use self::cluster::{Cluster, ClusterMember, NODES_MAX};
-pub use self::connect::Certificates;
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
@@ -56,7 +57,8 @@ use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, Worker,
+    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, TlsFiles,
+    Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
@@ -69,8 +71,8 @@ pub struct RedisSetup {
     pub target: Target,
     /// Where limits of so many a second are, if elsewhere.
     pub per_second: Option<Target>,
-    /// For connections by TLS.
-    pub certificates: Certificates,
+    /// Files for TLS connections.
+    pub tls_files: TlsFiles,
     /// What every key begins with.
     pub prefix: String,
     /// Whether counters of Envoy's reference service are continued under its names.
@@ -190,7 +192,7 @@ impl RedisStore {
             (node, receiver)
         };
         for (number, target) in targets.enumerate() {
-            let connector = Arc::new(Connector::new(target.clone(), redis.certificates.clone()));
+            let connector = Arc::new(Connector::new(target.clone(), redis.tls_files.clone()));
             let words = connector.words();
             connector
                 .check_files()

@@ -125,6 +125,19 @@ pub enum TargetError {
 // === impl Target ===
 
 impl Target {
+    /// Whether a URL of this scheme names a Redis or Valkey.
+    pub fn accepts_scheme(scheme: &str) -> bool {
+        let (engine, kind) = engine_and_kind(scheme);
+        matches!(
+            (engine, kind),
+            ("redis" | "valkey", "unix")
+                | (
+                    "redis" | "valkey" | "rediss" | "valkeys",
+                    "" | "sentinel" | "cluster"
+                )
+        )
+    }
+
     /// The store that a URL names.
     ///
     /// # Errors
@@ -132,11 +145,7 @@ impl Target {
     /// See [`TargetError`].
     pub fn of_url(url: &str) -> Result<Self, TargetError> {
         let (scheme, rest) = url.split_once("://").ok_or(TargetError::Scheme)?;
-        let (engine, kind) = match scheme.split_once('+') {
-            Some((engine, kind)) => (engine, kind),
-            None if scheme == "unix" => ("redis", "unix"),
-            None => (scheme, ""),
-        };
+        let (engine, kind) = engine_and_kind(scheme);
         let tls = match engine {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
@@ -230,6 +239,15 @@ impl fmt::Display for Target {
                 list(seeds, f)
             }
         }
+    }
+}
+
+/// `redis+sentinel` in its two parts; `unix` alone is a Redis too.
+fn engine_and_kind(scheme: &str) -> (&str, &str) {
+    match scheme.split_once('+') {
+        Some((engine, kind)) => (engine, kind),
+        None if scheme == "unix" => ("redis", "unix"),
+        None => (scheme, ""),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The limits of the memory store, and what a partition counts when it reaches them.
+//! The limits of the memory store.
 
 /// The memory store's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -24,17 +24,4 @@ pub enum WhenFull {
     Deny,
     /// It is not decided.
     Error,
-}
-
-/// What a partition did for want of room, and for good order.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EvictionCounts {
-    /// Buckets that were as good as new.
-    pub(super) freed: u64,
-    /// Buckets that were not, but not exhausted either.
-    pub(super) forgotten: u64,
-    /// Checks without room, by what became of them.
-    pub(super) shared: u64,
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
 }
