@@ -24,7 +24,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
-use tollgate::store::{BACKENDS, Setup, memory};
+use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
 use tollgate_limiter::Timestamp;
 
 /// An instant within a minute, an hour, a day, … none of which is about to turn.
@@ -56,18 +56,21 @@ impl Pipeline {
             .expect("a runtime");
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (store, workers) = (BACKENDS[0].build)(&Setup {
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-            memory: memory::MemoryLimits {
-                partitions: PARTITIONS,
-                queue_checks_max: 16_384,
-                memory_max: 64 * 1024 * 1024,
-                when_full: memory::WhenFull::Share,
-            },
-            redis: None,
-        })
-        .expect("a store");
+        let (store, workers) = BACKENDS[0]
+            .build(
+                &SharedSettings::default(),
+                &Setup {
+                    clock: Arc::clone(&clock),
+                    metrics: Arc::clone(&metrics),
+                    memory: memory::MemoryLimits {
+                        partitions: PARTITIONS,
+                        queue_checks_max: 16_384,
+                        memory_max: 64 * 1024 * 1024,
+                        when_full: memory::WhenFull::Share,
+                    },
+                },
+            )
+            .expect("a store");
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let source = Source {
             name: "rules.yaml".to_owned(),

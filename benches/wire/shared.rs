@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
-use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
-use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, memory};
+use tollgate::store::redis::{RedisSetup, RedisStore, Target as Place, script};
+use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsFiles, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 
 use crate::generator::{self, Expected, Keys, Shape, Target};
@@ -300,12 +300,11 @@ impl StoreDriver {
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
-            redis: None,
         };
         let redis = RedisSetup {
             target: Place::of_url(url).expect("an address"),
             per_second: None,
-            certificates: Certificates::default(),
+            tls_files: TlsFiles::default(),
             prefix: String::new(),
             reference_keys: false,
             deadline: Duration::from_secs(10),

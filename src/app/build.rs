@@ -85,8 +85,8 @@ fn store_setup(
     cores: usize,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
-) -> Result<Setup, AppError> {
-    Ok(Setup {
+) -> Setup {
+    Setup {
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
         memory: memory::MemoryLimits {
@@ -102,8 +102,7 @@ fn store_setup(
                 OnMemoryFull::Error => memory::WhenFull::Error,
             },
         },
-        redis: store::redis(&settings.store)?,
-    })
+    }
 }
 
 // === impl Certificates ===
@@ -159,8 +158,9 @@ impl App {
             || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             usize::from,
         );
-        let setup = store_setup(&settings, cores, &clock, &metrics)?;
-        let (store, workers) = store::build(&setup, &settings.store)?;
+        let setup = store_setup(&settings, cores, &clock, &metrics);
+        let shared = store::configure(&settings.store)?;
+        let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
         let admin_token = settings
@@ -179,7 +179,7 @@ impl App {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            hash: store::hash(&settings.store, setup.redis.is_some())?,
+            hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));

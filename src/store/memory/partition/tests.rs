@@ -401,7 +401,7 @@ fn slots_are_held_beside_and_go_with_their_bucket() {
         (
             partition.len(),
             partition.marks(),
-            partition.marks.bytes() > 20_000
+            partition.tables.marks.bytes() > 20_000
         ),
         (0, 0, false)
     );
