@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::grpc::ByHand;
+use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -37,7 +37,7 @@ const PARTITIONS: usize = 2;
 pub(crate) struct Pipeline {
     /// Workers have timers.
     runtime: Runtime,
-    core: ByHand,
+    core: BenchHarness,
 }
 
 #[derive(Parser)]
@@ -88,7 +88,8 @@ impl Pipeline {
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
-        let core = ByHand::new(&service, workers, &settings, &metrics).expect("a memory store");
+        let core =
+            BenchHarness::new(&service, workers, &settings, &metrics).expect("a memory store");
         Self { runtime, core }
     }
 

@@ -135,7 +135,7 @@ impl App {
     /// When something in the build is wrong.
     #[doc(hidden)]
     pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
-        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        let routes = routes(&self.service, &self.settings, &self.metrics, &health);
         routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 

@@ -21,7 +21,7 @@ use super::error::AppError;
 use super::tls::CertificateReloader;
 use super::{rules, store, xds};
 use crate::admin::{self, AdminState, AdminToken, Readiness};
-use crate::grpc::{GrpcServer, Health, OpenError};
+use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{
     self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
@@ -274,10 +274,16 @@ impl RunningService {
 
 /// Starts the threads of the gRPC server.
 fn open_grpc(app: &App, health: Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
+    let opened = GrpcServer::open(
+        &app.service,
+        &app.settings,
+        app.cores,
+        &app.metrics,
+        &health,
+    );
     opened.map_err(|error| match error {
-        OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
-        OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
+        StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })
 }
 

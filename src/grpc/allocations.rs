@@ -116,7 +116,7 @@ descriptors:
     }
 
     fn core<R: Responder>(server: &ServerContext) -> Batcher<R> {
-        Batcher::new(&server.service, &server.metrics, server.message_size_max).unwrap()
+        Batcher::new(&server.pipeline, &server.metrics, server.message_size_max).unwrap()
     }
 
     impl Bench {
@@ -157,7 +157,7 @@ descriptors:
             };
             let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let server = ServerContext {
-                service: Arc::new(Pipeline::new(parts, &settings)),
+                pipeline: Arc::new(Pipeline::new(parts, &settings)),
                 routes: Routes::default().prepare(),
                 limits: ConnectionLimits::new(&settings),
                 metrics,
