@@ -46,7 +46,7 @@ const CALLS_PER_TURN_MAX: usize = 256;
 /// How often one turn reads.
 const READS_PER_TURN_MAX: usize = 4;
 
-/// The one call that is taken here.
+/// Path of the method on the fast path.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How many calls are as much work as the frames before [`Event::Yield`].
@@ -77,7 +77,7 @@ struct Session {
     batcher: Option<Rc<Batcher<StreamResponder>>>,
     buffers: Rc<Buffers>,
     server: ServerContext,
-    /// Where the bodies of requests go that tonic answers.
+    /// Channels to the request bodies that tonic reads.
     bodies: RequestBodies,
     /// The bound on streaming calls, made for the first one.
     streaming: OnceCell<ConnectionCalls>,
@@ -327,7 +327,7 @@ impl Session {
                 self.bodies.close(stream);
                 Ok(0)
             }
-            // The last one: frames that bring no call on.
+            // Event::Yield, or an event of a later version.
             _ => Ok(CALLS_PER_YIELD),
         }
     }

@@ -24,7 +24,7 @@ use tonic::service::Routes;
 
 use crate::grpc::http_types::fields;
 
-/// The bodies of requests that tonic answers, by stream: where their parts go as they arrive.
+/// Channels to the request bodies that tonic reads, by stream.
 #[derive(Clone, Default)]
 pub(crate) struct RequestBodies(Rc<RefCell<BTreeMap<u32, mpsc::UnboundedSender<Part>>>>);
 
@@ -147,7 +147,7 @@ async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection
 // === impl RequestBodies ===
 
 impl RequestBodies {
-    /// Takes in a request, of whose body these bytes have arrived.
+    /// Registers a request whose body starts with these bytes.
     pub(crate) fn open(
         &self,
         stream: u32,

@@ -52,7 +52,7 @@ fn window_updates_without_need_are_counted() {
     let mut client = Client::new();
     // As often as a response was sent.
     for stream in (1..=401).step_by(2) {
-        client.send(&[head(stream), body(stream, b"ask")].concat());
+        client.send(&[head(stream), body(stream, b"message")].concat());
         client.respond(stream, 10);
         client.send(&window(0, 10));
     }
