@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 
 use super::algorithm::{self, Outcome};
+use super::check::{Check, LimitOrigin, PlannedCheck};
 use super::descriptor::Hits;
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
-use super::plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlannedCheck};
+use super::plan::{DescriptorPlan, Plan};
 
 /// Pass or do not pass.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -163,19 +164,19 @@ impl<'r> Plan<'r> {
         undecided: Code,
         modes: Modes,
     ) {
-        let status = |line: &DescriptorPlan| {
-            let (mut status, quota) = match line {
+        let status = |planned: &DescriptorPlan| {
+            let (mut status, quota) = match planned {
                 DescriptorPlan::NoLimit => (Status::pass(), modes.quota),
                 // Takes no part, and is never over.
                 DescriptorPlan::Unlimited => (Status::unlimited(), false),
                 DescriptorPlan::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
                         let outcome = outcomes.get(position).copied().flatten();
-                        let asked = self.planned_check(position)?;
-                        let mut status = Status::of(&asked, outcome.as_ref(), undecided);
+                        let planned = self.planned_check(position)?;
+                        let mut status = Status::of(&planned, outcome.as_ref(), undecided);
                         status.check_index = Some(position);
                         let over = outcome.is_some_and(|outcome| !outcome.allowed);
-                        let quota = modes.quota || asked.origin.quota_mode();
+                        let quota = modes.quota || planned.origin.quota_mode();
                         Some((status.slack(over), status, quota))
                     });
                     // Of several alike the first.
@@ -195,8 +196,8 @@ impl<'r> Plan<'r> {
     /// What was taken for nothing goes back, and is left over: what a check took, and those before it from the same bucket.
     fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
-        let asked = self.checks().iter().zip(outcomes);
-        let after = asked.map(|(check, outcome)| {
+        let planned = self.checks().iter().zip(outcomes);
+        let after = planned.map(|(check, outcome)| {
             let mut outcome = (*outcome)?;
             let back = going_back.entry(check.key).or_default();
             if outcome.allowed && !check.keeps_refused_hits() {
@@ -211,41 +212,16 @@ impl<'r> Plan<'r> {
     }
 }
 
-// === impl Check ===
+// === impl CurrentLimit ===
 
-impl Check {
-    /// Whether what it took stays taken when another limit of the request refuses, all or nothing or not.
-    pub fn keeps_refused_hits(&self) -> bool {
-        algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
-    }
-}
-
-// === impl Subject ===
-
-impl<'r> LimitOrigin<'r> {
-    /// Whether it is counted and never enforced.
-    pub fn shadow_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.shadow_mode,
-            Self::Override => false,
-        }
-    }
-
-    /// Whether it is one of several ways to pass.
-    pub fn quota_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.quota_mode,
-            Self::Override => false,
-        }
-    }
-
-    fn current_limit(self, check: &Check) -> CurrentLimit<'r> {
-        CurrentLimit {
-            name: match self {
-                Self::Rule(rule) => &rule.name,
-                Self::Override => "",
+impl<'r> CurrentLimit<'r> {
+    fn of(planned: &PlannedCheck<'_, 'r>) -> Self {
+        Self {
+            name: match planned.origin {
+                LimitOrigin::Rule(rule) => &rule.name,
+                LimitOrigin::Override => "",
             },
-            limit: check.limit,
+            limit: planned.check.limit,
         }
     }
 }
@@ -274,17 +250,14 @@ impl<'r> Status<'r> {
 
     /// The status that one check gives its descriptor. Where the store did not decide, `undecided` stands; but what is
     /// never enforced is not refused for that either.
-    fn of(asked: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
-        let PlannedCheck {
-            check,
-            origin: subject,
-        } = asked;
+    fn of(planned: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
+        let PlannedCheck { check, origin } = planned;
         let Some(outcome) = outcome else {
             let takes = matches!(check.operation.hits, Hits::Take(_));
             return match undecided {
-                Code::OverLimit if takes && !subject.shadow_mode() => Self {
+                Code::OverLimit if takes && !origin.shadow_mode() => Self {
                     code: Code::OverLimit,
-                    current_limit: Some(subject.current_limit(check)),
+                    current_limit: Some(CurrentLimit::of(planned)),
                     until_reset_us: Some(if check.can_ever_pass() {
                         UNDECIDED_RETRY_US
                     } else {
@@ -297,14 +270,14 @@ impl<'r> Status<'r> {
             };
         };
         let over = !outcome.allowed;
-        let code = if over && !subject.shadow_mode() {
+        let code = if over && !origin.shadow_mode() {
             Code::OverLimit
         } else {
             Code::Ok
         };
         Self {
             code,
-            current_limit: Some(subject.current_limit(check)),
+            current_limit: Some(CurrentLimit::of(planned)),
             remaining: if over {
                 0
             } else {

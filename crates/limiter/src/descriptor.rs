@@ -144,7 +144,7 @@ impl Holder {
     }
 }
 
-// === impl Ask ===
+// === impl Operation ===
 
 impl From<Hits> for Operation {
     /// Asked by nobody in particular.
@@ -190,7 +190,7 @@ impl<'a> Request<'a> {
 
     /// Makes a descriptor of the entries since the last one.
     pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
-        let start = self.descriptors.last().map_or(0, |head| head.entries.end);
+        let start = self.descriptors.last().map_or(0, |parts| parts.entries.end);
         self.descriptors.push(DescriptorParts {
             entries: start..self.entries.len(),
             hits,
@@ -222,10 +222,10 @@ impl<'a> Request<'a> {
 
     /// The descriptors in the order sent.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'a>> {
-        self.descriptors.iter().map(|head| Descriptor {
-            entries: self.entries.get(head.entries.clone()).unwrap_or_default(),
-            hits: head.hits,
-            limit: head.limit,
+        self.descriptors.iter().map(|parts| Descriptor {
+            entries: self.entries.get(parts.entries.clone()).unwrap_or_default(),
+            hits: parts.hits,
+            limit: parts.limit,
         })
     }
 }

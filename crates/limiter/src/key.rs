@@ -85,7 +85,7 @@ impl Key {
     }
 }
 
-// === impl Identity ===
+// === impl BucketIdentity ===
 
 impl BucketIdentity<'_> {
     /// The key of the bucket.
@@ -168,8 +168,8 @@ fn text(digest: &mut impl Digest, text: &[u8]) {
 /// What a value counts as, so that an address or a whole level is never what a text is, whatever somebody sends. A
 /// whole level is told by its first item: no sibling has it too, and a list of ten thousand costs no more than one of
 /// two.
-fn value(digest: &mut impl Digest, counts_as: IdentityValue<'_>) {
-    match counts_as {
+fn value(digest: &mut impl Digest, identity_value: IdentityValue<'_>) {
+    match identity_value {
         IdentityValue::Text(value) => text(digest, value),
         IdentityValue::Address(prefix) => {
             digest.write(&AN_ADDRESS.to_le_bytes());

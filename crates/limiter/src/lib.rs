@@ -45,6 +45,14 @@ pub mod values;
 
 pub mod rule;
 
+mod node_match;
+
+mod automaton;
+
+mod prefix_table;
+
+mod wildcard_keys;
+
 mod descriptor_matcher;
 
 pub mod store_failure;
@@ -52,6 +60,10 @@ pub mod store_failure;
 pub mod rule_set;
 
 pub mod key;
+
+pub mod check;
+
+mod replacements;
 
 pub mod plan;
 
@@ -62,6 +74,7 @@ pub use algorithm::{
     ALGORITHMS, Algorithm, AlgorithmOption, LeasePolicy, Mark, Marks, Outcome, REGISTER_MAX, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
+pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
@@ -69,7 +82,7 @@ pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
-pub use plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlanBuffer, PlannedCheck};
+pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use rule::{
     Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
 };

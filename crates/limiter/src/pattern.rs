@@ -67,7 +67,7 @@ pub enum PatternError {
     TooManySteps,
 }
 
-// === impl Steps ===
+// === impl StepBudget ===
 
 impl StepBudget {
     /// So many.

@@ -6,41 +6,17 @@
 //!
 //! What it deliberately does not do: count, ask the time, know which store will answer.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::algorithm::{Algorithm, FixedWindow};
+use super::algorithm::FixedWindow;
+use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Operation, Override, Request};
-use super::key::{BucketIdentity, BucketNaming, Key, KeyHasher, hash_holder};
-use super::limit::Limit;
+use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
-use super::rule::{Allowance, Rule};
+use super::replacements::Replacements;
+use super::rule::Allowance;
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
-
-/// One question to the store.
-#[derive(Clone, Debug)]
-pub struct Check {
-    /// Whose bucket.
-    pub key: Key,
-    /// Against how much.
-    pub limit: Limit,
-    /// Counted how.
-    pub algorithm: &'static dyn Algorithm,
-    /// Taking or giving back how much, on whose behalf.
-    pub operation: Operation,
-    /// A number of the rule or the override that asks. Keys of the same share a bucket where a store has no room for
-    /// theirs.
-    pub fingerprint: u64,
-    /// Whether it is about that bucket: the store says so in a check that it decided there.
-    pub shared_bucket: bool,
-    /// Whether a fallback may decide it when its store cannot.
-    pub may_fall_back: bool,
-    /// The bucket's name in the scheme of another service ([`Plan::name_buckets`]); none where the
-    /// key names it.
-    pub bucket_name: Option<Arc<[u8]>>,
-}
 
 /// What one descriptor came to, in the order asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,24 +27,6 @@ pub enum DescriptorPlan {
     Unlimited,
     /// These of [`Plan::asked`] decide; never none.
     Checks(Range<usize>),
-}
-
-/// One question of a plan.
-#[derive(Clone, Copy, Debug)]
-pub struct PlannedCheck<'p, 'r> {
-    /// What the store is asked.
-    pub check: &'p Check,
-    /// On whose behalf.
-    pub origin: LimitOrigin<'r>,
-}
-
-/// Whose limit a check is.
-#[derive(Clone, Copy, Debug)]
-pub enum LimitOrigin<'r> {
-    /// A configured rule's.
-    Rule(&'r Rule),
-    /// The request's own.
-    Override,
 }
 
 /// A whole request, ready to be asked.
@@ -107,20 +65,6 @@ struct MatchedRange {
     entries: usize,
 }
 
-/// The names that matched rules replace, each looked up in one step however many there are.
-#[derive(Default)]
-struct Replacements<'r> {
-    names: HashMap<&'r str, ReplacedBy>,
-}
-
-/// Who names a rule as replaced. One that names itself replaces only others of that name.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum ReplacedBy {
-    /// The rule of this number, and no other.
-    Rule(usize),
-    Several,
-}
-
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
@@ -131,25 +75,25 @@ impl<'r> Plan<'r> {
 
     /// The same, on a sheet that was used before.
     pub fn with_buffer(
-        mut sheet: PlanBuffer,
+        mut buffer: PlanBuffer,
         rules: &'r RuleSet,
         request: &Request<'_>,
         hasher: &impl KeyHasher,
     ) -> Self {
-        sheet.clear();
+        buffer.clear();
         let mut plan = Self {
             rules,
-            buffer: sheet,
+            buffer: buffer,
         };
         plan.fill(request, hasher);
         plan
     }
 
     /// The plan that this sheet holds; `rules` are those it was written by.
-    pub fn from_buffer(sheet: PlanBuffer, rules: &'r RuleSet) -> Self {
+    pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
         Self {
             rules,
-            buffer: sheet,
+            buffer: buffer,
         }
     }
 
@@ -170,15 +114,12 @@ impl<'r> Plan<'r> {
 
     /// One question, by its place among [`Plan::checks`].
     pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
-        let subject = match self.buffer.rule_indices.get(position)? {
+        let origin = match self.buffer.rule_indices.get(position)? {
             Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
             None => LimitOrigin::Override,
         };
         let check = self.buffer.checks.get(position)?;
-        Some(PlannedCheck {
-            check,
-            origin: subject,
-        })
+        Some(PlannedCheck { check, origin })
     }
 
     /// Every question, in order.
@@ -274,29 +215,31 @@ impl<'r> Plan<'r> {
     }
 
     fn fill(&mut self, request: &Request<'_>, hasher: &impl KeyHasher) {
-        let sheet = &mut self.buffer;
+        let buffer = &mut self.buffer;
         let domain = self.rules.domain(request.domain);
-        sheet.domain_known = domain.is_some();
+        buffer.domain_known = domain.is_some();
         let Some(domain) = domain else {
-            sheet
+            buffer
                 .descriptors
                 .resize(request.len(), DescriptorPlan::NoLimit);
-            sheet.matched.resize(request.len(), MatchedRange::default());
+            buffer
+                .matched
+                .resize(request.len(), MatchedRange::default());
             return;
         };
-        sheet.all_or_nothing = domain.all_or_nothing();
-        sheet.on_store_failure = domain.on_store_failure();
+        buffer.all_or_nothing = domain.all_or_nothing();
+        buffer.on_store_failure = domain.on_store_failure();
         let steps = StepBudget::new(MATCHING_STEPS_MAX);
         let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
                 Some(Override::Limit(_)) => MatchedRules::default(),
-                not_obeyed => {
-                    let not_obeyed = u64::from(not_obeyed.is_some());
-                    sheet.invalid_overrides = sheet.invalid_overrides.saturating_add(not_obeyed);
+                invalid => {
+                    let invalid = u64::from(invalid.is_some());
+                    buffer.invalid_overrides = buffer.invalid_overrides.saturating_add(invalid);
                     let found = domain.find(descriptor.entries, &steps);
                     if steps.is_exhausted() {
-                        sheet.matching_budget_exceeded = true;
+                        buffer.matching_budget_exceeded = true;
                         return;
                     }
                     found.unwrap_or_default()
@@ -306,7 +249,7 @@ impl<'r> Plan<'r> {
                 replaced.add(rule);
             }
             let start = matched.rules.first().map_or(0, |rule| rule.index);
-            sheet.matched.push(MatchedRange {
+            buffer.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
             });
@@ -327,8 +270,8 @@ impl<'r> Plan<'r> {
         replaced: &Replacements<'r>,
         hasher: &impl KeyHasher,
     ) -> DescriptorPlan {
-        let sheet = &mut self.buffer;
-        let start = sheet.checks.len();
+        let buffer = &mut self.buffer;
+        let start = buffer.checks.len();
         if let Some(Override::Limit(limit)) = descriptor.limit {
             let identity = BucketIdentity {
                 domain,
@@ -337,10 +280,10 @@ impl<'r> Plan<'r> {
                 limit: &limit,
                 rule: None,
             };
-            sheet.push_check(&identity, descriptor.hits.into(), hasher);
-            return DescriptorPlan::Checks(start..sheet.checks.len());
+            buffer.push_check(&identity, descriptor.hits.into(), hasher);
+            return DescriptorPlan::Checks(start..buffer.checks.len());
         }
-        let Some(matched) = sheet.matched.get(position).cloned() else {
+        let Some(matched) = buffer.matched.get(position).cloned() else {
             return DescriptorPlan::NoLimit;
         };
         if matched.rules.is_empty() {
@@ -360,7 +303,7 @@ impl<'r> Plan<'r> {
             }
             // Several limits may stand here, of which not each has slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
-            let ask = Operation {
+            let operation = Operation {
                 hits: descriptor.hits,
                 holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
             };
@@ -371,53 +314,16 @@ impl<'r> Plan<'r> {
                 limit,
                 rule: Some(rule),
             };
-            sheet.push_check(&identity, ask, hasher);
+            buffer.push_check(&identity, operation, hasher);
         }
-        match sheet.checks.len() {
+        match buffer.checks.len() {
             end if end == start => DescriptorPlan::NoLimit,
             end => DescriptorPlan::Checks(start..end),
         }
     }
 }
 
-// === impl Replaced ===
-
-impl<'r> Replacements<'r> {
-    /// Takes in what a matched rule names.
-    fn add(&mut self, rule: &'r Rule) {
-        for name in &rule.replaces {
-            let by = self
-                .names
-                .entry(name)
-                .or_insert(ReplacedBy::Rule(rule.index));
-            if *by != ReplacedBy::Rule(rule.index) {
-                *by = ReplacedBy::Several;
-            }
-        }
-    }
-
-    /// Whether another matched rule names this one; it is then not counted.
-    fn replaces(&self, rule: &Rule) -> bool {
-        // Most rule sets replace nothing: then no name is hashed.
-        !self.names.is_empty()
-            && match self.names.get(rule.name.as_str()) {
-                None => false,
-                Some(ReplacedBy::Several) => true,
-                Some(ReplacedBy::Rule(index)) => *index != rule.index,
-            }
-    }
-}
-
-// === impl Check ===
-
-impl Check {
-    /// Whether its hits pass in a bucket never used; else they never do.
-    pub fn can_ever_pass(&self) -> bool {
-        self.operation.hits.requested() <= self.limit.burst()
-    }
-}
-
-// === impl Sheet ===
+// === impl PlanBuffer ===
 
 impl PlanBuffer {
     /// What the store is to be asked, in order.
@@ -440,14 +346,14 @@ impl PlanBuffer {
     fn push_check(
         &mut self,
         identity: &BucketIdentity<'_>,
-        ask: Operation,
+        operation: Operation,
         hasher: &impl KeyHasher,
     ) {
         self.checks.push(Check {
             key: identity.key(hasher),
             limit: *identity.limit,
             algorithm: identity.algorithm,
-            operation: ask,
+            operation,
             fingerprint: match identity.rule {
                 Some(rule) => rule.fingerprint,
                 None => override_fingerprint(identity.limit),
@@ -458,14 +364,4 @@ impl PlanBuffer {
         });
         self.rule_indices.push(identity.rule.map(|rule| rule.index));
     }
-}
-
-/// All overrides of the same limit are of one source.
-fn override_fingerprint(limit: &Limit) -> u64 {
-    let numbers = [limit.requests(), limit.window().as_us()];
-    // Each bit of a number reaches all of the sum's: a multiplication by an odd constant, and its upper half on the lower.
-    numbers.into_iter().fold(1, |sum: u64, number| {
-        let mixed = (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    })
 }

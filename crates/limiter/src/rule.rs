@@ -177,7 +177,7 @@ impl Level {
     }
 }
 
-// === impl Gap ===
+// === impl Placeholder ===
 
 impl Placeholder {
     /// Every gap.
@@ -201,21 +201,21 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         loop {
-            let gaps = Placeholder::ALL.iter().filter_map(|gap| {
-                let written = gap.as_str();
+            let placeholders = Placeholder::ALL.iter().filter_map(|placeholder| {
+                let written = placeholder.as_str();
                 let at = rest.find(written)?;
-                Some((at, *gap, at.saturating_add(written.len())))
+                Some((at, *placeholder, at.saturating_add(written.len())))
             });
-            let next = gaps.min_by_key(|(at, ..)| *at);
+            let next = placeholders.min_by_key(|(at, ..)| *at);
             let until = next.map_or(rest.len(), |(at, ..)| at);
             match rest.get(..until) {
                 Some("") | None => {}
                 Some(text) => parts.push(Part::Text(text.to_owned())),
             }
-            let Some((_, gap, after)) = next else {
+            let Some((_, placeholder, after)) = next else {
                 return Self { parts };
             };
-            parts.push(Part::Placeholder(gap));
+            parts.push(Part::Placeholder(placeholder));
             rest = rest.get(after..).unwrap_or_default();
         }
     }
@@ -226,12 +226,12 @@ impl Template {
     }
 
     /// The text, each gap filled.
-    pub fn render(&self, filling: impl Fn(Placeholder) -> String) -> String {
+    pub fn render(&self, value_of: impl Fn(Placeholder) -> String) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Placeholder(gap) => text.push_str(&filling(*gap)),
+                Part::Placeholder(placeholder) => text.push_str(&value_of(*placeholder)),
             }
         }
         text

@@ -20,12 +20,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::descriptor_matcher::{DescriptorMatcher, NodeIndex};
+use super::descriptor_matcher::DescriptorMatcher;
+use super::node_match::NodeIndex;
 use super::pattern::{PatternCompiler, PatternError, StepBudget};
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
 
-pub use super::descriptor_matcher::{AddNodeError, MatchKind};
+pub use super::node_match::{AddNodeError, MatchKind};
 
 /// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +132,7 @@ impl RuleSet {
         level: impl Into<Arc<Level>>,
     ) -> Result<usize, AddNodeError> {
         let node = self.nodes.len();
-        let siblings = match parent {
+        let matcher = match parent {
             Parent::Domain(domain) => self
                 .domains
                 .get_mut(domain.as_bytes())
@@ -139,7 +140,7 @@ impl RuleSet {
             Parent::Node(parent) => self.nodes.get_mut(parent).map(|node| &mut node.children),
         };
         let level = level.into();
-        siblings.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
+        matcher.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
         self.nodes.push(Node {
             level,
             ..Node::default()
@@ -156,17 +157,21 @@ impl RuleSet {
         &mut self,
         compiler: &mut dyn PatternCompiler,
     ) -> Result<(), Vec<(usize, PatternError)>> {
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         // By name, so that the same files come to the same automata.
         let mut domains: Vec<_> = self.domains.iter_mut().collect();
         domains.sort_unstable_by_key(|(name, _)| *name);
         for (_, domain) in domains {
-            domain.matcher.compile(compiler, &mut wrong);
+            domain.matcher.compile(compiler, &mut errors);
         }
         for node in &mut self.nodes {
-            node.children.compile(compiler, &mut wrong);
+            node.children.compile(compiler, &mut errors);
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(errors)
+        }
     }
 
     /// Gives a node its rules. `index` and `source` are set here.
@@ -234,15 +239,15 @@ impl RuleSet {
         let Some(domain) = self.domains.get(domain) else {
             return Vec::new();
         };
-        let mut siblings = &domain.matcher;
+        let mut matcher = &domain.matcher;
         let mut steps = Vec::new();
         for entry in entries {
-            let mut fitting = siblings.find_all(entry).into_iter();
+            let mut fitting = matcher.find_all(entry).into_iter();
             let found = fitting.next();
-            let level = |(how, node): (MatchKind, NodeIndex)| {
-                Some((how, self.nodes.get(node)?.level.as_ref()))
+            let level = |(kind, node): (MatchKind, NodeIndex)| {
+                Some((kind, self.nodes.get(node)?.level.as_ref()))
             };
-            let mut instead = siblings.suggestions(entry.key);
+            let mut instead = matcher.suggestions(entry.key);
             instead.truncate(NAMES_SHOWN_MAX);
             steps.push(TraceStep {
                 matched: found.and_then(level),
@@ -257,7 +262,7 @@ impl RuleSet {
             let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
                 break;
             };
-            siblings = &node.children;
+            matcher = &node.children;
         }
         steps
     }
@@ -299,7 +304,7 @@ impl<'r> DomainRules<'r> {
     /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it
     /// says means nothing.
     pub fn find(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
-        let mut siblings = &self.domain.matcher;
+        let mut matcher = &self.domain.matcher;
         let mut reached: &[Rule] = &[];
         for (level, entry) in entries.iter().enumerate() {
             let last = level.saturating_add(1) == entries.len();
@@ -309,11 +314,11 @@ impl<'r> DomainRules<'r> {
                     entries: level,
                 });
             }
-            let (_, node) = siblings.find(entry, steps)?;
+            let (_, node) = matcher.find(entry, steps)?;
             let node = self.rules.nodes.get(node)?;
             let rules = self.rules.rules.get(node.rules.clone());
             reached = rules.unwrap_or_default();
-            siblings = &node.children;
+            matcher = &node.children;
         }
         (!reached.is_empty()).then_some(MatchedRules {
             rules: reached,

@@ -52,7 +52,13 @@ impl Algorithm for Concurrency {
         MARKS_REQUESTS_MAX
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let slot_us = limit.window().as_us();
         let State {
             registers, marks, ..
@@ -66,12 +72,12 @@ impl Algorithm for Concurrency {
         let slot = |hits| Mark {
             at: now,
             hits,
-            holder: ask.holder,
+            holder: operation.holder,
         };
-        let its = |mark: &Mark| mark.holder == ask.holder;
-        let allowed = match ask.hits {
+        let its = |mark: &Mark| mark.holder == operation.holder;
+        let allowed = match operation.hits {
             Hits::Take(0) => {
-                if ask.holder.is_some() {
+                if operation.holder.is_some() {
                     let renewed = marks.remove_hits(u64::MAX, its);
                     if renewed > 0 {
                         marks.add(slot(renewed));
@@ -112,7 +118,7 @@ impl Algorithm for Concurrency {
             retry_us: if allowed {
                 Some(0)
             } else {
-                let room = limit.requests().checked_sub(ask.hits.requested());
+                let room = limit.requests().checked_sub(operation.hits.requested());
                 room.and_then(|room| marks.aged_in_us(held.saturating_sub(room), slot_us, now))
             },
         }
@@ -123,12 +129,16 @@ impl Algorithm for Concurrency {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
         // A look renews the slots of its holder.
-        let renews = ask.hits == Hits::PEEK && ask.holder.is_some();
+        let renews = operation.hits == Hits::PEEK && operation.holder.is_some();
         used_changed(state, outcome)
-            || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
+            || renews
+                && state
+                    .marks
+                    .iter()
+                    .any(|mark| mark.holder == operation.holder)
     }
 }

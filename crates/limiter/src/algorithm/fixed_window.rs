@@ -45,11 +45,17 @@ impl Algorithm for FixedWindow {
         LeasePolicy::UntilReset
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let window = limit.window_at(now);
         let same_window = state.updated_at >= window.start;
         let before = if same_window { state.registers[0] } else { 0 };
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits).min(REGISTER_MAX);
                 if after <= limit.requests() {
@@ -84,7 +90,7 @@ impl Algorithm for FixedWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                (ask.hits.requested() <= limit.requests()).then_some(to_edge_us)
+                (operation.hits.requested() <= limit.requests()).then_some(to_edge_us)
             },
         }
     }

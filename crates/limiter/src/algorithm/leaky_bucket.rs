@@ -37,8 +37,14 @@ impl Algorithm for LeakyBucket {
         requests_per_unit.min(1)
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        TokenBucket.decide(limit, state, ask, now)
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        TokenBucket.decide(limit, state, operation, now)
     }
 
     fn changed(
@@ -46,10 +52,10 @@ impl Algorithm for LeakyBucket {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
-        TokenBucket.changed(limit, was, state, ask, outcome)
+        TokenBucket.changed(limit, was, state, operation, outcome)
     }
 
     fn ttl_us(&self, limit: &Limit) -> u64 {

@@ -66,14 +66,14 @@ impl Marks {
 
     /// For how many there is room.
     pub fn capacity(&self) -> usize {
-        self.0.as_ref().map_or(0, |row| row.marks.capacity())
+        self.0.as_ref().map_or(0, |queue| queue.marks.capacity())
     }
 
     /// Oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> + ExactSizeIterator {
         static NONE: VecDeque<Mark> = VecDeque::new();
         let (marks, expired) = match &self.0 {
-            Some(row) => (&row.marks, row.expired),
+            Some(queue) => (&queue.marks, queue.expired),
             None => (&NONE, 0),
         };
         marks.iter().skip(expired)
@@ -105,34 +105,34 @@ impl Marks {
     /// Counts those that are as old as `until` or older as expired: they are not there any more, unless
     /// [`Marks::restore_expired`] says so. Gives how many hits they held.
     pub(super) fn expire_until(&mut self, until: Timestamp) -> u64 {
-        let Some(row) = &mut self.0 else {
+        let Some(queue) = &mut self.0 else {
             return 0;
         };
         let mut dropped = 0_u64;
-        while let Some(oldest) = row.marks.get(row.expired)
+        while let Some(oldest) = queue.marks.get(queue.expired)
             && oldest.at <= until
         {
             dropped = dropped.saturating_add(oldest.hits);
-            row.expired = row.expired.saturating_add(1);
+            queue.expired = queue.expired.saturating_add(1);
         }
         dropped
     }
 
     /// Removes those that have expired.
     pub(super) fn remove_expired(&mut self) {
-        if let Some(row) = &mut self.0
-            && row.expired > 0
+        if let Some(queue) = &mut self.0
+            && queue.expired > 0
         {
-            row.marks.drain(..row.expired);
-            row.expired = 0;
+            queue.marks.drain(..queue.expired);
+            queue.expired = 0;
             self.shrink();
         }
     }
 
     /// Has those that have expired be there again.
     pub(super) fn restore_expired(&mut self) {
-        if let Some(row) = &mut self.0 {
-            row.expired = 0;
+        if let Some(queue) = &mut self.0 {
+            queue.expired = 0;
         }
     }
 
@@ -142,10 +142,10 @@ impl Marks {
             return 0;
         }
         self.remove_expired();
-        let Some(row) = &mut self.0 else {
+        let Some(queue) = &mut self.0 else {
             return 0;
         };
-        let marks = &mut row.marks;
+        let marks = &mut queue.marks;
         let mut left = hits;
         let empties = |mark: &mut Mark, left: &mut u64| {
             if *left > 0 && meant(mark) {
@@ -180,17 +180,17 @@ impl Marks {
 
     /// The second clock law: every mark comes along.
     pub(super) fn rewind(&mut self, by_us: u64) {
-        for mark in self.0.iter_mut().flat_map(|row| row.marks.iter_mut()) {
+        for mark in self.0.iter_mut().flat_map(|queue| queue.marks.iter_mut()) {
             mark.at = mark.at.minus_us(by_us);
         }
     }
 
     fn shrink(&mut self) {
-        if let Some(row) = &mut self.0
-            && row.marks.capacity() > KEPT
-            && row.marks.len() < row.marks.capacity() / 4
+        if let Some(queue) = &mut self.0
+            && queue.marks.capacity() > KEPT
+            && queue.marks.len() < queue.marks.capacity() / 4
         {
-            let marks = &mut row.marks;
+            let marks = &mut queue.marks;
             marks.shrink_to(marks.len().saturating_mul(2).max(KEPT));
         }
     }

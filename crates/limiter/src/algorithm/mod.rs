@@ -127,7 +127,13 @@ pub trait Algorithm: Sync {
 
     /// Decides what is asked at `now` and updates `state`. `now` is never before `state.seen`, nor before the time that a
     /// [`Hits::Undo`] names; the caller moves `seen`.
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome;
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome;
 
     /// Whether that question changed more than time alone does: it took something, counted refused hits, gave something back
     /// or renewed a slot. `was` is the time and the registers before it. Hits that passed always do, and are not asked about.
@@ -246,7 +252,7 @@ fn missing_max(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
     }
 }
 
-// === impl Choice ===
+// === impl AlgorithmOption ===
 
 impl AlgorithmOption {
     /// Every choice.
@@ -268,26 +274,26 @@ impl State {
         &mut self,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: impl Into<Operation>,
+        operation: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
-        let mut ask = ask.into();
+        let mut operation = operation.into();
         let brought_back = self.updated_at.since_us(now) > limit.window().as_us();
         if brought_back {
             self.rewind(now);
         }
         let asked_at = now;
         let now = now.max(self.updated_at);
-        if let Hits::Undo { taken_at, .. } = ask.hits
+        if let Hits::Undo { taken_at, .. } = operation.hits
             && taken_at > now
         {
             // The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
-            ask.hits = Hits::Refund(0);
+            operation.hits = Hits::Refund(0);
         }
         let was = (self.updated_at, self.registers);
-        let mut outcome = algorithm.decide(limit, self, ask, now);
-        let took = outcome.allowed && ask.hits.requested() > 0;
-        if took || brought_back || algorithm.changed(limit, was, self, ask, &outcome) {
+        let mut outcome = algorithm.decide(limit, self, operation, now);
+        let took = outcome.allowed && operation.hits.requested() > 0;
+        if took || brought_back || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
             self.marks.remove_expired();
         } else {

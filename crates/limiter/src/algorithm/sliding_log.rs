@@ -53,8 +53,14 @@ impl Algorithm for SlidingLog {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        slide(self, limit, state, ask, now, |time| time)
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        slide(self, limit, state, operation, now, |time| time)
     }
 }
 
@@ -63,7 +69,7 @@ pub(super) fn slide(
     algorithm: &dyn Algorithm,
     limit: &Limit,
     state: &mut State,
-    ask: Operation,
+    operation: Operation,
     now: Timestamp,
     marked_at: impl Fn(Timestamp) -> Timestamp,
 ) -> Outcome {
@@ -74,7 +80,7 @@ pub(super) fn slide(
         used = used.saturating_sub(state.marks.expire_until(now.minus_us(window_us)));
     }
     let before = used;
-    let allowed = match ask.hits {
+    let allowed = match operation.hits {
         Hits::Take(hits) => {
             let allowed = used.saturating_add(hits) <= limit.requests();
             let counted = if allowed {
@@ -114,7 +120,7 @@ pub(super) fn slide(
         retry_us: if allowed {
             Some(0)
         } else {
-            let room = limit.requests().checked_sub(ask.hits.requested());
+            let room = limit.requests().checked_sub(operation.hits.requested());
             room.and_then(|room| {
                 let too_many = used.saturating_sub(room);
                 state.marks.aged_in_us(too_many, window_us, now)

@@ -156,13 +156,19 @@ impl Algorithm for SlidingWindow {
         LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let mut counts = Counts::at(limit, (state.updated_at, state.registers), now);
         let window_us = u128::from(counts.window_us);
         let before = counts.used();
         let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
         let most = counts.scaled(limit.requests());
-        let allowed = match ask.hits {
+        let allowed = match operation.hits {
             Hits::Take(hits) => {
                 let allowed = before.saturating_add(counts.scaled(hits)) <= most;
                 let counted = if allowed {
@@ -197,7 +203,7 @@ impl Algorithm for SlidingWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                counts.retry_us(limit.requests(), ask.hits.requested())
+                counts.retry_us(limit.requests(), operation.hits.requested())
             },
         }
     }

@@ -49,8 +49,14 @@ impl Algorithm for SlidingWindowSegments {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        slide(self, limit, state, ask, now, |time| {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        slide(self, limit, state, operation, now, |time| {
             segment_start(limit, time)
         })
     }

@@ -64,7 +64,13 @@ impl Algorithm for TokenBucket {
         LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let rate = limit.rate();
         let per_us = u128::from(rate.per_us);
         let scaled = |hits: u64| u128::from(hits).saturating_mul(per_us);
@@ -85,7 +91,7 @@ impl Algorithm for TokenBucket {
             .saturating_sub(filled);
         let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         let used_before = in_hits(before.div_ceil(per_us));
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(scaled(hits));
                 if after <= full {
@@ -119,7 +125,7 @@ impl Algorithm for TokenBucket {
             retry_us: if allowed {
                 Some(0)
             } else {
-                full.checked_sub(scaled(ask.hits.requested()))
+                full.checked_sub(scaled(operation.hits.requested()))
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
@@ -130,11 +136,11 @@ impl Algorithm for TokenBucket {
         limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         _state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
         let missed = outcome.used_before;
-        match ask.hits {
+        match operation.hits {
             Hits::Take(hits) => {
                 hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
             }

@@ -40,7 +40,13 @@ impl Algorithm for TokenBucketInterval {
         &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let (requests, burst) = (limit.requests(), limit.burst());
         let window_us = limit.window().as_us();
         let edges =
@@ -60,7 +66,7 @@ impl Algorithm for TokenBucketInterval {
         };
 
         let before = state.registers[0].saturating_sub(filled(state.updated_at));
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits);
                 if after <= burst {
@@ -89,7 +95,7 @@ impl Algorithm for TokenBucketInterval {
                 Some(0)
             } else {
                 burst
-                    .checked_sub(ask.hits.requested())
+                    .checked_sub(operation.hits.requested())
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
