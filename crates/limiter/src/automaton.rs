@@ -9,12 +9,12 @@ use super::pattern::{Pattern, PatternMatcher, StepBudget};
 use super::rule::Level;
 use super::values::Values;
 
-/// Patterns with stars, then regular expressions, each in the order configured.
+/// Wildcard patterns, then regular expressions, each in the order configured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Automaton {
     pub(super) wildcards: Vec<PatternNode>,
     pub(super) regexes: Vec<PatternNode>,
-    /// None until compiled, and when there are none.
+    /// None until compiled, and when there are no patterns.
     pub(super) compiled: Option<Arc<dyn PatternMatcher>>,
 }
 
@@ -32,13 +32,13 @@ impl Automaton {
         first(&self.wildcards).or_else(|| first(&self.regexes))
     }
 
-    /// In the order in which they count.
+    /// All patterns, in order of precedence.
     pub(super) fn patterns(&self) -> impl Iterator<Item = Pattern<'_>> {
         let all = self.wildcards.iter().chain(&self.regexes);
         all.filter_map(|configured| match &*configured.level.values {
             Values::Text(value) => Some(Pattern::Wildcard(value)),
             Values::Regex(regex) => Some(Pattern::Regex(regex)),
-            // Nothing else is put here.
+            // Only text and regular expressions are added.
             Values::Any | Values::List(_) | Values::Prefixes(_) => None,
         })
     }

@@ -14,18 +14,18 @@ use super::rule::Rule;
 /// One question to the store.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Whose bucket.
+    /// The bucket.
     pub key: Key,
-    /// Against how much.
+    /// The limit to apply.
     pub limit: Limit,
-    /// Counted how.
+    /// The algorithm that counts.
     pub algorithm: &'static dyn Algorithm,
-    /// Taking or giving back how much, on whose behalf.
+    /// The hits to take or give back, and the holder.
     pub operation: Operation,
-    /// A number of the rule or the override that asks. Keys of the same share a bucket where a store has no room for
-    /// theirs.
+    /// A number of the rule or the override that asks. Keys with the same number share a bucket
+    /// when a store has no memory left for theirs.
     pub fingerprint: u64,
-    /// Whether it is about that bucket: the store says so in a check that it decided there.
+    /// Whether it concerns that shared bucket. The store sets it in a check that it decided there.
     pub shared_bucket: bool,
     /// Whether a fallback may decide it when its store cannot.
     pub may_fall_back: bool,
@@ -34,33 +34,34 @@ pub struct Check {
     pub bucket_name: Option<Arc<[u8]>>,
 }
 
-/// One question of a plan.
+/// One check of a plan, with its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedCheck<'p, 'r> {
-    /// What the store is asked.
+    /// The question to the store.
     pub check: &'p Check,
-    /// On whose behalf.
+    /// The limit's origin.
     pub origin: LimitOrigin<'r>,
 }
 
-/// Whose limit a check is.
+/// Where a limit comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum LimitOrigin<'r> {
-    /// A configured rule's.
+    /// A configured rule.
     Rule(&'r Rule),
-    /// The request's own.
+    /// The request itself.
     Override,
 }
 
 // === impl Check ===
 
 impl Check {
-    /// Whether its hits pass in a bucket never used; else they never do.
+    /// Whether its hits would pass in an unused bucket. If not, they never pass.
     pub fn can_ever_pass(&self) -> bool {
         self.operation.hits.requested() <= self.limit.burst()
     }
 
-    /// Whether what it took stays taken when another limit of the request refuses, all or nothing or not.
+    /// Whether its hits stay taken when another limit of the request refuses, `all_or_nothing`
+    /// included.
     pub fn keeps_refused_hits(&self) -> bool {
         algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
     }
@@ -69,7 +70,7 @@ impl Check {
 // === impl LimitOrigin ===
 
 impl<'r> LimitOrigin<'r> {
-    /// Whether it is counted and never enforced.
+    /// Whether the limit is counted and never enforced.
     pub fn shadow_mode(self) -> bool {
         match self {
             Self::Rule(rule) => rule.shadow_mode,
@@ -77,7 +78,7 @@ impl<'r> LimitOrigin<'r> {
         }
     }
 
-    /// Whether it is one of several ways to pass.
+    /// Whether the limit is a quota: quotas refuse only when all of them do.
     pub fn quota_mode(self) -> bool {
         match self {
             Self::Rule(rule) => rule.quota_mode,
@@ -86,10 +87,11 @@ impl<'r> LimitOrigin<'r> {
     }
 }
 
-/// All overrides of the same limit are of one source.
+/// The fingerprint that all overrides with the same limit share.
 pub(super) fn override_fingerprint(limit: &Limit) -> u64 {
     let numbers = [limit.requests(), limit.window().as_us()];
-    // Each bit of a number reaches all of the sum's: a multiplication by an odd constant, and its upper half on the lower.
+    // Mixes each bit of a number into the whole sum: multiplies by an odd constant, then folds the
+    // upper half into the lower.
     numbers.into_iter().fold(1, |sum: u64, number| {
         let mixed = (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ (mixed >> 32)

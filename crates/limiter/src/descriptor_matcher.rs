@@ -1,15 +1,18 @@
-//! The nodes that may follow one node, and how an entry finds its own among them.
+//! Finds the child node that matches an entry.
 //!
-//! How: exactly this key and value first, then a list that holds the value, then the longest prefix that holds the
-//! address it spells, then the first pattern with stars that fits, in the order configured, then the first regular
-//! expression that does, then the key's default. What an entry costs does not grow with the number of siblings: values
-//! and lists are one hash look-up each, prefixes one for each *length* configured, and the patterns and expressions of
-//! a key are one automaton (`pattern`), which reads the value once. Keys that hold a `*` themselves, which are rare,
-//! have one more automaton over the keys, and each key that fits has its own over the values.
+//! Precedence: exact key and value, then a list that holds the value, then the longest prefix that
+//! contains the value's address, then the first wildcard pattern in the order configured, then the
+//! first regular expression, then the key's default.
 //!
-//! The text of a pattern is an exact match of it, in keys and in values, as in the reference.
+//! The cost of an entry does not grow with the number of children. Values and lists are one hash
+//! look-up each, prefixes one for each *length* configured. The patterns and expressions of a key
+//! are one automaton (`automaton`), which reads the value once. Keys that hold a `*` are rare: they
+//! have one automaton over the keys, and one each over its values.
 //!
-//! What it deliberately does not do: compile patterns by itself, or know what a node holds.
+//! The text of a pattern is an exact match of itself, in keys and in values, as in the reference
+//! service.
+//!
+//! What it deliberately does not do: compile patterns, or know what a node holds.
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -25,14 +28,14 @@ use super::rule::Level;
 use super::values::Values;
 use super::wildcard_keys::WildcardKeys;
 
-/// What may follow one node, or what stands at the root of a domain.
+/// The children of one node, or the roots of a domain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DescriptorMatcher {
     keys: HashMap<Vec<u8>, KeyMatcher>,
     wildcard_keys: Option<Box<WildcardKeys>>,
 }
 
-/// What is configured for one key, by its text. There may be a great many, so what few have is kept apart.
+/// What is configured for one key. There can be very many keys, so what few of them have is boxed.
 #[derive(Clone, Debug, Default)]
 struct KeyMatcher {
     exact: HashMap<Vec<u8>, NodeIndex>,
@@ -40,7 +43,7 @@ struct KeyMatcher {
     values: Option<Box<ValueMatchers>>,
 }
 
-/// What few keys have.
+/// What few keys have: lists, prefixes, patterns.
 #[derive(Clone, Debug, Default)]
 struct ValueMatchers {
     listed: HashMap<Vec<u8>, NodeIndex>,
@@ -48,14 +51,14 @@ struct ValueMatchers {
     patterns: Automaton,
     /// The regular expressions among the patterns.
     regexes: HashSet<String>,
-    /// The key's place among those with stars.
+    /// The key's index among those with a `*`.
     wildcard_index: Option<usize>,
 }
 
 // === impl DescriptorMatcher ===
 
 impl DescriptorMatcher {
-    /// Adds a node. Patterns match only once they are compiled.
+    /// Adds a node. Its patterns match once they are compiled.
     pub(super) fn add(&mut self, level: &Arc<Level>, node: NodeIndex) -> Result<(), AddNodeError> {
         let key_matcher = self.keys.entry(level.key.as_bytes().to_vec()).or_default();
         let is_starred = level.key.contains('*');
@@ -111,7 +114,8 @@ impl DescriptorMatcher {
         Ok(())
     }
 
-    /// Compiles what was added since the last time. Of patterns that cannot be compiled the first one's node is noted.
+    /// Compiles what was added since the last time. On an error, records the first node of the
+    /// patterns that failed.
     pub(super) fn compile(
         &mut self,
         compiler: &mut dyn PatternCompiler,
@@ -127,7 +131,7 @@ impl DescriptorMatcher {
             .filter(|automaton| automaton.compiled.is_none())
             .filter_map(|automaton| Some((automaton.first_node()?, automaton)))
             .collect();
-        // In the order configured, so that the same files come to the same automata.
+        // In the order configured, so that the same files give the same automata.
         automata.sort_unstable_by_key(|(node, _)| *node);
         for (node, automaton) in automata {
             let patterns: Vec<_> = automaton.patterns().collect();
@@ -141,7 +145,7 @@ impl DescriptorMatcher {
         }
     }
 
-    /// The node that an entry finds.
+    /// The node that matches an entry.
     pub(super) fn find(
         &self,
         entry: &Entry<'_>,
@@ -157,7 +161,7 @@ impl DescriptorMatcher {
             .or_else(|| Some((MatchKind::Default, key_matcher?.default?)))
     }
 
-    /// The first pattern that fits, or else the first regular expression.
+    /// The first wildcard pattern that matches, or else the first regular expression.
     fn matched(
         &self,
         matchers: Option<&ValueMatchers>,
@@ -178,7 +182,7 @@ impl DescriptorMatcher {
         }
     }
 
-    /// Every node that fits an entry, in the order in which they count, each once: for people.
+    /// Every node that matches an entry, in order of precedence, each once. For `explain`.
     pub(super) fn find_all(&self, entry: &Entry<'_>) -> Vec<(MatchKind, NodeIndex)> {
         let key_matcher = self.keys.get(entry.key);
         let matchers = key_matcher.and_then(|key_matcher| key_matcher.values.as_deref());
@@ -205,7 +209,8 @@ impl DescriptorMatcher {
         all
     }
 
-    /// What a caller could have sent here: values of this key, or else the keys there are, sorted.
+    /// What a caller could send here: values of this key, or for an unknown key the known keys,
+    /// sorted.
     pub(super) fn suggestions(&self, key: &[u8]) -> Vec<String> {
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
         let mut names: Vec<String> = match self.keys.get(key) {
@@ -227,7 +232,7 @@ impl DescriptorMatcher {
     }
 }
 
-/// Says which items stand twice, among themselves or by what is there already.
+/// Reports the positions of items that occur twice or are known already.
 fn check_unique<T: Eq + std::hash::Hash>(
     items: &[T],
     is_known: impl Fn(&T) -> bool,

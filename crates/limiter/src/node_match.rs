@@ -6,21 +6,21 @@ use std::fmt;
 
 use super::address::Prefix;
 
-/// The number of a node: nodes configured later have higher ones.
+/// The index of a node. Nodes configured later have higher ones.
 pub(super) type NodeIndex = usize;
 
-/// How an entry fits a node, in the order in which they count.
+/// How an entry matches a node, in order of precedence.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MatchKind {
     /// Key and value are configured.
     Exact,
     /// A list holds the value.
     Listed,
-    /// The address that the value spells lies in this prefix, the longest that holds it.
+    /// The value is an address in this prefix, the longest that contains it.
     Prefix(Prefix),
-    /// A pattern with stars fits, the first that does.
+    /// A wildcard pattern matches. The first one counts.
     Wildcard,
-    /// A regular expression matches the whole value, the first that does.
+    /// A regular expression matches the whole value. The first one counts.
     Regex,
     /// The key is configured without a value.
     Default,
@@ -29,13 +29,13 @@ pub enum MatchKind {
 /// Why a node cannot be added.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AddNodeError {
-    /// There is no such parent.
+    /// The parent does not exist.
     NoParent,
-    /// A sibling has this key and value, or this regular expression, or no value either.
+    /// A sibling has the same key and value, the same regular expression, or no value either.
     Duplicate,
-    /// These items of the list, by their places, stand in a sibling's list too, or twice in this.
+    /// The list items at these positions are also in a sibling's list, or twice in this one.
     DuplicateItems(Vec<usize>),
-    /// Beside a key that holds a star there can be a value, and nothing else.
+    /// A key with a `*` can have a value, and no list, prefixes or regular expression.
     WildcardKey,
 }
 

@@ -1,10 +1,11 @@
-//! A request held against the rules: what to ask the store, and what each answer will mean.
+//! Matches a request against the rules: which buckets to ask, and what each outcome will mean.
 //!
-//! How: first every descriptor finds its rule, then rules that others replace fall out, then each limit left becomes
-//! one [`Check`], which carries all the store needs by value: a reload cannot pull a rule from under a request. A
-//! request that matches no limit has no checks and never waits for a store.
+//! How: every descriptor finds its rules, rules that others replace are dropped, and each limit
+//! that is left becomes one [`Check`]. A check carries all that the store needs by value, so a
+//! reload cannot take a rule away from a request. A request that matches no limit has no checks and
+//! never waits for a store.
 //!
-//! What it deliberately does not do: count, ask the time, know which store will answer.
+//! What it deliberately does not do: count, ask the time, know which store will decide.
 
 use std::ops::Range;
 
@@ -18,47 +19,47 @@ use super::rule::Allowance;
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
 
-/// What one descriptor came to, in the order asked.
+/// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DescriptorPlan {
     /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
     NoLimit,
-    /// A rule says unlimited.
+    /// A rule without a limit matched.
     Unlimited,
-    /// These of [`Plan::asked`] decide; never none.
+    /// These of [`Plan::checks`] decide. The range is never empty.
     Checks(Range<usize>),
 }
 
-/// A whole request, ready to be asked.
+/// The plan of a whole request.
 #[derive(Debug)]
 pub struct Plan<'r> {
     rules: &'r RuleSet,
     buffer: PlanBuffer,
 }
 
-/// What a plan is written on. It borrows nothing, so it can wait for a store beside the generation of rules that it speaks
-/// of, and be written on again in the same memory.
+/// The memory of a plan. It borrows nothing, so it can wait for a store beside the generation of
+/// rules that it refers to, and be used again for the next request without an allocation.
 #[derive(Debug, Default)]
 pub struct PlanBuffer {
-    /// One a descriptor, in the order sent.
+    /// One for each descriptor, in the order sent.
     descriptors: Vec<DescriptorPlan>,
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     checks: Vec<Check>,
-    /// Each check's rule, by its index; none is an override.
+    /// The index of each check's rule; none for an override.
     rule_indices: Vec<Option<usize>>,
-    /// What each descriptor matched, enforced or not.
+    /// The rules that each descriptor matched, enforced or not.
     matched: Vec<MatchedRange>,
     domain_known: bool,
-    /// None where the domain's rules do not say.
+    /// None where the domain's rules do not set it.
     all_or_nothing: Option<bool>,
-    /// The same.
+    /// None where the domain's rules do not set it.
     on_store_failure: Option<OnStoreFailure>,
     invalid_overrides: u64,
-    /// Matching it took more steps than a request may take; then nothing else here counts.
+    /// Matching took more steps than one request may take. The plan is then invalid.
     matching_budget_exceeded: bool,
 }
 
-/// [`MatchedRules`], by number.
+/// [`MatchedRules`] as a range of rule indices.
 #[derive(Clone, Debug, Default)]
 struct MatchedRange {
     rules: Range<usize>,
@@ -68,12 +69,12 @@ struct MatchedRange {
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// Holds `request` against `rules`.
+    /// Plans `request` against `rules`.
     pub fn new(rules: &'r RuleSet, request: &Request<'_>, hasher: &impl KeyHasher) -> Self {
         Self::with_buffer(PlanBuffer::default(), rules, request, hasher)
     }
 
-    /// The same, on a sheet that was used before.
+    /// Plans `request` in a buffer that was used before.
     pub fn with_buffer(
         mut buffer: PlanBuffer,
         rules: &'r RuleSet,
@@ -89,7 +90,7 @@ impl<'r> Plan<'r> {
         plan
     }
 
-    /// The plan that this sheet holds; `rules` are those it was written by.
+    /// The plan in this buffer. `rules` must be the rules that it was made from.
     pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
         Self {
             rules,
@@ -97,22 +98,22 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// What it is written on.
+    /// Gives the buffer back, to use it again.
     pub fn into_buffer(self) -> PlanBuffer {
         self.buffer
     }
 
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     pub fn checks(&self) -> &[Check] {
         &self.buffer.checks
     }
 
-    /// What each descriptor came to, in the order sent.
+    /// The plan of each descriptor, in the order sent.
     pub fn descriptors(&self) -> &[DescriptorPlan] {
         &self.buffer.descriptors
     }
 
-    /// One question, by its place among [`Plan::checks`].
+    /// One check and its origin, by its index in [`Plan::checks`].
     pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
         let origin = match self.buffer.rule_indices.get(position)? {
             Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
@@ -122,7 +123,7 @@ impl<'r> Plan<'r> {
         Some(PlannedCheck { check, origin })
     }
 
-    /// Every question, in order.
+    /// Every check and its origin, in order.
     pub fn planned_checks(&self) -> impl Iterator<Item = PlannedCheck<'_, 'r>> {
         (0..self.buffer.checks.len()).filter_map(|position| self.planned_check(position))
     }
@@ -136,7 +137,7 @@ impl<'r> Plan<'r> {
         })
     }
 
-    /// Whether there are rules for the request's domain at all.
+    /// Whether the request's domain has rules.
     pub fn domain_known(&self) -> bool {
         self.buffer.domain_known
     }
@@ -146,19 +147,19 @@ impl<'r> Plan<'r> {
         self.buffer.all_or_nothing.unwrap_or_default()
     }
 
-    /// Says whether it does where the domain's rules do not say: their own word comes first.
+    /// Sets it for a domain whose rules do not.
     pub fn set_default_all_or_nothing(&mut self, all_or_nothing: bool) {
         self.buffer.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
-    /// What becomes of the request when the shared store does not decide.
+    /// The answer to the request when the shared store does not decide.
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.buffer
             .on_store_failure
             .unwrap_or(OnStoreFailure::Error)
     }
 
-    /// Says so where the domain's rules do not: their own word comes first.
+    /// Sets it for a domain whose rules do not.
     pub fn set_default_on_store_failure(&mut self, on_store_failure: OnStoreFailure) {
         let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
         if *said == OnStoreFailure::Local {
@@ -203,13 +204,13 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks
-    /// nothing.
+    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. The plan is then invalid and
+    /// has no checks.
     pub fn matching_budget_exceeded(&self) -> bool {
         self.buffer.matching_budget_exceeded
     }
 
-    /// How many overrides had no usable unit and were not obeyed.
+    /// How many overrides had no usable unit and were ignored.
     pub fn invalid_overrides(&self) -> u64 {
         self.buffer.invalid_overrides
     }
@@ -261,7 +262,7 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// What a descriptor comes to; its checks are put to those already there.
+    /// Plans one descriptor and appends its checks.
     fn plan_descriptor(
         &mut self,
         domain: &[u8],
@@ -289,7 +290,7 @@ impl<'r> Plan<'r> {
         if matched.rules.is_empty() {
             return DescriptorPlan::NoLimit;
         }
-        // Who holds a slot is no part of what a bucket is.
+        // The holder of a slot is not part of the bucket's identity.
         let (entries, held) = descriptor
             .entries
             .split_at_checked(matched.entries)
@@ -301,7 +302,7 @@ impl<'r> Plan<'r> {
             if replaced.replaces(rule) {
                 continue;
             }
-            // Several limits may stand here, of which not each has slots.
+            // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
             let operation = Operation {
                 hits: descriptor.hits,
@@ -326,7 +327,7 @@ impl<'r> Plan<'r> {
 // === impl PlanBuffer ===
 
 impl PlanBuffer {
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     pub fn checks(&self) -> &[Check] {
         &self.checks
     }
@@ -342,7 +343,7 @@ impl PlanBuffer {
         self.matching_budget_exceeded = false;
     }
 
-    /// Puts the question about this bucket to those already there.
+    /// Appends the check of one bucket.
     fn push_check(
         &mut self,
         identity: &BucketIdentity<'_>,

@@ -1,7 +1,7 @@
 //! Nodes by address prefix.
 //!
-//! How: one hash look-up for each prefix length that is configured, longest first, so that the cost of
-//! a look-up does not grow with the number of prefixes.
+//! How: one hash look-up for each prefix length that is configured, longest first, so that the cost
+//! of a look-up does not grow with the number of prefixes.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::node_match::{MatchKind, NodeIndex};
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrefixTable {
     pub(super) nodes: HashMap<Prefix, NodeIndex>,
-    /// Lengths of version 4 and of version 6, each once, longest first.
+    /// The lengths of IPv4 and IPv6 prefixes, without duplicates, longest first.
     pub(super) lengths: [Vec<u8>; 2],
 }
 
@@ -29,10 +29,10 @@ impl PrefixTable {
         }
     }
 
-    /// The prefixes that hold the address a value spells, longest first.
+    /// The nodes of the prefixes that contain the value's address, longest first.
     pub(super) fn containing(&self, value: &[u8]) -> impl Iterator<Item = (MatchKind, NodeIndex)> {
         let [v4, v6] = &self.lengths;
-        // Most keys have no prefixes, and then the value need not be read.
+        // Most keys have no prefixes. Then the value is not parsed.
         let address = if self.nodes.is_empty() {
             None
         } else {

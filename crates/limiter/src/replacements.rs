@@ -4,16 +4,17 @@ use std::collections::HashMap;
 
 use super::rule::Rule;
 
-/// The names that matched rules replace, each looked up in one step however many there are.
+/// The names that matched rules replace. A look-up takes one step, however many names there are.
 #[derive(Default)]
 pub(super) struct Replacements<'r> {
     names: HashMap<&'r str, ReplacedBy>,
 }
 
-/// Who names a rule as replaced. One that names itself replaces only others of that name.
+/// The rules that replace one name. A rule that names itself replaces only other rules of that
+/// name.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum ReplacedBy {
-    /// The rule of this number, and no other.
+    /// Only the rule with this index.
     Rule(usize),
     Several,
 }
@@ -21,7 +22,7 @@ pub(super) enum ReplacedBy {
 // === impl Replacements ===
 
 impl<'r> Replacements<'r> {
-    /// Takes in what a matched rule names.
+    /// Adds the names that a matched rule replaces.
     pub(super) fn add(&mut self, rule: &'r Rule) {
         for name in &rule.replaces {
             let by = self
@@ -34,9 +35,9 @@ impl<'r> Replacements<'r> {
         }
     }
 
-    /// Whether another matched rule names this one; it is then not counted.
+    /// Whether another matched rule replaces this one. It is then not counted.
     pub(super) fn replaces(&self, rule: &Rule) -> bool {
-        // Most rule sets replace nothing: then no name is hashed.
+        // Most rule sets replace nothing. Then no name is hashed.
         !self.names.is_empty()
             && match self.names.get(rule.name.as_str()) {
                 None => false,

@@ -10,15 +10,15 @@ use super::node_match::NodeIndex;
 use super::pattern::{Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget};
 use super::values::Values;
 
-/// The keys that hold stars.
+/// The keys that hold a `*`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WildcardKeys {
     pub(super) all: Vec<WildcardKey>,
-    /// Over the keys, in the same order. None until compiled.
+    /// Matches the keys, in the same order. None until compiled.
     pub(super) keys: Option<Arc<dyn PatternMatcher>>,
 }
 
-/// A key that holds a star, and what is configured for the keys that fit.
+/// A key that holds a `*`, and what is configured for the keys that match.
 #[derive(Clone, Debug)]
 pub(super) struct WildcardKey {
     pub(super) key: String,
@@ -67,7 +67,7 @@ impl WildcardKeys {
         }
     }
 
-    /// Every key that fits.
+    /// Calls `found` with every key that matches.
     pub(super) fn each_key<'k>(
         &'k self,
         key: &[u8],
@@ -83,7 +83,7 @@ impl WildcardKeys {
         }
     }
 
-    /// The first that fits.
+    /// The first node that matches.
     pub(super) fn first(&self, entry: &Entry<'_>, steps: &StepBudget) -> Option<NodeIndex> {
         let mut first = None;
         self.each_key(entry.key, steps, &mut |wildcard| {
@@ -92,7 +92,7 @@ impl WildcardKeys {
         first
     }
 
-    /// Every node that fits.
+    /// Calls `found` with every node that matches.
     pub(super) fn each(&self, entry: &Entry<'_>, found: &mut dyn FnMut(NodeIndex)) {
         self.each_key(entry.key, &StepBudget::unlimited(), &mut |wildcard| {
             if let Some(any) = wildcard.any {
@@ -112,14 +112,14 @@ impl WildcardKey {
         earlier(self.any, self.values.first_node())
     }
 
-    /// The first that fits, its key given.
+    /// The first node that matches the value, given that the key does.
     pub(super) fn first(&self, value: &[u8], steps: &StepBudget) -> Option<NodeIndex> {
         let by_value = self.values.first(value, steps);
         earlier(self.any, by_value.map(|(_, node)| node))
     }
 }
 
-/// The one configured earlier, where there are two.
+/// The node configured earlier, of two.
 fn earlier(one: Option<NodeIndex>, other: Option<NodeIndex>) -> Option<NodeIndex> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
