@@ -54,7 +54,7 @@ impl Automaton {
         if steps.is_exhausted() {
             return None;
         }
-        self.at(self.compiled.as_ref()?.first(value, steps)?)
+        self.at(self.compiled.as_ref()?.first_match(value, steps)?)
     }
 
     pub(super) fn each(&self, value: &[u8], found: &mut dyn FnMut(MatchKind, NodeIndex)) {

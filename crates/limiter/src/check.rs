@@ -29,7 +29,7 @@ pub struct Check {
     pub shared_bucket: bool,
     /// Whether a fallback may decide it when its store cannot.
     pub may_fall_back: bool,
-    /// The bucket's name in the scheme of another service ([`Plan::name_buckets`]); none where the
+    /// The bucket's name in the scheme of another service (`Plan::name_buckets`); none where the
     /// key names it.
     pub bucket_name: Option<Arc<[u8]>>,
 }

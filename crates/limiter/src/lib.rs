@@ -8,18 +8,23 @@
 //! | --- | --- |
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
 //! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that follow a calendar |
-//! | `limit` | [`Unit`], [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
+//! | `unit` | [`Unit`]: the units of time in rules files |
+//! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
 //! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Operation`], [`Override`] |
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`] and the table [`ALGORITHMS`] |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
 //! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimitResponse`]: one configured limit |
+//! | `node_match` | [`MatchKind`], [`AddNodeError`] |
+//! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
 //! | `store_failure` | [`OnStoreFailure`]: the answer when the shared store does not decide |
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`PlannedCheck`], [`Plan`], [`PlanBuffer`]: a request against the rules |
+//! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
+//! | `replacements` | the rules that other matched rules replace |
+//! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 //!
 //! What it deliberately does not do: read files, ask the time, await, log, or choose a hash
@@ -30,6 +35,8 @@
 pub mod timestamp;
 
 pub mod calendar;
+
+pub mod unit;
 
 pub mod limit;
 
@@ -78,7 +85,7 @@ pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
-pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
+pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
@@ -91,4 +98,5 @@ pub use rule_set::{
 };
 pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
+pub use unit::Unit;
 pub use values::{LevelValues, Values};

@@ -28,7 +28,7 @@ pub enum Pattern<'p> {
 pub trait PatternMatcher: fmt::Debug + Send + Sync {
     /// The first pattern, in the order given, that matches all of `text`. The result is meaningless
     /// once the steps are exhausted.
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize>;
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize>;
 
     /// Calls `found` with every pattern that matches all of `text`, in any order, perhaps more than
     /// once.
