@@ -8,18 +8,23 @@
 //! | --- | --- |
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
 //! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that follow a calendar |
-//! | `limit` | [`Unit`], [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
+//! | `unit` | [`Unit`]: the units of time in rules files |
+//! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
 //! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Operation`], [`Override`] |
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`] and the table [`ALGORITHMS`] |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
 //! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimitResponse`]: one configured limit |
+//! | `node_match` | [`MatchKind`], [`AddNodeError`] |
+//! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
 //! | `descriptor_matcher` | finds the child node that matches an entry |
 //! | `store_failure` | [`OnStoreFailure`]: the answer when the shared store does not decide |
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`PlannedCheck`], [`Plan`], [`PlanBuffer`]: a request against the rules |
+//! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
+//! | `replacements` | the rules that other matched rules replace |
+//! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
 //!
 //! What it deliberately does not do: read files, ask the time, await, log, or choose a hash
@@ -30,6 +35,8 @@
 pub mod timestamp;
 
 pub mod calendar;
+
+pub mod unit;
 
 pub mod limit;
 
@@ -45,6 +52,14 @@ pub mod values;
 
 pub mod rule;
 
+mod node_match;
+
+mod automaton;
+
+mod prefix_table;
+
+mod wildcard_keys;
+
 mod descriptor_matcher;
 
 pub mod store_failure;
@@ -52,6 +67,10 @@ pub mod store_failure;
 pub mod rule_set;
 
 pub mod key;
+
+pub mod check;
+
+mod replacements;
 
 pub mod plan;
 
@@ -62,14 +81,15 @@ pub use algorithm::{
     ALGORITHMS, Algorithm, AlgorithmOption, LeasePolicy, Mark, Marks, Outcome, REGISTER_MAX, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
+pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
-pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
+pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
-pub use plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlanBuffer, PlannedCheck};
+pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use rule::{
     Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
 };
@@ -78,4 +98,5 @@ pub use rule_set::{
 };
 pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
+pub use unit::Unit;
 pub use values::{LevelValues, Values};
