@@ -8,7 +8,7 @@ fn server(port: u16) -> Address {
     Address::Tcp("h".to_owned(), port)
 }
 
-/// Servers of these ports, each of an even part of all slots.
+/// A topology of nodes on these ports, each with an equal part of all slots.
 fn even(ports: &[u16]) -> Topology {
     let count = i64::try_from(ports.len()).unwrap();
     let each = 16_384 / count;
@@ -69,7 +69,7 @@ fn a_server_keeps_its_seat_and_who_serves_nothing_leaves() {
     let gone = (1..=3)
         .find(|node_slot| told(&cluster, *node_slot).is_none())
         .unwrap();
-    // It comes back before its worker has let it go.
+    // The node comes back before its worker has released it.
     cluster.adopt(&even(&[1, 2, 3]), 0);
     assert_eq!(told(&cluster, gone), Some(server(1)));
     assert!(!cluster.release(gone));
@@ -86,7 +86,7 @@ fn a_slot_that_has_moved_is_asked_for_there_at_once() {
     let slot = cluster.slots[0x5f];
     let node_slot = cluster.moved(slot, &server(7), 5).unwrap();
     assert_eq!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
-    // Whoever was pointed at stays for a while, though the next topology does not know it.
+    // A redirect target stays for a while, though the next topology does not have it.
     cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US);
     assert_ne!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
     assert_eq!(told(&cluster, node_slot), Some(server(7)));
