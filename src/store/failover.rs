@@ -62,7 +62,7 @@ struct FallbackRequest {
     /// The checks that the second store decides.
     asked: Vec<usize>,
     tentative: Option<TentativeTake>,
-    shares: usize,
+    replies: usize,
 }
 
 // === impl FailoverStore ===
@@ -221,8 +221,8 @@ impl FailoverBatchClient {
             Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
         });
         match self.second.add(own, &self.checks, deadline, commit_mode) {
-            Ok(shares) if shares > 0 => {
-                again.shares = shares;
+            Ok(replies) if replies > 0 => {
+                again.replies = replies;
                 if let Some(slot) = self.again.get_mut(own as usize) {
                     *slot = again;
                 }
@@ -270,7 +270,7 @@ impl BatchClient for FailoverBatchClient {
                     answers: vec![Err(error); checks.len()],
                     asked: (0..checks.len()).collect(),
                     tentative: None,
-                    shares: 0,
+                    replies: 0,
                 });
                 Ok(1)
             }
@@ -308,7 +308,7 @@ impl BatchClient for FailoverBatchClient {
                     answers: share.answers.to_vec(),
                     asked,
                     tentative: share.tentative,
-                    shares: 0,
+                    replies: 0,
                 });
             }
         });
@@ -336,8 +336,8 @@ impl BatchClient for FailoverBatchClient {
                 }
             }
             TentativeTake::merge(&mut slot.tentative, share.tentative);
-            slot.shares = slot.shares.saturating_sub(1);
-            if slot.shares == 0 {
+            slot.replies = slot.replies.saturating_sub(1);
+            if slot.replies == 0 {
                 done.push_back(std::mem::take(slot));
                 free.push(share.ticket);
             }

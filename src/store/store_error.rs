@@ -150,22 +150,22 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
             Self::TimedOut => {
-                "it did not answer in time; what was asked may have been counted; see --store-deadline-ms"
+                "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }
-            Self::ConnectionLost => "the connection broke; what was asked may have been counted",
-            Self::QueueTimeout => "it is slow, and this check's turn did not come in time; see --store-deadline-ms",
+            Self::ConnectionLost => "the connection broke; the check may have been counted",
+            Self::QueueTimeout => "it is slow, and this check waited past its deadline; see --store-deadline-ms",
             Self::QueueFull => "too many checks wait for it; add replicas or raise --store-queue-max",
-            Self::BreakerOpen => "it was out of order a moment ago and is probed until it answers in time",
+            Self::BreakerOpen => "it failed a moment ago; no check is sent until a probe succeeds",
             Self::ReadOnly => "it is read-only: a replica, or a primary that was demoted",
             Self::Loading => "it is loading its data set",
             Self::CannotPersist => "it cannot write to its disk and refuses writes (MISCONF)",
             Self::OutOfMemory => "it has no memory left (maxmemory) and evicts nothing",
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
-            Self::AccessDenied => "it refuses us: look at the user, the password and its ACL",
-            Self::UnexpectedReply => "its answer was not understood; its log and ours say more",
+            Self::AccessDenied => "it rejects the login or the command: check the user, the password and its ACL",
+            Self::UnexpectedReply => "its reply was not understood; see the log",
             Self::InvalidBucket => {
-                "what it holds under the bucket's key is no bucket of this version; use a prefix of our own (CACHE_KEY_PREFIX)"
+                "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
             }
         })
     }

@@ -25,10 +25,10 @@ use crate::store::{
 use tollgate_limiter::Check;
 
 /// For how many checks space is reserved at a time.
-const ROOM_CHECKS: usize = 64;
+const RESERVE_CHECKS: usize = 64;
 
 /// How many empty batches are kept per queue.
-const IDLE_BATCHES_MAX_PER_MAILBOX: usize = 4;
+const IDLE_BATCHES_MAX_PER_QUEUE: usize = 4;
 
 /// How many empty batches are kept in all: of many queues, few are in use.
 const IDLE_BATCHES_MAX: usize = 256;
@@ -62,7 +62,7 @@ struct Outgoing {
     /// The weight of the batch.
     weight: usize,
     /// For how many checks space is reserved and unused.
-    room_checks: usize,
+    reserved_checks: usize,
 }
 
 // === impl QueueBatchClient ===
@@ -91,7 +91,7 @@ impl QueueBatchClient {
             let queue = self.queues.each.get(number);
             let outgoing = self.outgoing.get_mut(number);
             if let (Some(queue), Some(outgoing)) = (queue, outgoing) {
-                let new = outgoing.room_checks == 0;
+                let new = outgoing.reserved_checks == 0;
                 if outgoing.reserve_one(queue, self.queues.bounds.waiting_max) {
                     if new {
                         self.used.push(number);
@@ -102,7 +102,7 @@ impl QueueBatchClient {
             }
             for number in self.numbers.drain(..) {
                 if let Some(outgoing) = self.outgoing.get_mut(number) {
-                    outgoing.room_checks = outgoing.room_checks.saturating_add(1);
+                    outgoing.reserved_checks = outgoing.reserved_checks.saturating_add(1);
                 }
             }
             return false;
@@ -130,7 +130,7 @@ impl QueueBatchClient {
         let idle_max = self
             .outgoing
             .len()
-            .saturating_mul(IDLE_BATCHES_MAX_PER_MAILBOX)
+            .saturating_mul(IDLE_BATCHES_MAX_PER_QUEUE)
             .min(IDLE_BATCHES_MAX);
         if self.idle.len() < idle_max && batch.checks.capacity() <= IDLE_CHECKS_MAX {
             batch.clear();
@@ -150,7 +150,7 @@ impl BatchClient for QueueBatchClient {
         if !self.reserve(checks) {
             return Err(self.queues.full(checks.len()));
         }
-        let mut shares = 0_usize;
+        let mut parts = 0_usize;
         for (position, (check, number)) in checks.iter().zip(&self.numbers).enumerate() {
             let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
@@ -170,7 +170,7 @@ impl BatchClient for QueueBatchClient {
                 .last()
                 .is_none_or(|last| last.ticket != ticket)
             {
-                shares = shares.saturating_add(1);
+                parts = parts.saturating_add(1);
                 batch.requests.push(BatchRequest {
                     ticket,
                     checks: 0,
@@ -186,7 +186,7 @@ impl BatchClient for QueueBatchClient {
             batch.push(position, check.clone());
             outgoing.weight = outgoing.weight.saturating_add(weight);
         }
-        Ok(shares)
+        Ok(parts)
     }
 
     fn send(&mut self) {
@@ -195,8 +195,8 @@ impl BatchClient for QueueBatchClient {
             let (Some(outgoing), Some(queue)) = (outgoing, self.queues.each.get(number)) else {
                 continue;
             };
-            if outgoing.room_checks > 0 {
-                let unused = std::mem::take(&mut outgoing.room_checks);
+            if outgoing.reserved_checks > 0 {
+                let unused = std::mem::take(&mut outgoing.reserved_checks);
                 queue.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
             if let Some(batch) = outgoing.take() {
@@ -233,7 +233,7 @@ impl Drop for QueueBatchClient {
                 .batch
                 .as_ref()
                 .map_or(0, |batch| batch.checks.len());
-            let waiting = unsent.saturating_add(outgoing.room_checks);
+            let waiting = unsent.saturating_add(outgoing.reserved_checks);
             queue.levels.waiting.fetch_sub(waiting, Ordering::AcqRel);
         }
     }
@@ -280,19 +280,19 @@ impl Outgoing {
     }
 
     fn reserve_one(&mut self, queue: &Queue, waiting_max: usize) -> bool {
-        if self.room_checks == 0 {
+        if self.reserved_checks == 0 {
             // Space that is reserved in advance must not be what another client lacks.
             let spare = waiting_max.checked_div(2).unwrap_or_default();
-            let choices = [(ROOM_CHECKS, spare), (1, waiting_max)];
-            let Some((room_checks, _)) = choices.into_iter().find(|(checks, max)| {
+            let choices = [(RESERVE_CHECKS, spare), (1, waiting_max)];
+            let Some((reserved_checks, _)) = choices.into_iter().find(|(checks, max)| {
                 let room = queue.reserve(*checks, *max);
                 room.map(QueuePermit::keep).is_some()
             }) else {
                 return false;
             };
-            self.room_checks = room_checks;
+            self.reserved_checks = reserved_checks;
         }
-        self.room_checks = self.room_checks.saturating_sub(1);
+        self.reserved_checks = self.reserved_checks.saturating_sub(1);
         true
     }
 }

@@ -150,20 +150,20 @@ impl Queues {
         commit_mode: CommitMode,
     ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
         let count = checks.len();
-        let shares = self.shares(checks);
-        let rooms: Option<Vec<(&Queue, QueuePermit<'_>)>> = shares
+        let batches = self.split(checks);
+        let permits: Option<Vec<(&Queue, QueuePermit<'_>)>> = batches
             .iter()
             .map(|(number, batch)| {
                 let queue = self.each.get(*number)?;
-                let room = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
-                Some((queue, room))
+                let permit = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
+                Some((queue, permit))
             })
             .collect();
-        let rooms = rooms.ok_or_else(|| self.full(count))?;
-        shares
+        let permits = permits.ok_or_else(|| self.full(count))?;
+        batches
             .into_iter()
-            .zip(rooms)
-            .map(|((_, mut batch), (queue, room))| {
+            .zip(permits)
+            .map(|((_, mut batch), (queue, permit))| {
                 let (reply, outcomes) = oneshot::channel();
                 let is_tentative = commit_mode == CommitMode::Tentative;
                 batch.requests.push(BatchRequest {
@@ -180,7 +180,7 @@ impl Queues {
                     .sender
                     .send(Message::Decide(batch))
                     .map_err(|_| StoreError::Stopped)?;
-                room.keep();
+                permit.keep();
                 Ok(outcomes)
             })
             .collect()
@@ -193,25 +193,25 @@ impl Queues {
     }
 
     /// The checks by queue: its number, and a batch without a request yet.
-    fn shares(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
-        let mut shares: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
+    fn split(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
+        let mut batches: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
         for (position, check) in checks.into_iter().enumerate() {
             let number = self.number_of(&check);
-            if let Some((_, batch)) = shares.iter_mut().find(|(known, _)| *known == number) {
+            if let Some((_, batch)) = batches.iter_mut().find(|(known, _)| *known == number) {
                 batch.push(position, check);
             } else {
                 let mut batch = Box::<Batch>::default();
                 batch.push(position, check);
-                shares.push((number, batch));
+                batches.push((number, batch));
             }
         }
-        shares
+        batches
     }
 }
 
 impl RefundSink for Queues {
     fn refund(&self, checks: Vec<Check>) {
-        for (number, batch) in self.shares(checks) {
+        for (number, batch) in self.split(checks) {
             if let Some(queue) = self.each.get(number) {
                 // A worker that has ended has dropped its buckets, or counts the lost refunds
                 // itself.

@@ -69,7 +69,7 @@ pub(super) enum ConnectError {
         last: String,
     },
     /// No node is assigned to this slot any more.
-    #[error("no server of the cluster has this place")]
+    #[error("no node is assigned to this slot")]
     UnknownNode,
     /// The connection took too long.
     #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]

@@ -8,6 +8,7 @@
 //! | `connect` | connections: TLS, login, sentinels |
 //! | `script` | the atomic step: every algorithm in Lua, arguments and outcomes |
 //! | `key` | key names |
+//! | `routes` | the queue of a check |
 //! | `call` | one call: the checks that waited at the same moment |
 //! | `worker` | the tasks that own a queue: one per server, and a cluster's topology task |
 //! | `cluster` | which node serves which bucket |
@@ -33,12 +34,12 @@ mod denial_cache;
 mod error_class;
 mod key;
 mod node;
+mod routes;
 pub mod script;
 mod target;
 mod worker;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Context;
@@ -51,6 +52,7 @@ use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
+use self::routes::{Endpoint, Routes};
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
@@ -64,7 +66,7 @@ use super::{
 };
 use crate::metrics::{Counter, PartitionLevels};
 use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
-use tollgate_limiter::{Check, Key, Unit};
+use tollgate_limiter::{Check, Key};
 
 /// The settings of a Redis store.
 #[derive(Clone, Debug)]
@@ -113,22 +115,6 @@ struct Nodes {
     closed: Arc<AtomicUsize>,
     refused: Arc<DenialCache>,
     answered_by_cache: Counter,
-}
-
-/// Chooses the queue of a check.
-struct Routes {
-    /// The store, then the store for limits per second if there is one.
-    endpoints: Vec<Endpoint>,
-}
-
-/// One store, as the operator named it.
-struct Endpoint {
-    /// The number of its first queue.
-    first: usize,
-    /// Its address, for messages.
-    words: String,
-    /// None when it is a single server.
-    cluster: Option<Arc<Cluster>>,
 }
 
 /// A batch client with the denial cache in front.
@@ -310,61 +296,6 @@ impl Store for RedisStore {
             healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
             message: words.join("; "),
         })
-    }
-}
-
-// === impl Routes ===
-
-impl Routes {
-    fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
-        self.endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.cluster.as_ref())
-    }
-}
-
-impl QueueSelector for Routes {
-    fn queue_of(&self, check: &Check) -> usize {
-        let a_second = check.limit.unit() == Some(Unit::Second);
-        let number = usize::from(a_second).min(self.endpoints.len().saturating_sub(1));
-        let Some(endpoint) = self.endpoints.get(number) else {
-            return 0;
-        };
-        let node_slot = endpoint.cluster.as_ref();
-        let node_slot = node_slot.map_or(0, |cluster| cluster.node_slot_of(check.key));
-        endpoint.first.saturating_add(node_slot)
-    }
-}
-
-impl fmt::Debug for Routes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.endpoints.iter().map(|endpoint| &endpoint.words);
-        f.debug_list().entries(words).finish()
-    }
-}
-
-// === impl Endpoint ===
-
-impl Endpoint {
-    /// One more than the number of its last queue.
-    fn queues_end(&self) -> usize {
-        let node_slots = self.cluster.as_ref().map_or(0, |_| NODES_MAX);
-        self.first.saturating_add(node_slots).saturating_add(1)
-    }
-
-    /// Its state, for people.
-    fn state(&self, nodes: &[Arc<Node>]) -> String {
-        let own = nodes.get(self.first..self.queues_end());
-        let own = own.unwrap_or_default();
-        let Some(cluster) = &self.cluster else {
-            return own.first().map(|node| node.words()).unwrap_or_default();
-        };
-        let out = own.iter().filter(|node| node.fault().is_some());
-        let out: Vec<_> = out.map(|node| node.words()).collect();
-        if out.is_empty() {
-            return format!("{} answers, {} servers", self.words, cluster.nodes());
-        }
-        out.join("; ")
     }
 }
 

@@ -94,7 +94,7 @@ impl<S: Slot> Segment<S> {
     /// The slot of a key.
     pub(super) fn find(&self, key: Key) -> Option<usize> {
         let room = self.room();
-        let mut at = wish(key, room);
+        let mut at = home(key, room);
         for distance in 0..room {
             let slot = self.slot(at)?;
             if slot.is_free() {
@@ -104,7 +104,7 @@ impl<S: Slot> Segment<S> {
             if other == key {
                 return Some(at);
             }
-            if distance_from(wish(other, room), at, room) < distance {
+            if distance_from(home(other, room), at, room) < distance {
                 return None;
             }
             at = next(at, room);
@@ -119,7 +119,7 @@ impl<S: Slot> Segment<S> {
         self.kept = self.kept.saturating_add(u32::from(slot.is_kept()));
         self.barren_until_us = 0;
         let mut carried = slot;
-        let mut at = wish(carried.key(), room);
+        let mut at = home(carried.key(), room);
         let mut distance = 0;
         for _ in 0..room {
             let Some(slot) = self.slot_mut(at) else {
@@ -129,7 +129,7 @@ impl<S: Slot> Segment<S> {
                 *slot = carried;
                 return;
             }
-            let others = distance_from(wish(slot.key(), room), at, room);
+            let others = distance_from(home(slot.key(), room), at, room);
             if others < distance {
                 std::mem::swap(slot, &mut carried);
                 distance = others;
@@ -152,7 +152,7 @@ impl<S: Slot> Segment<S> {
         for _ in 0..room {
             let from = next(gap, room);
             let moved = match self.slot_mut(from) {
-                Some(slot) if !slot.is_free() && wish(slot.key(), room) != from => {
+                Some(slot) if !slot.is_free() && home(slot.key(), room) != from => {
                     std::mem::take(slot)
                 }
                 _ => break,
@@ -199,7 +199,7 @@ impl<S: Slot> Segment<S> {
 }
 
 /// The home slot of a key, from bits of its hash that did not choose its segment.
-fn wish(key: Key, room: usize) -> usize {
+fn home(key: Key, room: usize) -> usize {
     let hash = (key.0 >> 32) & u128::from(u32::MAX);
     #[allow(clippy::cast_possible_truncation)] // 32 bits are left, and then less than there is room
     let place = ((hash as u64).saturating_mul(room as u64) >> 32) as usize;
@@ -211,10 +211,10 @@ fn next(at: usize, room: usize) -> usize {
 }
 
 /// How far a slot is behind a home slot.
-fn distance_from(wish: usize, at: usize, room: usize) -> usize {
-    if at >= wish {
-        at - wish
+fn distance_from(home: usize, at: usize, room: usize) -> usize {
+    if at >= home {
+        at - home
     } else {
-        at + room - wish
+        at + room - home
     }
 }

@@ -207,7 +207,7 @@ impl ClusterCall {
         let cluster = &self.member.cluster;
         let address = cluster
             .assignment(node_slot)
-            .and_then(|told| told.borrow().clone());
+            .and_then(|assigned| assigned.borrow().clone());
         let link = match (address.clone(), cluster.link(node_slot)) {
             (Some(_), Some(mut link)) => {
                 let ready = link

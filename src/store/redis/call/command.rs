@@ -6,7 +6,7 @@ use crate::store::redis::{key, script};
 use tollgate_limiter::{Check, Timestamp};
 
 /// The error text for a reply that the script cannot have sent.
-pub(crate) const UNEXPECTED_REPLY: &str = "the script's reply has another form than it should";
+pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script sends";
 
 /// A script run for these checks. `near` is the caller's time; Redis decides by its own.
 pub(crate) fn step<'c, I: Iterator<Item = &'c Check>>(

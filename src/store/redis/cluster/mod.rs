@@ -58,7 +58,7 @@ pub(super) struct Cluster {
 /// A place for one node.
 struct NodeSlot {
     /// The assigned node; none when it should leave.
-    told: watch::Sender<Option<Address>>,
+    assigned: watch::Sender<Option<Address>>,
     link: watch::Sender<Link>,
 }
 
@@ -155,7 +155,7 @@ impl Cluster {
 
     /// The node that is assigned to this slot, and later ones.
     pub(super) fn assignment(&self, node_slot: usize) -> Option<watch::Receiver<Option<Address>>> {
-        Some(self.node_slot(node_slot)?.told.subscribe())
+        Some(self.node_slot(node_slot)?.assigned.subscribe())
     }
 
     /// The link to the node of this slot.
@@ -218,7 +218,7 @@ impl Cluster {
                     node_slot.link.send_replace(Link::Connecting);
                 }
                 *taken = SlotState::Assigned(address.clone(), until_us);
-                node_slot.told.send_replace(Some(address.clone()));
+                node_slot.assigned.send_replace(Some(address.clone()));
             }
         }
         place.checked_add(1)
@@ -250,7 +250,7 @@ impl Cluster {
                 && *until_us <= now_us
             {
                 *taken = SlotState::Draining(std::mem::replace(address, Address::nowhere()));
-                node_slot.told.send_replace(None);
+                node_slot.assigned.send_replace(None);
             }
         }
         (first, count)
@@ -282,7 +282,7 @@ impl Cluster {
     /// The assigned nodes and their node slots.
     pub(super) fn assigned(&self) -> Vec<(usize, Address)> {
         let taken = self.taken();
-        let seated = taken
+        let assigned = taken
             .iter()
             .zip(1_usize..)
             .filter_map(|(taken, node_slot)| {
@@ -291,7 +291,7 @@ impl Cluster {
                 };
                 Some((node_slot, address.clone()))
             });
-        seated.collect()
+        assigned.collect()
     }
 
     /// How many nodes are assigned.
@@ -327,7 +327,7 @@ pub(super) fn tag_of(key: Key) -> u8 {
 impl NodeSlot {
     fn new() -> Self {
         Self {
-            told: watch::Sender::new(None),
+            assigned: watch::Sender::new(None),
             link: watch::Sender::new(Link::Connecting),
         }
     }

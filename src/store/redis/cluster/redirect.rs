@@ -30,7 +30,7 @@ impl Redirect {
         let named = || {
             let mut words = detail.split_ascii_whitespace();
             let slot = words.next()?.parse().ok()?;
-            Some((slot, Address::said_by(words.next()?, asked)?))
+            Some((slot, Address::reported_by(words.next()?, asked)?))
         };
         match code {
             "MOVED" => Some(Self::Moved(named())),

@@ -17,9 +17,9 @@ pub(crate) struct Topology {
 // === impl Topology ===
 
 impl Topology {
-    /// Reads the reply of the node at `whoever` to `CLUSTER SLOTS`; none when it is not such a
+    /// Reads the reply of the node at `reporter` to `CLUSTER SLOTS`; none when it is not such a
     /// reply. A range whose master has no address is left out.
-    pub(crate) fn read(reply: &Value, whoever: &Address) -> Option<Self> {
+    pub(crate) fn read(reply: &Value, reporter: &Address) -> Option<Self> {
         let Value::Array(rows) = reply else {
             return None;
         };
@@ -49,7 +49,7 @@ impl Topology {
                 _ => return None,
             };
             let port = u16::try_from(*port).ok()?;
-            if let Some(address) = Address::of_node(host, port, whoever) {
+            if let Some(address) = Address::reported_in_parts(host, port, reporter) {
                 let first = u16::try_from(*first).ok()?;
                 ranges.push((first, u16::try_from(*last).ok()?, address));
             }

@@ -15,9 +15,7 @@ use tollgate_limiter::{Outcome, Timestamp};
 
 /// The value under a bucket's key is not a bucket of this version. Nothing was taken or changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "what Redis holds under this key is not a bucket of this version; delete it, or give this service a key prefix of its own"
-)]
+#[error("the value under this key is not a bucket of this version; delete it, or set a key prefix")]
 pub struct InvalidBucket;
 
 /// The result of one check.

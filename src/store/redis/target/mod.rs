@@ -95,22 +95,22 @@ pub enum TargetError {
     )]
     Scheme,
     /// It has no server.
-    #[error("it names no server")]
+    #[error("it has no server")]
     NoServer,
     /// A port is not a number.
-    #[error("what follows the last colon of a server's name is no port")]
+    #[error("the text after a server's last colon is not a port")]
     Port,
     /// The database is not a number.
     #[error("the database must be a whole number, such as the 1 of redis://host:6379/1")]
     Database,
     /// A sentinel URL without the primary's name.
-    #[error("it must say which primary, such as redis+sentinel://one:26379,two:26379/primary")]
+    #[error("it must name the primary, such as redis+sentinel://one:26379,two:26379/primary")]
     NoPrimary,
     /// Several servers in a URL for one.
     #[error("only redis+sentinel:// and redis+cluster:// may name several servers")]
     Several,
     /// A cluster URL with a database.
-    #[error("a cluster has no database but 0")]
+    #[error("a cluster has only database 0")]
     ClusterDatabase,
     /// A bad percent escape.
     #[error("a % must be followed by two hexadecimal digits")]
@@ -329,14 +329,14 @@ impl Address {
     }
 
     /// Reads `host:port` as a cluster node reports it. Without a host it is the node's own.
-    pub(super) fn said_by(text: &str, whoever: &Self) -> Option<Self> {
+    pub(super) fn reported_by(text: &str, reporter: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Self::of_node(host, port.parse().ok()?, whoever)
+        Self::reported_in_parts(host, port.parse().ok()?, reporter)
     }
 
     /// The same from two parts. A question mark is a host that the node does not know yet.
-    pub(super) fn of_node(host: &str, port: u16, whoever: &Self) -> Option<Self> {
-        let host = match (host, whoever) {
+    pub(super) fn reported_in_parts(host: &str, port: u16, reporter: &Self) -> Option<Self> {
+        let host = match (host, reporter) {
             ("?", _) | ("", Self::Unix(_)) => return None,
             ("", Self::Tcp(same, _)) => same,
             (host, _) => host.trim_start_matches('[').trim_end_matches(']'),

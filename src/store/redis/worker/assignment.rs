@@ -22,8 +22,8 @@ impl NodeWorker {
         let Some(node_slot) = &mut self.node_slot else {
             return;
         };
-        let told = node_slot.told.borrow_and_update().clone();
-        match told {
+        let assigned = node_slot.changes.borrow_and_update().clone();
+        match assigned {
             None => {
                 let at_us = now_us.saturating_add(DRAIN_US);
                 node_slot.drained_at_us = node_slot.address.is_some().then_some(at_us);
@@ -37,7 +37,7 @@ impl NodeWorker {
                 node_slot.drained_at_us = None;
                 // Checks that arrive before the node is connected wait until their deadline.
                 self.breaker = Breaker::new();
-                self.told = None;
+                self.logged = None;
                 self.disconnect();
             }
         }

@@ -62,7 +62,7 @@ impl NodeWorker {
             tracing::error!(
                 store = %self.node.place(),
                 words,
-                "the store's answer was not understood"
+                "the store's reply was not understood"
             );
         }
         if !self.breaker.failed(fault, now_us) {
@@ -82,11 +82,11 @@ impl NodeWorker {
             self.node.metrics.breaker_opened.inc();
         }
         self.node.publish(Link::Down(fault));
-        if self.told.replace(fault) != Some(fault) {
+        if self.logged.replace(fault) != Some(fault) {
             tracing::warn!(
                 store = %self.node.place(),
                 words,
-                "the store is not asked, --on-store-failure applies: {fault}"
+                "no checks are sent to the store, --on-store-failure applies: {fault}"
             );
         }
         self.node.remember(words);
@@ -120,9 +120,9 @@ impl NodeWorker {
                     self.connection = self.connection.saturating_add(1);
                     self.breaker.close(now_us);
                     self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
-                    self.told = None;
+                    self.logged = None;
                     if self.node.open() {
-                        tracing::info!(store = %self.node.place(), "the store decides");
+                        tracing::info!(store = %self.node.place(), "connected to the store");
                     }
                 }
                 self.node

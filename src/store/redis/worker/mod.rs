@@ -73,7 +73,7 @@ pub(super) struct NodeWorker {
     counts_replicas: bool,
     breaker: Breaker,
     /// The fault that was logged last.
-    told: Option<StoreFault>,
+    logged: Option<StoreFault>,
     /// The number of waiting checks that the metrics were last given.
     reported_waiting: i64,
     /// None while there is no connection, or while it is being probed.
@@ -92,7 +92,7 @@ pub(super) struct NodeWorker {
 
 /// The node that is assigned to a cluster's node slot.
 struct NodeAssignment {
-    told: watch::Receiver<Option<Address>>,
+    changes: watch::Receiver<Option<Address>>,
     /// The node that is served.
     address: Option<Address>,
     /// When an unassigned node is no longer served.
@@ -120,7 +120,7 @@ impl NodeWorker {
     ) -> Self {
         let node_slot = node.member.as_ref().and_then(|member| {
             Some(NodeAssignment {
-                told: member.cluster.assignment(member.node_slot)?,
+                changes: member.cluster.assignment(member.node_slot)?,
                 address: None,
                 drained_at_us: None,
             })
@@ -132,7 +132,7 @@ impl NodeWorker {
             replica,
             counts_replicas,
             breaker: Breaker::new(),
-            told: None,
+            logged: None,
             reported_waiting: 0,
             connected: None,
             connection: 0,
@@ -164,7 +164,7 @@ impl NodeWorker {
                     }
                     self.take_in(&mut messages);
                 }
-                () = told(&mut self.node_slot) => self.assignment_changed(),
+                () = assignment_change(&mut self.node_slot) => self.assignment_changed(),
                 () = sleeping => {}
             }
             self.expire();
@@ -316,9 +316,9 @@ impl Drop for NodeWorker {
 }
 
 /// Ends when the assignment of the node slot changes.
-async fn told(node_slot: &mut Option<NodeAssignment>) {
+async fn assignment_change(node_slot: &mut Option<NodeAssignment>) {
     if let Some(node_slot) = node_slot
-        && node_slot.told.changed().await.is_ok()
+        && node_slot.changes.changed().await.is_ok()
     {
         return;
     }

@@ -110,19 +110,19 @@ pub(super) async fn heartbeat(
         Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
             match connector.log_in(&mut opened.connection, &password).await {
                 Ok(()) => {
-                    tracing::info!(store = %node.place(), "the store's password was exchanged");
+                    tracing::info!(store = %node.place(), "logged in with the new password");
                     opened.password = Some(password);
                 }
                 // The old password is still good for this connection; the server may learn the new
                 // one later.
                 Err(error) => {
-                    tracing::warn!(store = %node.place(), %error, "the store refuses the new password");
+                    tracing::warn!(store = %node.place(), %error, "the store rejected the new password");
                 }
             }
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(store = %node.place(), %error, "the store's password cannot be read");
+            tracing::warn!(store = %node.place(), %error, "cannot read the store's password");
         }
     }
     let within = Duration::from_micros(node.deadline_us);
@@ -164,7 +164,7 @@ async fn write_probe(
         Ok(_) if kind != ProbeKind::CountReplicas => Ok(None),
         Ok(other) => Err(ProbeError {
             fault: StoreFault::UnexpectedReply,
-            words: format!("instead of a count it said {other:?}"),
+            words: format!("the reply was not a count: {other:?}"),
         }),
         Err(error) => {
             let nowhere = Address::nowhere();

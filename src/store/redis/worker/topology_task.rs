@@ -61,7 +61,7 @@ pub(crate) struct TopologyTask {
     refunds: RefundQueue,
     reported_nodes: i64,
     /// What was logged last.
-    told: Option<String>,
+    logged: Option<String>,
     swept_at_us: u64,
 }
 
@@ -87,7 +87,7 @@ impl TopologyTask {
             links_awaited_until_us: None,
             refunds: RefundQueue::default(),
             reported_nodes: 0,
-            told: None,
+            logged: None,
             swept_at_us: 0,
         }
     }
@@ -145,23 +145,23 @@ impl TopologyTask {
         }
         self.links_awaited_until_us = None;
         if self.node.open() {
-            tracing::info!(store = %self.node.place(), "the cluster's servers are known");
+            tracing::info!(store = %self.node.place(), "connected to the cluster");
         }
     }
 
     /// The links to all assigned nodes.
     fn links(&self) -> impl Iterator<Item = Link> {
-        let seated = self.cluster.assigned().into_iter();
-        seated.filter_map(|(node_slot, _)| Some(self.cluster.link(node_slot)?.borrow().clone()))
+        let assigned = self.cluster.assigned().into_iter();
+        assigned.filter_map(|(node_slot, _)| Some(self.cluster.link(node_slot)?.borrow().clone()))
     }
 
     fn read(&mut self, now_us: u64) {
         self.was_read_us = now_us;
         self.node.metrics.topology_reads.inc();
-        let seated = self.cluster.assigned();
+        let assigned = self.cluster.assigned();
         let mut asked: Vec<(Address, Option<MultiplexedConnection>)> = Vec::new();
         let mut far = Vec::new();
-        for (node_slot, address) in seated {
+        for (node_slot, address) in assigned {
             let link = self
                 .cluster
                 .link(node_slot)
@@ -199,7 +199,7 @@ impl TopologyTask {
                     let words = format!("slot {slot} and {others} more of ours have no server");
                     self.read_failed(StoreFault::ClusterDown, words);
                 } else {
-                    self.told = None;
+                    self.logged = None;
                     if self.node.fault().is_some() && self.links_awaited_until_us.is_none() {
                         self.links_awaited_until_us = Some(now_us.saturating_add(LINK_WAIT_MAX_US));
                     }
@@ -225,20 +225,20 @@ impl TopologyTask {
         // Assigned nodes go on as they were: only a topology says which slots have no node.
         let known = self.node.fault().is_none();
         if fault == StoreFault::NotConnected && known {
-            tracing::warn!(store = %self.node.place(), words, "nobody says who serves what");
+            tracing::warn!(store = %self.node.place(), words, "no node reported the cluster's topology");
             return;
         }
         self.links_awaited_until_us = None;
         if self.node.close(fault) {
             self.node.metrics.breaker_opened.inc();
         }
-        if self.told.as_ref() != Some(&words) {
+        if self.logged.as_ref() != Some(&words) {
             tracing::warn!(
                 store = %self.node.place(),
                 words,
-                "a part of the store is not asked, --on-store-failure applies: {fault}"
+                "some checks are not sent to the store, --on-store-failure applies: {fault}"
             );
-            self.told = Some(words.clone());
+            self.logged = Some(words.clone());
         }
         self.node.remember(words);
     }
@@ -319,7 +319,7 @@ async fn read(
     asked: Vec<(Address, Option<MultiplexedConnection>)>,
 ) -> Result<Topology, String> {
     let mut some = None;
-    let mut words = "the cluster names no server".to_owned();
+    let mut words = "the cluster reported no node".to_owned();
     for (address, connection) in asked {
         let within = CONNECT_WITHIN / 4;
         let one = ask(&connector, &address, connection);
