@@ -1,31 +1,30 @@
-//! Calendars: which window of days, weeks, months or years holds an instant, in a zone of the IANA
-//! time zone database.
+//! Calendar windows: days, weeks, months or years in a time zone of the IANA database.
 //!
-//! Why here: a zone is something the operator writes, and the limiter knows no data. The data comes
-//! with the binary (jiff and its bundled database), never from the machine: an image of one binary
-//! has none, and two replicas with different data would count in different windows.
+//! A time zone is what the operator writes, and the limiter has no data. The data is part of the
+//! binary (jiff and its bundled database), not of the machine: a container image of one binary has
+//! none, and two replicas with different data would count in different windows.
 //!
-//! How a window is found. Days begin at the first instant at which the zone's clocks have reached
-//! that date. So:
+//! A day begins at the first instant at which the zone's clocks have reached that date. So:
 //!
-//! - where midnight does not exist (clocks go forward over it) a day begins when they have gone
+//! - where midnight does not exist (clocks go forward over it), a day begins when they have gone
 //!   forward;
-//! - where midnight comes twice (clocks go back across it) a day begins at the first, and the
+//! - where midnight comes twice (clocks go back across it), a day begins at the first, and the
 //!   repeated time belongs to the new day although clocks show the old date;
-//! - a date that clocks jump over altogether has no window.
+//! - a date that clocks skip has no window.
 //!
-//! Dates reached never turn back, so windows adjoin, and every instant lies in exactly one. Several
-//! units to a window are counted from where nobody has to look it up: days from 1970-01-01, weeks
-//! from the week that holds it, months from January of year 0 (3 are quarters), years from year 0.
+//! The dates that clocks have reached never decrease, so windows adjoin and every instant is in
+//! exactly one. Windows of several units are counted from a fixed origin: days from 1970-01-01,
+//! weeks from the week that holds it, months from January of year 0 (3 are quarters), years from
+//! year 0.
 //!
-//! Why calendars are never freed: a limit is copied into every check, so it holds a `&'static`.
-//! Equal calendars are one, kept in a table of the process. There are few, as many as different
-//! windows in the rules; a process that is given ever new ones by ever new rules is stopped at
+//! Calendars are never freed: a limit is copied into every check, so it holds a `&'static`. Equal
+//! calendars are interned in a table of the process. There are as many as there are different
+//! windows in the rules. A process whose rules bring new ones again and again stops at
 //! [`CALENDARS_MAX`].
 //!
 //! What it deliberately does not do: windows shorter than a day (they are the same in every zone,
-//! give or take part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the
-//! machine's own zone, leap seconds.
+//! up to part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the machine's
+//! own zone, leap seconds.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

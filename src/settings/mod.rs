@@ -1,11 +1,13 @@
-//! Every setting, once: its flag, its variable, its default and its help.
+//! Every setting, declared once: its flag, its variable, its default and its help.
 //!
 //! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in
-//! capitals. `--help` and the README's table come from this declaration (`tests/process/readme.rs`
-//! holds them together).
+//! capitals. `--help`, the README's table and the chart's schema are generated from this
+//! declaration.
 //!
-//! What it deliberately does not do: open what it names, or hold what a setting means to one room
-//! only.
+//! To add a setting: declare it in the file of its subject, and run `make readme`. Tests hold the
+//! README (`tests/process/readme.rs`) and the chart (`tests/chart/settings.rs`) to the declaration.
+//!
+//! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
 mod environment;

@@ -10,6 +10,7 @@
 //! What it deliberately does not do: judge texts beyond [`TEXT_BYTES_MAX`], which are about bounds
 //! and not about grammar.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -177,6 +178,36 @@ fn the_schema_refuses_what_an_editor_should_mark() {
         let text = format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}");
         let said = validated(&text);
         assert_eq!(said != "valid", marked, "{limit}: {said}");
+    }
+}
+
+/// The fields of every mapping as tables, for `docs/rules.md`.
+fn tables(schema: &serde_json::Value) -> String {
+    let mut tables = String::new();
+    for (name, mapping) in schema["$defs"].as_object().unwrap() {
+        let about = mapping["description"].as_str().unwrap();
+        let head = "| field | what it is |\n| --- | --- |";
+        let _ = writeln!(tables, "\n### {name}\n\n{about}\n\n{head}");
+        for (field, value) in mapping["properties"].as_object().unwrap() {
+            let about = value["description"].as_str().unwrap();
+            let _ = writeln!(tables, "| `{field}` | {about} |");
+        }
+    }
+    tables
+}
+
+/// `make readme` writes the tables; here they must be the same.
+#[test]
+fn the_tables_of_fields_are_the_grammar() {
+    const START: &str = "<!-- Written by `make readme`. -->\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, written) = page.split_once(START).unwrap();
+    let made = tables(&schema());
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, format!("{before}{START}{made}")).unwrap();
+    } else {
+        assert!(written == made, "run make readme");
     }
 }
 

@@ -1,13 +1,12 @@
-//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a
-//! problem, and reading goes on with a default.
+//! The fields of a mapping of a rules file, by name and type. An error is reported and reading goes
+//! on with a default.
 //!
-//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands
-//! twice the last counts, `<<` merges, a text keeps its source whatever it looks like, numbers and
-//! booleans must not be quoted. Before it decodes, the reference walks all keys and values; its
-//! sentences for what it finds there are kept.
+//! The conversions are those of yaml.v2, by which the reference reads its files: of a name that
+//! occurs twice the last one applies, `<<` merges, a text keeps its source whatever it looks like,
+//! numbers and booleans must not be quoted.
 //!
-//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything
-//! by a value.
+//! What it deliberately does not do: decide which names belong where (`grammar`), or interpret a
+//! value.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! Free-form `metadata`, as a protobuf Struct can hold it.
+//! The field `metadata`: free-form values, as a protobuf Struct can hold them.
 //!
-//! What it deliberately does not do: check names; any will do.
+//! What it deliberately does not do: check names. Any name is allowed.
 
 use std::collections::HashSet;
 

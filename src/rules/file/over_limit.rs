@@ -1,9 +1,9 @@
-//! What stands under `over_limit`: what the caller's caller sees on a refusal.
+//! The field `over_limit`: the response sent to the client on 429.
 //!
-//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name
-//! or a value that cannot be sent. Those that frame a message are the proxy's to say.
+//! Headers are validated as HTTP will validate them, so that no response is lost because of a name
+//! or a value that cannot be sent. Headers that frame a message belong to the proxy.
 //!
-//! What it deliberately does not do: read the body. Only the three gaps mean something in it.
+//! What it deliberately does not do: interpret the body, except for its three placeholders.
 
 use std::sync::Arc;
 

@@ -1,17 +1,17 @@
-//! The JSON Schema of a rules file, so that an editor completes and checks it.
+//! The JSON Schema of a rules file, for completion and checks in an editor.
 //!
-//! How: made of the same table that the loader reads by (`grammar`), plus what fields of a limit
-//! mean together as far as a schema can say it. What the loader takes without a word the schema
-//! accepts; what the schema refuses the loader refuses or warns of (`tests/rules/schema.rs` holds
-//! every fixture against both).
+//! It is generated from the table that the loader reads by (`grammar`), with the constraints
+//! between the fields of a limit that a schema can express. The schema accepts what the loader
+//! accepts without a warning. What the schema rejects, the loader rejects or warns of
+//! (`tests/rules/schema.rs` holds every fixture against both).
 //!
-//! What it deliberately does not do: say what needs a look at more than one place (duplicates,
-//! `replaces` of oneself) or at what a text means (prefixes, regular expressions, zones). `tollgate
+//! What it deliberately does not do: check what needs more than one place (duplicates, `replaces`
+//! of the same name) or the meaning of a text (prefixes, regular expressions, zones). `tollgate
 //! check` does.
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, ROOT};
+use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, Origin, ROOT, choices};
 use tollgate_limiter::{ALGORITHMS, Choice, Unit};
 
 /// The schema, as JSON.
@@ -165,7 +165,7 @@ fn limit_constraints() -> Value {
     let ours = LIMIT
         .fields
         .iter()
-        .filter(|field| matches!(field.origin, crate::rules::file::grammar::Origin::Tollgate));
+        .filter(|field| matches!(field.origin, Origin::Tollgate));
     let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
@@ -219,10 +219,10 @@ fn limit_constraints() -> Value {
         "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
     }));
     // A choice needs an algorithm that has it.
-    for (name, choice) in crate::rules::file::rate_limit::CHOICES {
+    for (name, choice) in choices() {
         let with = |has: bool| {
             let algorithms = ALGORITHMS.iter();
-            let such = algorithms.filter(move |one| one.choices().contains(choice) == has);
+            let such = algorithms.filter(move |one| one.choices().contains(&choice) == has);
             let spelled = such.flat_map(|one| {
                 [one.name()]
                     .into_iter()
@@ -233,7 +233,7 @@ fn limit_constraints() -> Value {
         let mut without = enum_values(&with(false));
         let default_has = ALGORITHMS
             .first()
-            .is_some_and(|first| first.choices().contains(choice));
+            .is_some_and(|first| first.choices().contains(&choice));
         let unsaid = if default_has {
             without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
             json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })

@@ -1,10 +1,8 @@
-//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and
-//! `ipv6_prefix`.
+//! The values that a descriptor matches: `value`, or tollgate's own `values`, `cidr` and `regex`.
 //!
-//! A problem of a list is told at its item. What is too large only together, all patterns of a key,
-//! is known once every file is read; until then the loader keeps where each pattern stands.
+//! An error in a list is reported at its item.
 //!
-//! What it deliberately does not do: match (`limiter`), compile (`patterns`).
+//! What it deliberately does not do: match (`limiter`), compile (`rules::patterns`).
 
 use std::rc::Rc;
 

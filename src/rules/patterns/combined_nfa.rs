@@ -1,11 +1,10 @@
-//! Many patterns into one NFA, each known by its number: regular expressions side by side, texts
-//! with stars as a trie.
+//! Many patterns combined into one NFA: regular expressions side by side, wildcards as a trie.
 //!
-//! Why a trie: of `*bot*` and `*crawler*` each would wait for its word in a state of its own, and a
-//! state of the DFA is a set of those, so a thousand words would take a thousand times longer to
-//! compile. Begun in one place they are one state.
+//! Why a trie: with a state of its own for each of `*bot*` and `*crawler*`, a state of the DFA
+//! would be a set of those, and a thousand words would take a thousand times longer to compile. In
+//! a trie, all words begin in one state.
 //!
-//! What it deliberately does not do: tell which pattern comes first; all that match are found.
+//! What it deliberately does not do: decide which pattern comes first; all that match are found.
 
 use regex_automata::nfa::thompson::{Builder, NFA, State, Transition};
 use regex_automata::util::look::Look;

@@ -1,7 +1,6 @@
-//! What compiled patterns are matched by: a table of states, several where one needs too many, and
-//! states made when needed.
+//! The matchers of compiled patterns: one DFA, several DFAs, or states made on demand.
 //!
-//! What it deliberately does not do: choose among them (`super`).
+//! What it deliberately does not do: choose among them (`compiler`).
 
 use std::fmt;
 use std::sync::Arc;

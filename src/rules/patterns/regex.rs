@@ -1,7 +1,6 @@
-//! Texts into parsed expressions: text with stars, and regular expressions, on bytes and for the
-//! whole value.
+//! Wildcards and regular expressions, parsed: on bytes, and for the whole value.
 //!
-//! What it deliberately does not do: bound what comes of many together.
+//! What it deliberately does not do: bound the size of many patterns together.
 
 use std::fmt;
 

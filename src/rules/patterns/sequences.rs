@@ -1,14 +1,14 @@
-//! Texts with several stars, all matched in one pass over a value by the fixed parts between their
-//! stars.
+//! Wildcards with several stars, all matched in one pass over a value by the fixed parts between
+//! their stars.
 //!
-//! Why no table of states: of each such text one part may be found and the next not, and a table
-//! needs a state for each way in which that may be so for all of them. How: one Aho-Corasick
-//! automaton finds every fixed part wherever it occurs. A pattern waits for one part at a time, and
-//! takes the first occurrence after the part before it; no later one can do better. So a value
-//! takes a step a byte, one for each occurrence of a part, and one for each part of each pattern
-//! that is found, whatever the number of patterns.
+//! Why no DFA: of each such pattern one part may be found and the next not, and a DFA needs a state
+//! for each combination of these. Instead, one Aho-Corasick automaton finds every fixed part
+//! wherever it occurs. A pattern waits for one part at a time, and takes the first occurrence after
+//! the part before it; no later one can do better. So a value takes a step a byte, one for each
+//! occurrence of a part, and one for each part of each pattern that is found, whatever the number
+//! of patterns.
 //!
-//! What it deliberately does not do: texts with one star or none, which a table matches faster
+//! What it deliberately does not do: wildcards with one star or none, which a DFA matches faster
 //! (`matchers`).
 
 use std::cell::RefCell;

@@ -1,9 +1,9 @@
-//! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
+//! The algorithm of a limit: the one that is named, as its other fields choose a variant of it.
 //!
-//! What may stand beside an algorithm is the algorithm's to say ([`Choice`]); this file knows only
-//! which field is which choice.
+//! Which fields an algorithm allows is the algorithm's decision ([`Choice`]); the grammar's table
+//! says which field is which choice.
 //!
-//! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
+//! What it deliberately does not do: read the values of those fields (`window`, `concurrency`).
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::field_path::FieldPath;
@@ -11,19 +11,6 @@ use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
 use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
-
-/// Which fields are which choice of an algorithm.
-pub(crate) const CHOICES: &[(&str, Choice)] = &[
-    ("burst", Choice::Burst),
-    ("segments", Choice::Segments),
-    ("refill", Choice::Refill),
-    ("calendar", Choice::Calendar),
-    ("time_zone", Choice::Calendar),
-    ("week_start", Choice::Calendar),
-    ("count_refused", Choice::CountRefused),
-    ("holder_key", Choice::Slots),
-    ("slot_seconds", Choice::Slots),
-];
 
 // === impl Loader ===
 
@@ -47,9 +34,9 @@ impl Loader<'_> {
             return None;
         };
         let mut fits = true;
-        for (name, choice) in CHOICES {
-            if fields.given(name).is_some() && !algorithm.choices().contains(choice) {
-                self.no_such_choice(fields, path, algorithm, (name, *choice));
+        for (name, choice) in grammar::choices() {
+            if fields.given(name).is_some() && !algorithm.choices().contains(&choice) {
+                self.reject_choice(fields, path, algorithm, (name, choice));
                 fits = false;
             }
         }
@@ -81,7 +68,7 @@ impl Loader<'_> {
         Some((algorithm, fits))
     }
 
-    fn no_such_choice(
+    fn reject_choice(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,

@@ -1,16 +1,15 @@
-//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long,
-//! counted how, and which rules it replaces.
+//! The fields `rate_limit` and `rate_limits`: how many, in how long, counted how, and which rules a
+//! limit replaces.
 //!
-//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and
-//! `in_flight` read what such a limit says.
+//! This file reads what all limits have; `algorithm` chooses how one is counted, and `window` and
+//! `concurrency` read the rest.
 //!
-//! What it deliberately does not do: know where in the tree it stands (the module above).
+//! What it deliberately does not do: know the position in the tree (`descriptor`).
 
 mod algorithm;
 mod concurrency;
 mod window;
 
-pub(crate) use self::algorithm::CHOICES;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
@@ -155,7 +154,7 @@ impl Loader<'_> {
         }
         self.integer(fields, path, "requests_per_unit");
         let ours = ["unit_multiplier", "algorithm"].into_iter();
-        for name in ours.chain(CHOICES.iter().map(|(name, _)| *name)) {
+        for name in ours.chain(grammar::choices().map(|(name, _)| name)) {
             if fields.given(name).is_some() {
                 let message = format!("'{name}' means nothing beside unlimited");
                 let advice = "remove it, or `unlimited`";
