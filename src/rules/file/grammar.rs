@@ -302,7 +302,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
             "time_zone",
             Choice::Calendar,
             Kind::Text,
-            "Origin calendar: an IANA name such as Europe/Paris; UTC unless said.",
+            "Whose calendar: an IANA name such as Europe/Paris; UTC unless said.",
         ),
         choice(
             "week_start",

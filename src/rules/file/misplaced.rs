@@ -20,8 +20,8 @@ pub(super) fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<I
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Says that a node should have been a mapping: of an item in a list the reference's walk says
-    /// it, of a field its decoder.
+    /// Reports a node that is not a mapping. For an item of a list, the reference's walk reports
+    /// it; for a field, its decoder.
     pub(super) fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
         let found = match &node.content {
             _ if node.is_null() => "<nil>".to_owned(),
@@ -46,8 +46,8 @@ impl Loader<'_> {
         );
     }
 
-    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must
-    /// be known and values no floats there as well.
+    /// Walks a misplaced node, as the reference does before it ignores the node: names must be
+    /// known and values must not be floats there as well.
     pub(super) fn walk_misplaced(&mut self, node: &Node, path: &FieldPath<'_>) {
         match &node.content {
             Content::Scalar { .. } => {}
@@ -98,7 +98,7 @@ impl Loader<'_> {
         self.error_in(Phase::Names, at, path, message, &advice);
     }
 
-    /// Whether a name means something here; if not, says so.
+    /// Whether a name is allowed here; reports it if not.
     pub(super) fn is_allowed_here(
         &mut self,
         (name, at): (&str, Position),
@@ -111,7 +111,7 @@ impl Loader<'_> {
         }
         let belong = here.names();
         match Origin::of(name) {
-            // The reference accepts it anywhere and reads it nowhere else.
+            // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
                 self.warning(
                     at,
@@ -135,8 +135,7 @@ impl Loader<'_> {
         false
     }
 
-    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they
-    /// stand.
+    /// Reports floats and integers beyond 64 bits, which the reference's walk rejects anywhere.
     pub(super) fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
         let beyond = node
             .integer()

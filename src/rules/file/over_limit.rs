@@ -18,10 +18,10 @@ use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Allowance, OverLimit, Rule, Template};
 
-/// How many headers a refusal may have.
+/// How many headers a response may have.
 const HEADERS_MAX: usize = 32;
 
-/// Headers that say where a message ends, or whose connection it is on.
+/// Headers that frame a message or belong to one connection.
 const FRAMING: [&str; 6] = [
     "connection",
     "content-length",
@@ -34,14 +34,14 @@ const FRAMING: [&str; 6] = [
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Warns of an `over_limit` that nobody will see, for nothing here refuses.
+    /// Warns of an `over_limit` that is never used, because nothing here refuses.
     pub(crate) fn warn_unused_over_limit(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         rules: &[Rule],
     ) {
-        // Limits that are wrong have been spoken of.
+        // Invalid limits have been reported.
         let written = ["rate_limit", "rate_limits"]
             .iter()
             .any(|name| fields.given(name).is_some());

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, Origin, ROOT, choices};
 use tollgate_limiter::{ALGORITHMS, Choice, Unit};
 
-/// The schema, as JSON.
+/// The JSON Schema.
 pub fn schema() -> Value {
     let definitions: Map<String, Value> = MAPPINGS
         .iter()
@@ -59,10 +59,10 @@ fn object(mapping: &Mapping) -> Value {
     })
 }
 
-/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match
-/// everything; a text may be written as a number or a truth.
+/// The schema of a field's value. `null` is the same as an absent field, except where it would
+/// match everything; a text may be written as a number or a boolean.
 fn property(field: &Field) -> Value {
-    // A whole number may stand for text as long as it fits 64 bits.
+    // A whole number may be a text if it fits 64 bits.
     let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
     let one = text(&["string", "integer", "boolean"]);
     let text = text(&["string", "integer", "boolean", "null"]);
@@ -72,7 +72,7 @@ fn property(field: &Field) -> Value {
         Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text => json!({ "allOf": [text] }),
         Kind::Enum { words, ignore_case } => enumeration(&words(), *ignore_case),
-        // Which unit is one is said together with the other fields; here it is offered.
+        // Valid units are constrained with the other fields; here they are offered for completion.
         Kind::Unit => json!({ "anyOf": [{ "enum": Unit::ALL.map(Unit::name) }, text] }),
         Kind::Boolean => json!({ "type": ["boolean", "null"] }),
         Kind::Integer(range) => json!({
@@ -118,7 +118,7 @@ fn enum_values(words: &[&str]) -> Vec<Value> {
     words.chain([json!(""), Value::Null]).collect()
 }
 
-/// `second` as `^([sS][eE]…)$`: JSON Schema's patterns have no flag for it.
+/// `second` as `^([sS][eE]…)$`: patterns of JSON Schema have no flag for case.
 fn case_insensitive_pattern(words: &[&str]) -> String {
     let each = words.iter().map(|word| {
         let letters = word.chars();
@@ -136,8 +136,7 @@ fn case_insensitive_pattern(words: &[&str]) -> String {
     format!("^({})$", each.collect::<Vec<_>>().join("|"))
 }
 
-/// At most one of the fields that say which values a level takes, and of those that hold its
-/// limits.
+/// At most one of the fields for values, and one of the fields for limits.
 fn exclusive_fields() -> Value {
     let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     let ways = ["value", "values", "cidr", "regex"];
@@ -149,7 +148,7 @@ fn exclusive_fields() -> Value {
     pairs.chain([limits]).collect()
 }
 
-/// What the fields of a limit mean together.
+/// The constraints between the fields of a limit.
 fn limit_constraints() -> Value {
     let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
     let absent = |name: &str| json!({ name: { "type": "null" } });
@@ -193,7 +192,7 @@ fn limit_constraints() -> Value {
             },
         }),
     ];
-    // What makes a calendar's windows needs a calendar, and that a unit of days.
+    // Fields of a calendar need `calendar`, and a unit of days or longer.
     let in_calendar = is("calendar", json!(true));
     together.push(json!({
         "if": { "anyOf": [unlimited, in_calendar] },
@@ -207,7 +206,7 @@ fn limit_constraints() -> Value {
         "if": in_calendar,
         "then": { "properties": { "unit": { "not": { "type": "string", "pattern": case_insensitive_pattern(&short) } } } },
     }));
-    // A variant that is made by its field cannot stand without.
+    // A variant that is chosen by a field needs that field.
     let segmented: Vec<_> = ALGORITHMS
         .iter()
         .filter(|one| one.choices().contains(&Choice::Segments))

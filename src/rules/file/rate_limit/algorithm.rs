@@ -15,8 +15,8 @@ use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, algorithm};
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The algorithm named, or the default, as the choices beside it make it, and whether it has
-    /// them all.
+    /// The algorithm that is named, or the default, in the variant that its other fields choose;
+    /// and whether all those fields are allowed.
     pub(crate) fn algorithm(
         &mut self,
         fields: &Fields<'_>,

@@ -12,7 +12,7 @@ use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// A limit of how many at any moment.
+    /// Reads a limit of requests in flight.
     pub(crate) fn concurrency_limit(
         &mut self,
         fields: &Fields<'_>,

@@ -18,7 +18,7 @@ use tollgate_limiter::{
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// A limit of how many in a window.
+    /// Reads a limit of requests per window.
     pub(crate) fn window_limit(
         &mut self,
         fields: &Fields<'_>,
