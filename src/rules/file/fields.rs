@@ -14,7 +14,7 @@ use std::rc::Rc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::Mapping;
+use crate::rules::file::grammar_field::Mapping;
 use crate::rules::file::loader::{Loader, Phase};
 use crate::rules::file::misplaced::keys_and_values;
 use crate::rules::yaml::{Content, Node};

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::{Mapping, Origin};
+use crate::rules::file::grammar::origin_of;
+use crate::rules::file::grammar_field::{Mapping, Origin};
 use crate::rules::file::loader::{Loader, Phase};
 use crate::rules::yaml::{Content, Node};
 
@@ -70,7 +71,7 @@ impl Loader<'_> {
                 }
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default();
-                    match Origin::of(name) {
+                    match origin_of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
                             self.reject_float(value, path, name);
@@ -110,7 +111,7 @@ impl Loader<'_> {
             return true;
         }
         let belong = here.names();
-        match Origin::of(name) {
+        match origin_of(name) {
             // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
                 self.warning(

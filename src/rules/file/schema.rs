@@ -11,8 +11,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, Origin, ROOT, choices};
-use tollgate_limiter::{ALGORITHMS, Choice, Unit};
+use crate::rules::file::grammar::{LIMIT, MAPPINGS, ROOT, choices};
+use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Choice, Unit};
 
 /// The JSON Schema.
 pub fn schema() -> Value {
@@ -151,16 +152,6 @@ fn exclusive_fields() -> Value {
 /// The constraints between the fields of a limit.
 fn limit_constraints() -> Value {
     let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
-    let absent = |name: &str| json!({ name: { "type": "null" } });
-    let none_of = |names: &[&str]| {
-        let mut properties = Map::new();
-        for name in names {
-            if let Value::Object(absent) = absent(name) {
-                properties.extend(absent);
-            }
-        }
-        json!({ "properties": properties })
-    };
     let ours = LIMIT
         .fields
         .iter()
@@ -217,29 +208,35 @@ fn limit_constraints() -> Value {
         "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": segmented } } },
         "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
     }));
-    // A choice needs an algorithm that has it.
-    for (name, choice) in choices() {
-        let with = |has: bool| {
-            let algorithms = ALGORITHMS.iter();
-            let such = algorithms.filter(move |one| one.choices().contains(&choice) == has);
-            let spelled = such.flat_map(|one| {
-                [one.name()]
-                    .into_iter()
-                    .chain(one.aliases().iter().copied())
-            });
-            spelled.collect::<Vec<_>>()
-        };
-        let mut without = enum_values(&with(false));
-        let default_has = ALGORITHMS
-            .first()
-            .is_some_and(|first| first.choices().contains(&choice));
-        let unsaid = if default_has {
-            without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
-            json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })
-        } else {
-            json!({ "properties": { "algorithm": { "enum": without } } })
-        };
-        together.push(json!({ "if": unsaid, "then": none_of(&[name]) }));
-    }
+    together.extend(choices().map(choice_constraint));
     json!(together)
+}
+
+/// None of these fields is set.
+fn none_of(names: &[&str]) -> Value {
+    let fields = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({ "type": "null" })));
+    json!({ "properties": fields.collect::<Map<_, _>>() })
+}
+
+/// A field that is a choice needs an algorithm that has the choice.
+fn choice_constraint((name, choice): (&str, Choice)) -> Value {
+    let has_choice = |one: &&dyn Algorithm| one.choices().contains(&choice);
+    let lacking = ALGORITHMS.iter().copied().filter(|one| !has_choice(one));
+    let lacking: Vec<_> = lacking
+        .flat_map(|one| {
+            let aliases = one.aliases().iter().copied();
+            [one.name()].into_iter().chain(aliases)
+        })
+        .collect();
+    let mut without = enum_values(&lacking);
+    let default_has = ALGORITHMS.first().is_some_and(has_choice);
+    let unsaid = if default_has {
+        without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
+        json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })
+    } else {
+        json!({ "properties": { "algorithm": { "enum": without } } })
+    };
+    json!({ "if": unsaid, "then": none_of(&[name]) })
 }

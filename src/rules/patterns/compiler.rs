@@ -9,7 +9,12 @@ use regex_automata::dfa::{StartKind, dense};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{MatchKind, meta};
 
-use crate::rules::patterns::budget::*;
+use crate::rules::patterns::budget::{
+    ALL_BYTES_MAX, ALL_STEPS_MAX, ALL_TOGETHER_SHARE, Budget, CHECKS_PER_BYTE, DENSE_BYTES_MAX,
+    DENSE_BYTES_MIN, DENSE_PER_NFA_BYTE, KEY_BYTES_MAX, LAZY_BYTES_MAX, LAZY_CACHE_BYTES,
+    LAZY_COST_BYTES, MAKING_FIRST_BYTES, MAKING_GROWTH, MAKING_PER_NFA_BYTE, REGEX_BYTES_MAX,
+    SEQUENCES_STEPS_PER_BYTE, STEPS_PER_BYTE_MAX, STEPS_PER_PATTERN, WAITING_SHARE,
+};
 use crate::rules::patterns::combined_nfa::combined_nfa;
 use crate::rules::patterns::matchers::{DenseMatcher, GroupedMatcher, LazyMatcher, PatternGroup};
 use crate::rules::patterns::pattern::{ParsedPattern, PatternKey, PatternKind};
