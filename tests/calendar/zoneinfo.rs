@@ -1,4 +1,4 @@
-//! The same windows computed in Python: `zoneinfo.py` steps through the clocks of Python's
+//! The same windows computed in Python: `windows.py` steps through the clocks of Python's
 //! zoneinfo, hour by hour.
 //!
 //! Our windows and their laws take their offsets from one crate. Python's come from another reader
@@ -48,10 +48,10 @@ fn the_page_says_which_release_of_the_data_is_in_the_binary() {
     assert!(page.contains(&sentence), "{sentence}");
 }
 
-/// Compares the windows of `zoneinfo.py` with these arguments, and at least so many.
+/// Compares the windows of `windows.py` with these arguments, and at least so many.
 fn compare(arguments: &[&str], at_least: usize) {
     let output = Command::new(component("venv/bin/python"))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calendar/zoneinfo.py"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calendar/windows.py"))
         .args(arguments)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
