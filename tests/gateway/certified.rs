@@ -1,7 +1,6 @@
-//! Authorities and those whom they sign, laid out as Kubernetes lays out a secret; and clients that
-//! speak TLS.
+//! CAs and certificates, mounted as Kubernetes mounts a secret; and TLS clients.
 //!
-//! What it deliberately does not do: keep keys safe.
+//! What it deliberately does not do: protect keys.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;

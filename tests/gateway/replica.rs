@@ -1,12 +1,10 @@
-//! A service that is started as Envoy Gateway starts the reference's: `/bin/ratelimit`, no
-//! arguments, and an environment.
+//! A service that is started as Envoy Gateway starts the reference: `/bin/ratelimit`, no arguments,
+//! and an environment.
 //!
-//! Why beside `running`: such a service may have no rules for long, and then says nothing of where
-//! it listens.
+//! `tests/running` waits for the line with the addresses. Such a service may have no rules for a
+//! long time and prints no line before it has them. Every port is one that was free a moment ago.
 //!
-//! How: every port is one that was free a moment ago.
-//!
-//! What it deliberately does not do: choose a variable for the test, but for addresses and ports.
+//! What it deliberately does not do: set a variable other than addresses and ports.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
