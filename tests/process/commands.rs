@@ -84,7 +84,7 @@ DIR/c.yaml: error loading config file: yaml: requests_per_unit is not a whole nu
 DIR/c.yaml: algorithm fixed_window has no burst
   at DIR/c.yaml:2:78, descriptors[0].rate_limit
   hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket
-6 problems; the rules would not be taken
+6 problems; the rules are invalid
 ";
     assert_eq!(stderr.replace(path, "DIR"), with_names(expected));
 }

@@ -159,7 +159,7 @@ async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_d
     assert!(away.is_some(), "{}", service.said());
     ask_again(&service, 40).await;
     assert_eq!(
-        service.said().matches("does not hear").count(),
+        service.said().matches("cannot send to statsd").count(),
         1,
         "{}",
         service.said()
