@@ -1,4 +1,4 @@
-//! `check`, `hit` and `serve` as a person at a terminal sees them.
+//! Output and exit codes of `check`, `explain`, `hit` and `serve`.
 
 use std::process::{Command, Output};
 
@@ -33,13 +33,13 @@ fn tollgate(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_length_of_time_that_leads_to_no_date_is_refused_at_the_start() {
+fn durations_beyond_the_calendar_are_rejected_at_start() {
     for setting in [
         "--grpc-max-connection-age",
         "--keepalive-interval",
         "--drain-delay",
     ] {
-        // Where the setting is accepted after all, it ends at an address that nobody has.
+        // If the setting were accepted, the start would fail at an address that cannot be bound.
         let nowhere = ["serve", "rules.yaml", "--grpc-host", "256.0.0.1"];
         let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
         assert_eq!(code, 2);
@@ -48,7 +48,7 @@ fn a_length_of_time_that_leads_to_no_date_is_refused_at_the_start() {
 }
 
 #[test]
-fn check_says_everything_that_is_wrong_in_every_file_at_once() {
+fn check_reports_every_error_of_every_file_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     write(
@@ -90,7 +90,7 @@ DIR/c.yaml: algorithm fixed_window has no burst
 }
 
 #[test]
-fn check_says_what_is_there_when_all_is_well() {
+fn check_summarises_valid_rules() {
     let (code, stdout, stderr) = tollgate(&["check", "examples/edge.yaml"]);
     assert_eq!(
         (code, stdout.as_str(), stderr.as_str()),
@@ -99,7 +99,7 @@ fn check_says_what_is_there_when_all_is_well() {
 }
 
 #[test]
-fn check_says_which_path_it_cannot_read() {
+fn check_names_the_path_it_cannot_read() {
     let empty = tempfile::tempdir().unwrap();
     for (path, words) in [
         ("no/such/rules", "no/such/rules: No such file or directory"),
@@ -115,10 +115,10 @@ fn check_says_which_path_it_cannot_read() {
 }
 
 #[test]
-fn serve_without_rules_explains_itself_in_five_lines() {
+fn serve_without_rules_prints_five_lines_of_help() {
     let (code, _, stderr) = tollgate(&["serve"]);
     assert_eq!((code, stderr.lines().count()), (2, 5), "{stderr}");
-    // The rules it shows are rules.
+    // The example rules in the help are valid.
     let rules = stderr
         .lines()
         .find(|line| line.contains("{domain"))
@@ -129,7 +129,7 @@ fn serve_without_rules_explains_itself_in_five_lines() {
 }
 
 #[test]
-fn serve_names_the_port_it_cannot_have_and_the_setting() {
+fn serve_names_the_port_in_use_and_its_setting() {
     let other = Tollgate::start(RULES, &[]);
     let taken = other.grpc.port().to_string();
     let arguments = [
@@ -149,7 +149,7 @@ fn serve_names_the_port_it_cannot_have_and_the_setting() {
 }
 
 #[test]
-fn serve_names_settings_of_memory_that_contradict_each_other() {
+fn serve_names_contradicting_memory_settings() {
     let arguments = [
         "--grpc-host",
         "127.0.0.1",
@@ -170,7 +170,7 @@ fn serve_names_settings_of_memory_that_contradict_each_other() {
 }
 
 #[test]
-fn serve_prints_a_command_to_try_and_it_works() {
+fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
     let tried = crate::running::wait_for(crate::running::PATIENCE, || {
         let said = running.said();
@@ -195,7 +195,7 @@ fn serve_prints_a_command_to_try_and_it_works() {
 }
 
 #[test]
-fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
+fn hit_prints_the_decision_and_sets_the_exit_code() {
     let running = Tollgate::start(RULES, &[]);
     let address = running.grpc.to_string();
     let hit = |more: &[&str]| tollgate(&[&["hit", &address, "shop"], more].concat());
@@ -229,7 +229,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
         last.starts_with("OVER LIMIT  ten=a  0 left of 10 a year, try again in "),
         "{last}"
     );
-    // Any decision shows that the service decides, one that refuses included.
+    // Any decision, allowed or not, shows that the service works.
     let (code, stdout, _) = hit(&["ten=a", "--hits", "0", "--any-decision"]);
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.starts_with("OVER LIMIT  ten=a"), "{stdout}");
@@ -244,7 +244,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 }
 
 #[test]
-fn hit_says_what_to_do_when_nobody_answers() {
+fn hit_says_what_to_do_when_no_service_answers() {
     let nobody = format!("127.0.0.1:{}", crate::running::free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
@@ -285,7 +285,7 @@ fn explain(descriptor: &str) -> String {
 }
 
 #[test]
-fn explain_says_which_rule_and_why() {
+fn explain_names_the_rule_and_the_reason() {
     assert_eq!(
         explain("plan=free,user=bob"),
         "\
@@ -334,7 +334,7 @@ descriptors:
 ";
 
 #[test]
-fn explain_says_which_kind_matched_why_and_what_was_passed_over() {
+fn explain_names_the_kind_of_match_and_other_matches() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), KINDS).unwrap();
     let path = file.path().to_str().unwrap();
@@ -403,7 +403,7 @@ descriptors:
 ";
 
 #[test]
-fn explain_says_every_limit_every_choice_and_who_holds_a_slot() {
+fn explain_prints_every_limit_option_and_slot_holder() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), LIMITS).unwrap();
     let path = file.path().to_str().unwrap();
@@ -478,7 +478,7 @@ descriptors:
 ";
 
 #[test]
-fn explain_tells_the_buckets_of_one_descriptor_apart() {
+fn explain_distinguishes_buckets_of_one_descriptor() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), TWINS).unwrap();
     let path = file.path().to_str().unwrap();
@@ -500,7 +500,7 @@ fn explain_tells_the_buckets_of_one_descriptor_apart() {
 }
 
 #[test]
-fn explain_says_whether_a_request_takes_from_all_or_from_none_and_whose_word_that_is() {
+fn explain_prints_all_or_nothing_and_its_source() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     for (domain, setting, said) in [
@@ -537,7 +537,7 @@ fn explain_says_whether_a_request_takes_from_all_or_from_none_and_whose_word_tha
 }
 
 #[test]
-fn explain_shows_what_a_refusal_says_in_a_line_each() {
+fn explain_prints_the_over_limit_response() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let rules = format!(
         r#"
@@ -567,7 +567,7 @@ descriptors:
     assert_eq!(
         over_limit("user=bob"),
         [
-            // A line feed is none here, and of a long text there is only the beginning.
+            // Line feeds are escaped, and long texts are cut.
             format!(r#"body {{"wait": {{retry_after_seconds}}}}\n{cut}… (1032 bytes)"#),
             "header x-why: {limit} in {window}".to_owned(),
             "header x-how: ruled".to_owned(),
@@ -577,7 +577,7 @@ descriptors:
 }
 
 #[test]
-fn explain_says_which_level_failed_and_what_is_there_instead() {
+fn explain_names_the_failed_level_and_its_alternatives() {
     assert_eq!(
         explain("plan=paid,user=bob"),
         "domain shop\n  level 1: plan=paid: nothing configured fits; here is free\nno limit applies: the request passes\n"
@@ -600,7 +600,7 @@ fn explain_says_which_level_failed_and_what_is_there_instead() {
 }
 
 #[test]
-fn explain_looks_at_a_running_service_without_taking_a_hit() {
+fn explain_reads_a_running_service_without_taking_a_hit() {
     let running = Tollgate::start(RULES, &[]);
     let address = running.grpc.to_string();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -621,7 +621,7 @@ fn explain_looks_at_a_running_service_without_taking_a_hit() {
 }
 
 #[test]
-fn check_warns_of_a_right_name_in_a_wrong_place_and_takes_the_rules() {
+fn check_warns_about_misplaced_fields_and_accepts_the_rules() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let rules = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
     std::fs::write(file.path(), rules).unwrap();
@@ -637,7 +637,7 @@ fn check_warns_of_a_right_name_in_a_wrong_place_and_takes_the_rules() {
 }
 
 #[test]
-fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
+fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "descriptors: []\n").unwrap();
@@ -667,7 +667,7 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
 }
 
 #[test]
-fn by_the_name_of_the_references_binary_it_serves() {
+fn the_name_of_the_references_binary_implies_serve() {
     let directory = tempfile::tempdir().unwrap();
     let ratelimit = directory.path().join("ratelimit");
     std::os::unix::fs::symlink(TOLLGATE, &ratelimit).unwrap();
@@ -693,7 +693,7 @@ fn by_the_name_of_the_references_binary_it_serves() {
 }
 
 #[test]
-fn the_references_variables_are_understood() {
+fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
@@ -749,12 +749,12 @@ fn the_references_variables_are_understood() {
     }
 }
 
-/// A process that is gone when the test is.
+/// Kills the process when dropped.
 pub(crate) struct KillOnDrop(pub(crate) std::process::Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
