@@ -1,14 +1,16 @@
-//! The pod security standard `pod_security`, point by point, on every pod there is: the Deployment's, the hook's, the test's.
+//! The pod security standard `restricted`, rule by rule, on every pod: the Deployment's, the
+//! hook's, the test's.
 //!
-//! Why here: an API server refuses such pods after helm has said that all is well.
+//! Why here: an API server rejects such pods after helm has reported success.
 //!
-//! What it deliberately does not do: judge what operators add. The containers that ci/ adds keep to it all the same.
+//! What it deliberately does not do: check what operators add. The containers that ci/ adds comply
+//! as well.
 
 use serde_json::{Value, json};
 
 use crate::matrix::cases;
 
-/// The pods of a render: what they belong to, and their spec.
+/// Pods of a render: their owner and spec.
 fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
     let mut pods = Vec::new();
     for object in objects {
@@ -25,7 +27,7 @@ fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
     pods
 }
 
-/// What the standard would say to a pod.
+/// Violations of the standard.
 fn breaches(pod: &Value) -> Vec<String> {
     let mut said = Vec::new();
     let mut hold = |good: bool, what: &str| {
@@ -99,14 +101,14 @@ fn breaches(pod: &Value) -> Vec<String> {
             ports.clone().all(|port| port["hostPort"].is_null()),
             "hostPort",
         );
-        // What the standard does not ask for, and we do.
+        // Further rules of ours.
         hold(
             own["readOnlyRootFilesystem"] == true,
             "readOnlyRootFilesystem",
         );
     }
     hold(pod["automountServiceAccountToken"] == false, "a token");
-    // A Service called `grpc` would set GRPC_PORT.
+    // A Service named `grpc` would set GRPC_PORT.
     hold(pod["enableServiceLinks"] == false, "enableServiceLinks");
     said
 }
@@ -137,12 +139,13 @@ fn every_pod_is_restricted() {
             assert_eq!(account["automountServiceAccountToken"], false);
         }
     }
-    // Of ten files: production and everything-on look at their rules first; nobody asks a socket, or where nothing is to be asked.
+    // Of ten files: production and everything-on look at their rules first; nobody asks a socket,
+    // or where nothing is to be asked.
     assert_eq!((deployments, jobs, tests), (40, 8, 32));
 }
 
 #[test]
-fn a_pod_that_is_not_restricted_is_seen() {
+fn a_pod_that_is_not_restricted_is_detected() {
     let good = cases().iter().find(|case| case.name == "everything-on");
     let good = pods(&good.unwrap().objects)[0].1.clone();
     assert_eq!(breaches(&good), [""; 0]);

@@ -131,13 +131,13 @@ fn example(count: u64) -> Baseline {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_written_baseline_reads_back() {
     let written = example(1_234);
     assert_eq!(Baseline::read(&written.to_string()), written);
 }
 
 #[test]
-fn a_figure_may_differ_by_the_tolerance_and_no_more_either_way() {
+fn figures_may_differ_by_the_tolerance_in_both_directions() {
     let kept = example(1_000);
     for (count, complaints) in [(969, 1), (970, 0), (1_030, 0), (1_031, 1), (0, 1)] {
         assert_eq!(kept.judge(&example(count)).len(), complaints, "{count}");
@@ -145,7 +145,7 @@ fn a_figure_may_differ_by_the_tolerance_and_no_more_either_way() {
 }
 
 #[test]
-fn other_compilers_may_differ_by_more_and_other_processors_by_much_more() {
+fn other_compilers_and_processors_have_wider_tolerances() {
     let kept = example(1_000);
     let mut now = example(1_150);
     assert_eq!(kept.judge(&now).len(), 1);
@@ -160,7 +160,7 @@ fn other_compilers_may_differ_by_more_and_other_processors_by_much_more() {
 }
 
 #[test]
-fn scenarios_do_not_come_or_go_unseen() {
+fn added_and_removed_scenarios_are_reported() {
     let kept = example(1_000);
     let mut now = kept.clone();
     now.scenarios.insert("two".to_owned(), 1);

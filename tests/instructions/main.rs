@@ -53,7 +53,7 @@ fn count_instructions() -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_hot_path_costs_what_the_baseline_says() {
+fn the_hot_path_matches_the_baseline() {
     let now = Baseline {
         compiler: Compiler::present(),
         scenarios: count_instructions(),

@@ -94,7 +94,7 @@ fn define_kinds(cluster: &Cluster) {
 }
 
 #[test]
-fn every_file_of_values_is_installed_and_upgraded_without_a_warning() {
+fn every_values_file_installs_and_upgrades_without_warnings() {
     let _one = alone();
     let cluster = Cluster::start();
     define_kinds(&cluster);
@@ -126,7 +126,7 @@ fn every_file_of_values_is_installed_and_upgraded_without_a_warning() {
 
 /// The guards of `extraEnv` and its like, held against the API server: Helm 4 applies as it is done here.
 #[test]
-fn the_api_server_refuses_what_the_guards_call_a_duplicate() {
+fn the_api_server_rejects_what_the_guards_call_a_duplicate() {
     let _one = alone();
     let cluster = Cluster::start();
     let deployment = |pod: &Value, container: &Value| {
@@ -248,7 +248,7 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
 }
 
 #[test]
-fn the_readme_hands_the_replicas_over_to_an_autoscaler() {
+fn the_readmes_steps_hand_replicas_to_an_autoscaler() {
     let _one = alone();
     let cluster = Cluster::start();
     for made_by in HELMS {

@@ -58,7 +58,7 @@ fn bars() -> Vec<Bar> {
 }
 
 #[test]
-fn the_pictures_are_what_the_algorithms_do() {
+fn the_pictures_match_the_algorithms() {
     let folder = Path::new(FOLDER);
     let pictures = pictures();
     if std::env::var_os("WRITE_PICTURES").is_some() {
@@ -75,7 +75,7 @@ fn the_pictures_are_what_the_algorithms_do() {
 }
 
 #[test]
-fn what_was_measured_is_on_its_page() {
+fn the_measured_figures_match_their_page() {
     assert!(measured::FILE.starts_with(FOLDER));
     let bars = bars();
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
@@ -90,7 +90,7 @@ fn what_was_measured_is_on_its_page() {
 }
 
 #[test]
-fn there_is_a_picture_of_every_algorithm_and_no_other() {
+fn every_algorithm_has_exactly_one_picture() {
     let files = std::fs::read_dir(FOLDER).unwrap();
     let mut files: Vec<_> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -104,7 +104,7 @@ fn there_is_a_picture_of_every_algorithm_and_no_other() {
 }
 
 #[test]
-fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
+fn every_picture_is_small_well_formed_and_described() {
     let parse = "import sys, xml.dom.minidom as dom\nfor path in sys.argv[1:]: dom.parse(path)";
     let folder = tempfile::tempdir().unwrap();
     let mut paths = Vec::new();
@@ -131,7 +131,7 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
 
 /// Whatever a replica holds, no more is admitted than the limit; and what is held is asked for again in time.
 #[test]
-fn leases_cost_what_the_page_says() {
+fn lease_costs_match_the_page() {
     let page = std::fs::read_to_string(lease_cost::PAGE).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = lease_cost::sentence();
@@ -153,7 +153,7 @@ fn leases_cost_what_the_page_says() {
 
 /// What each is there to show. If this fails, look at the pictures again.
 #[test]
-fn the_pictures_tell_the_algorithms_apart() {
+fn the_pictures_distinguish_the_algorithms() {
     let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
     for (name, expected) in [
         // 2N across an edge.

@@ -48,7 +48,7 @@ fn fields(choice: Choice) -> &'static [&'static str] {
 }
 
 #[test]
-fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields() {
+fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
     let sections = sections();
     let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
     let expected: Vec<_> = ALGORITHMS.iter().map(|one| one.name()).collect();
@@ -97,7 +97,7 @@ fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields()
 }
 
 #[test]
-fn the_readme_shows_the_picture_of_all_and_each_algorithms_promise() {
+fn the_readme_has_the_overview_and_each_algorithms_promise() {
     let readme = read("README.md");
     assert!(readme.contains("](docs/pictures/algorithms.svg)"));
     let (_, table) = readme
@@ -118,7 +118,7 @@ fn the_readme_shows_the_picture_of_all_and_each_algorithms_promise() {
 }
 
 #[test]
-fn every_link_between_the_pages_leads_somewhere() {
+fn every_link_between_the_pages_resolves() {
     let pages = fs::read_dir("docs")
         .unwrap()
         .map(|page| page.unwrap().path());
@@ -185,7 +185,7 @@ fn used(algorithm: &dyn Algorithm, limit: &Limit, hits: u64) -> State {
 }
 
 #[test]
-fn what_was_used_stays_used_when_the_number_changes() {
+fn used_hits_stay_used_when_the_limit_changes() {
     for algorithm in ALGORITHMS {
         let state = used(*algorithm, &limit(*algorithm, 10), 6);
         for (requests, expected) in [(20, 14), (10, 4), (8, 2), (6, 0), (4, 0)] {
@@ -202,7 +202,7 @@ fn what_was_used_stays_used_when_the_number_changes() {
 }
 
 #[test]
-fn a_refund_makes_room_and_never_more_than_there_was() {
+fn a_refund_frees_at_most_the_capacity() {
     for algorithm in ALGORITHMS {
         let limit = limit(*algorithm, 10);
         let mut state = used(*algorithm, &limit, 6);
@@ -215,7 +215,7 @@ fn a_refund_makes_room_and_never_more_than_there_was() {
 }
 
 #[test]
-fn a_slot_is_held_for_the_new_time_from_when_it_was_taken() {
+fn a_changed_slot_time_counts_from_when_the_slot_was_taken() {
     let algorithm = named("concurrency").unwrap();
     let state = used(algorithm, &in_flight(10, 60), 6);
     assert_eq!(left(&state, algorithm, &in_flight(10, 20), 19), 4);
@@ -225,7 +225,7 @@ fn a_slot_is_held_for_the_new_time_from_when_it_was_taken() {
 }
 
 #[test]
-fn a_marked_segment_counts_for_a_window_from_where_it_began_whatever_segments_become() {
+fn a_segment_counts_for_one_window_when_segments_change() {
     let algorithm = named("sliding_window_segments").unwrap();
     let limit = limit(algorithm, 10);
     // Taken at second 50, in the segment from 45 to 60.
