@@ -1,10 +1,13 @@
-//! What leases cost near the limit, and what they save: a minute of three replicas, played with the real leases.
+//! Cost of leases near the limit and their savings: a simulated minute of three replicas with the
+//! real leases.
 //!
-//! How: `store/leased/leases.rs` is plain data, so it is compiled in here and asked at simulated times; the shared store is one
-//! `State`, a round trip takes no time. One replica gets six requests of ten, one three, one the last. Half a minute's requests are the
-//! limit of a minute, so that it runs out. Everything is whole numbers: a picture is the same on every machine.
+//! How: `store/lease/leases.rs` is plain data, so it is compiled in here and driven at simulated
+//! times. The shared store is one `State`, and round trips take no time. The replicas get six,
+//! three and one of ten requests. The limit of a minute is half a minute's requests, so that it is
+//! exhausted. All numbers are integers, so a picture is the same on every machine.
 //!
-//! What it deliberately does not do: time Redis (`make bench-redis` does), or play what fails (`tests/redis`).
+//! What it deliberately does not do: measure Redis (`make bench-redis`), or simulate failures
+//! (`tests/redis`).
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -14,7 +17,7 @@ use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Un
 
 use crate::leases::{Bounds, Leases};
 
-/// Where it is shown, and by what name.
+/// Page and file of the picture.
 pub(crate) const PAGE: &str = "docs/shared-limits.md";
 pub(crate) const FILE: &str = "leases.svg";
 
@@ -24,30 +27,30 @@ const RATES: [u64; 7] = [3, 10, 30, 100, 300, 1_000, 3_000];
 /// `--lease-age-max-ms`; the second is the default.
 const AGES_MS: [u64; 3] = [500, 2_000, 5_000];
 
-/// How many minutes are played, each with requests at other instants; what is shown is their mean.
+/// Number of simulated minutes, each with other arrival times; the mean is shown.
 const PLAYED: u64 = 8;
 
-/// How many of ten requests each replica gets.
+/// Requests of each replica, of ten.
 const SHARES: [u64; 3] = [6, 3, 1];
 
 const SECOND_US: u64 = 1_000_000;
-/// How long one looks on after the first refusal: what is held is older than any age by then.
+/// Simulated time after the first refusal; by then every lease is older than any age.
 const AFTER_US: u64 = 12 * SECOND_US;
-/// A minute begins.
+/// Start of a minute.
 const BEGIN: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
-/// How often one asks for the same check: as `store/leased/worker` does.
+/// Most attempts for one check, as in `store/lease/worker`.
 const ROUNDS_MAX: u32 = 8;
 
-/// What came of one minute.
+/// Result of one minute.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Minute {
     pub(crate) admitted: u64,
-    /// Round trips for ten thousand requests, until somebody was refused.
+    /// Round trips per ten thousand requests, until the first refusal.
     trips: u64,
-    /// What others held then that nobody had asked for, in ten-thousandths of the limit.
+    /// Unused hits that other replicas held then, in ten-thousandths of the limit.
     pub(crate) held: u64,
-    /// How long somebody was admitted after that, ms.
+    /// Time from then to the last admitted request, in ms.
     pub(crate) late_ms: u64,
 }
 
@@ -58,7 +61,7 @@ struct Replica {
     chance: u64,
 }
 
-/// Plays one minute.
+/// Simulates one minute.
 fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
     let limit = rate * 30;
     let check = Check {
@@ -123,7 +126,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
     minute
 }
 
-/// Gives back what is left of leases: one call, if there is any.
+/// Returns the rest of leases in one call, if there is any.
 fn give_back(shared: &mut State, back: Vec<Check>, now_us: u64) -> u64 {
     let calls = u64::from(!back.is_empty());
     for check in back {
@@ -138,7 +141,7 @@ fn give_back(shared: &mut State, back: Vec<Check>, now_us: u64) -> u64 {
 }
 
 impl Replica {
-    /// When the next request comes: at most twice the usual time later.
+    /// Draws the time of the next request: at most twice the mean interval later.
     fn draw(&mut self) {
         self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.chance;
@@ -147,7 +150,7 @@ impl Replica {
         self.next_us += 1 + (mixed ^ (mixed >> 31)) % (2 * self.mean_us);
     }
 
-    /// Whether a request passes.
+    /// Whether a request is admitted.
     fn ask(&mut self, check: &Check, shared: &mut State, now_us: u64, trips: &mut u64) -> bool {
         for _ in 0..ROUNDS_MAX {
             let mut back = Vec::new();
@@ -162,7 +165,7 @@ impl Replica {
             *trips += 1;
             if outcome.allowed {
                 let hits = take.ask.hits.taken();
-                // Answered at once: nothing that is held can have ended meanwhile.
+                // Answered at once, so no lease can have ended meanwhile.
                 self.leases
                     .granted(check, hits, &outcome, (now_us, now_us), &mut Vec::new());
             } else {
@@ -173,7 +176,7 @@ impl Replica {
     }
 }
 
-/// The mean of some minutes.
+/// Mean of the simulated minutes.
 pub(crate) fn mean(rate: u64, age_ms: u64) -> Minute {
     let played: Vec<_> = (0..PLAYED).map(|seed| play(rate, age_ms, seed)).collect();
     let mean = |of: fn(&Minute) -> u64| played.iter().map(of).sum::<u64>() / PLAYED;
@@ -185,14 +188,14 @@ pub(crate) fn mean(rate: u64, age_ms: u64) -> Minute {
     }
 }
 
-/// All of them: by age, then by rate.
+/// All results, by age, then by rate.
 fn minutes() -> &'static [Vec<Minute>] {
     static MINUTES: OnceLock<Vec<Vec<Minute>>> = OnceLock::new();
     let of_age = |age_ms: u64| RATES.iter().map(|rate| mean(*rate, age_ms)).collect();
     MINUTES.get_or_init(|| AGES_MS.into_iter().map(of_age).collect())
 }
 
-/// What the page says of the default: it stands there word for word.
+/// Sentence of the page about the default, word for word.
 pub(crate) fn sentence() -> String {
     let minute = mean(1_000, 2_000);
     format!(
@@ -246,7 +249,7 @@ text { fill: #e6edf3 }
 </style>
 ";
 
-/// One panel: its heading, what the top is, the value of a minute and of exact mode, marks on its side.
+/// One panel: heading, label of the top, values of leased and exact mode, marks of its axis.
 struct Panel {
     head: &'static str,
     most: u64,
