@@ -31,6 +31,7 @@ mod connection_age;
 mod dotnet;
 mod example_bootstrap;
 mod in_flight;
+mod in_flight_edge;
 mod limits;
 mod overload;
 mod proxy;

@@ -16,6 +16,7 @@ mod grammar;
 mod running;
 
 mod commands;
+mod explain;
 mod hostile_clients;
 mod load;
 mod readme;

@@ -286,14 +286,14 @@ fn tracing_is_off_by_default_and_invalid_settings_do_not_stop_the_service() {
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "http/json",
-            "it may be http/protobuf or grpc",
+            "use http/protobuf or grpc",
         ),
         (
             "OTEL_EXPORTER_OTLP_CERTIFICATE",
             "/nowhere/ca.pem",
             "/nowhere/ca.pem",
         ),
-        ("OTEL_TRACES_EXPORTER", "zipkin", "it may be otlp or none"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "use otlp or none"),
     ] {
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1"),
