@@ -167,7 +167,12 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
             rounds.push(cell.measure(&redis, options.requests));
         }
     }
-    let rows = cells.iter().zip(&rounds).map(|(cell, measured)| {
+    rows(&cells, &rounds)
+}
+
+/// Figures of the cells from the measurements of all rounds.
+fn rows(cells: &[Cell], rounds: &[Vec<Measurement>]) -> Vec<Row> {
+    let rows = cells.iter().zip(rounds).map(|(cell, measured)| {
         let ratios = measured.iter().zip(&rounds[cell.reference]);
         Row {
             what: cell.what,

@@ -88,7 +88,7 @@ impl Explain {
         self.print_levels(&rules, &entries, levels);
         match found {
             Match::UnknownDomain | Match::None => {
-                print_line!("no limit applies: the request passes")
+                print_line!("no limit applies: the request passes");
             }
             Match::Rules(matched) => {
                 let entries = entries.get(..matched.entries).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Explain {
                     match name.and_then(|it| it.of(domain, entries, rule, alone)) {
                         None => {}
                         Some(BucketName::Whole(name)) => {
-                            print_line!("  bucket in a shared store: {name}")
+                            print_line!("  bucket in a shared store: {name}");
                         }
                         Some(BucketName::Before(name)) => print_line!(
                             "  bucket in a shared store: {name} and the second in which the window begins, as Envoy's \

@@ -28,11 +28,11 @@ fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
 }
 
 /// Violations of the standard.
-fn breaches(pod: &Value) -> Vec<String> {
-    let mut said = Vec::new();
+fn violations(pod: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
     let mut hold = |good: bool, what: &str| {
         if !good {
-            said.push(what.to_owned());
+            violations.push(what.to_owned());
         }
     };
     for shared in ["hostNetwork", "hostPID", "hostIPC"] {
@@ -60,57 +60,73 @@ fn breaches(pod: &Value) -> Vec<String> {
     hold(of_pod["sysctls"].is_null(), "sysctls");
     let containers = ["containers", "initContainers"].map(|list| pod[list].as_array());
     for container in containers.into_iter().flatten().flatten() {
-        let own = &container["securityContext"];
-        let either = |field: &str| {
-            if own[field].is_null() {
-                &of_pod[field]
-            } else {
-                &own[field]
-            }
-        };
-        let name = container["name"].as_str().expect("a name");
-        let mut hold = |good: bool, what: &str| hold(good, &format!("{name}: {what}"));
-        hold(own["privileged"] != true, "privileged");
-        hold(
-            own["allowPrivilegeEscalation"] == false,
-            "allowPrivilegeEscalation",
-        );
-        hold(either("runAsNonRoot") == true, "runAsNonRoot");
-        hold(either("runAsUser") != 0, "runAsUser");
-        let profile = &either("seccompProfile")["type"];
-        hold(
-            profile == "RuntimeDefault" || profile == "Localhost",
-            "seccompProfile",
-        );
-        let dropped = own["capabilities"]["drop"].as_array();
-        hold(
-            dropped.is_some_and(|dropped| dropped.contains(&json!("ALL"))),
-            "capabilities.drop",
-        );
-        let added = own["capabilities"]["add"].as_array().into_iter().flatten();
-        hold(
-            added.clone().all(|added| added == "NET_BIND_SERVICE"),
-            "capabilities.add",
-        );
-        hold(
-            own["procMount"].is_null() && either("seLinuxOptions").is_null(),
-            "procMount, seLinuxOptions",
-        );
-        let ports = container["ports"].as_array().into_iter().flatten();
-        hold(
-            ports.clone().all(|port| port["hostPort"].is_null()),
-            "hostPort",
-        );
-        // Further rules of ours.
-        hold(
-            own["readOnlyRootFilesystem"] == true,
-            "readOnlyRootFilesystem",
-        );
+        violations.extend(container_violations(container, of_pod));
     }
+    let mut hold = |good: bool, what: &str| {
+        if !good {
+            violations.push(what.to_owned());
+        }
+    };
     hold(pod["automountServiceAccountToken"] == false, "a token");
     // A Service named `grpc` would set GRPC_PORT.
     hold(pod["enableServiceLinks"] == false, "enableServiceLinks");
-    said
+    violations
+}
+
+/// Violations of the standard by a container.
+fn container_violations(container: &Value, of_pod: &Value) -> Vec<String> {
+    let own = &container["securityContext"];
+    let either = |field: &str| {
+        if own[field].is_null() {
+            &of_pod[field]
+        } else {
+            &own[field]
+        }
+    };
+    let name = container["name"].as_str().expect("a name");
+    let mut violations = Vec::new();
+    let mut hold = |good: bool, what: &str| {
+        if !good {
+            violations.push(format!("{name}: {what}"));
+        }
+    };
+    hold(own["privileged"] != true, "privileged");
+    hold(
+        own["allowPrivilegeEscalation"] == false,
+        "allowPrivilegeEscalation",
+    );
+    hold(either("runAsNonRoot") == true, "runAsNonRoot");
+    hold(either("runAsUser") != 0, "runAsUser");
+    let profile = &either("seccompProfile")["type"];
+    hold(
+        profile == "RuntimeDefault" || profile == "Localhost",
+        "seccompProfile",
+    );
+    let dropped = own["capabilities"]["drop"].as_array();
+    hold(
+        dropped.is_some_and(|dropped| dropped.contains(&json!("ALL"))),
+        "capabilities.drop",
+    );
+    let added = own["capabilities"]["add"].as_array().into_iter().flatten();
+    hold(
+        added.clone().all(|added| added == "NET_BIND_SERVICE"),
+        "capabilities.add",
+    );
+    hold(
+        own["procMount"].is_null() && either("seLinuxOptions").is_null(),
+        "procMount, seLinuxOptions",
+    );
+    let ports = container["ports"].as_array().into_iter().flatten();
+    hold(
+        ports.clone().all(|port| port["hostPort"].is_null()),
+        "hostPort",
+    );
+    // Further rules of ours.
+    hold(
+        own["readOnlyRootFilesystem"] == true,
+        "readOnlyRootFilesystem",
+    );
+    violations
 }
 
 #[test]
@@ -119,7 +135,7 @@ fn every_pod_is_restricted() {
     for case in cases() {
         for (whose, pod) in pods(&case.objects) {
             assert_eq!(
-                breaches(pod),
+                violations(pod),
                 [""; 0],
                 "{}, Kubernetes {}: {whose}",
                 case.name,
@@ -148,7 +164,7 @@ fn every_pod_is_restricted() {
 fn a_pod_that_is_not_restricted_is_detected() {
     let good = cases().iter().find(|case| case.name == "everything-on");
     let good = pods(&good.unwrap().objects)[0].1.clone();
-    assert_eq!(breaches(&good), [""; 0]);
+    assert_eq!(violations(&good), [""; 0]);
     let planted = [
         ("/hostPID", json!(true), "hostPID"),
         (
@@ -199,7 +215,7 @@ fn a_pod_that_is_not_restricted_is_detected() {
             Value::Array(list) => list[field.parse::<usize>().unwrap()] = value,
             parent => parent[field] = value,
         }
-        let said = breaches(&pod);
+        let said = violations(&pod);
         assert!(
             said.iter().any(|said| said.ends_with(expected)),
             "{path}: {said:?}"

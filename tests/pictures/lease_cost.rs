@@ -282,12 +282,36 @@ const PANELS: [Panel; 3] = [
     },
 ];
 
+/// Legend of the lines.
+fn legend() -> String {
+    let mut legend = String::new();
+    let entries = [
+        "exact mode",
+        "leased, age 0.5 s",
+        "leased, age 2 s (default)",
+        "leased, age 5 s",
+    ];
+    for (words, at) in entries.iter().zip(0_u64..) {
+        let x = [24, 170, 340, 570][usize::try_from(at).unwrap()];
+        let class = match at {
+            0 => "exact".to_owned(),
+            at => format!("line age{}", at - 1),
+        };
+        let _ = writeln!(
+            legend,
+            r#"<path class="{class}" d="M{x} 84h34"/><text x="{}" y="88">{words}</text>"#,
+            x + 42
+        );
+    }
+    legend
+}
+
 /// The picture.
 pub(crate) fn picture() -> String {
     let all = minutes();
     let height = TOP + 3 * (PANEL + BETWEEN) - 24;
     let mut svg = String::new();
-    let mut told = Vec::new();
+    let mut descriptions = Vec::new();
     for (panel, number) in PANELS.iter().zip(0..) {
         let top = TOP + number * (PANEL + BETWEEN);
         let y = |value: u64| top + PANEL - value.min(panel.most) * PANEL / panel.most;
@@ -318,7 +342,7 @@ pub(crate) fn picture() -> String {
             let line = path(&mut minutes.iter().map(panel.of));
             let _ = writeln!(svg, r#"<path class="line age{age}" d="{line}"/>"#);
             let values: Vec<_> = minutes.iter().map(panel.of).collect();
-            told.push(format!("{head}, age {age_ms} ms: {values:?}"));
+            descriptions.push(format!("{head}, age {age_ms} ms: {values:?}"));
         }
         for (rate, at) in RATES.iter().zip(0..) {
             let (x, y) = (LEFT + 30 + at * A_RATE, top + PANEL + 18);
@@ -328,25 +352,7 @@ pub(crate) fn picture() -> String {
             );
         }
     }
-    let mut legend = String::new();
-    let entries = [
-        "exact mode",
-        "leased, age 0.5 s",
-        "leased, age 2 s (default)",
-        "leased, age 5 s",
-    ];
-    for (words, at) in entries.iter().zip(0_u64..) {
-        let x = [24, 170, 340, 570][usize::try_from(at).unwrap()];
-        let class = match at {
-            0 => "exact".to_owned(),
-            at => format!("line age{}", at - 1),
-        };
-        let _ = writeln!(
-            legend,
-            r#"<path class="{class}" d="M{x} 84h34"/><text x="{}" y="88">{words}</text>"#,
-            x + 42
-        );
-    }
+    let legend = legend();
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title description">
 <!-- made by `make pictures`, from src/store/lease/leases.rs -->
@@ -357,7 +363,7 @@ pub(crate) fn picture() -> String {
 <text class="quiet" x="24" y="60">Three replicas get 6, 3 and 1 of ten requests; a limit a minute runs out after half of it. Across: requests a second, all together.</text>
 {legend}{svg}</svg>
 "#,
-        told.join("; "),
+        descriptions.join("; "),
         WIDTH - 1,
         height - 1,
     )
