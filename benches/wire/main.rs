@@ -6,17 +6,17 @@
 //! the kernel, divided by its decisions. Medians are given with the lowest and the highest round,
 //! so that a reader sees whether two figures differ.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | `options` | how long, how much |
-//! | `axes` | what is compared, and the rounds |
-//! | `latency` | the open loop |
+//! | `options` | duration and amount |
+//! | `axes` | axes of comparison and their rounds |
+//! | `latency` | the open loop of requests |
 //! | `shared` | limits shared through Redis |
 //! | `reference` | Envoy's reference service and tollgate on one Redis |
-//! | `requests` | rules, and requests encoded beforehand |
-//! | `servers`, `bare_tonic` | who is asked |
-//! | `generator`, `h2load` | who asks |
-//! | `statistics`, `table`, `picture` | what is shown |
+//! | `requests` | rules, and requests encoded in advance |
+//! | `servers`, `bare_tonic` | the measured servers |
+//! | `generator`, `h2load` | load generators |
+//! | `statistics`, `table`, `picture` | the output |
 //!
 //! `make bench` runs it; `docs/performance.md` explains the figures.
 //!

@@ -155,8 +155,8 @@ fn every_pod_is_restricted() {
             assert_eq!(account["automountServiceAccountToken"], false);
         }
     }
-    // Of ten files: production and everything-on look at their rules first; nobody asks a socket,
-    // or where nothing is to be asked.
+    // Of ten files: production and everything-on check their rules in a hook; a socket, or a
+    // release without a check, is not tested.
     assert_eq!((deployments, jobs, tests), (40, 8, 32));
 }
 

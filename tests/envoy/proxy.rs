@@ -24,7 +24,7 @@ pub(crate) enum OnError {
     Allow,
 }
 
-/// Whether Envoy makes headers of the statuses by itself: `x-ratelimit-*`, and `retry-after` on a
+/// Whether Envoy adds headers of its own from the statuses: `x-ratelimit-*`, and `retry-after` on a
 /// refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OwnHeaders {
