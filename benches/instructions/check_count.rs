@@ -1,3 +1,3 @@
-//! How many checks a scenario's figure is the sum of: said once, for what counts and for what judges.
+//! Number of checks of a scenario's figure, shared by the bench and its test.
 
 pub(crate) const CHECKS: u32 = 256;

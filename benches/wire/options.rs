@@ -1,6 +1,7 @@
-//! What the bench is told: how long, how much, and whether to write.
+//! Options of the bench: duration, amount, and whether to write the page.
 //!
-//! How: each option is a line in [`OPTIONS`]; `tests/process` holds the commands of the pages against it.
+//! How: each option is a line in [`OPTIONS`]; `tests/process` compares the commands of the pages
+//! with it.
 //!
 //! What it deliberately does not do: choose what is measured (`axes`).
 
@@ -26,19 +27,19 @@ pub(crate) struct Options {
     pub(crate) write: bool,
     pub(crate) rounds: usize,
     pub(crate) requests: u64,
-    /// How long an open-loop run is.
+    /// Duration of an open-loop run.
     pub(crate) latency_seconds: u64,
     pub(crate) axis: Option<String>,
-    /// How this was called, for the page.
+    /// Command line, for the page.
     pub(crate) called: String,
 }
 
 impl Options {
-    /// Out of the arguments, without those that cargo adds.
+    /// Parses the arguments, without those that cargo adds.
     ///
     /// # Errors
     ///
-    /// A sentence when there is an option that nobody knows.
+    /// A message for an unknown option.
     pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
         let flag = |name: &str| arguments.iter().any(|argument| argument == name);
         let value = |name: &str| {

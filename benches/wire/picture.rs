@@ -1,7 +1,8 @@
-//! The CPU figures as a picture: a dot for the median, a line from the lowest round to the highest.
+//! Picture of the CPU figures: a dot for the median, a line from the lowest round to the highest.
 //!
-//! How: SVG written by hand, drawn from the lines of the table, so that picture and page cannot say different things
-//! (`tests/pictures` draws it again from the page). It brings its own background, light or dark as its reader's.
+//! How: SVG written by hand from the lines of the table, so that picture and page agree
+//! (`tests/pictures` draws it again from the page). It has its own background, light or dark by the
+//! reader's setting.
 //!
 //! What it deliberately does not do: measure, run scripts, fetch fonts.
 
@@ -43,7 +44,7 @@ text { fill: #e6edf3 }
 </style>
 ";
 
-/// A line of the table, as far as it is drawn.
+/// The drawn part of a line of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) axis: String,
@@ -55,14 +56,14 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Out of a line of the table; none of any other line.
+    /// Parses a line of the table; none for any other line.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [axis, what, server, cpu, _, _, _] = cells[..] else {
             return None;
         };
-        // The latency table has as many columns; its second is a share.
+        // The latency table has as many columns; its second is a percentage.
         if what.ends_with('%') {
             return None;
         }
@@ -88,7 +89,7 @@ impl Bar {
     }
 }
 
-/// All of them, a group an axis.
+/// Draws all bars, grouped by axis.
 pub(crate) fn draw(bars: &[Bar]) -> String {
     let most = bars
         .iter()

@@ -1,10 +1,11 @@
-//! Clients that go on asking while something happens, and what they were answered.
+//! Background load: clients that send requests while a test changes something, and the answers they
+//! got.
 //!
-//! How: threads, each with a connection and a key of its own. They end when what happens has ended, well or not, and
-//! never ask more than a bound.
+//! How: threads, each with a connection and a key of its own. They end when the change is complete
+//! or failed, and each sends a bounded number of requests.
 //!
-//! What it deliberately does not do: keep answers. They are counted by status and limits, which is all that is asked of
-//! them; remaining and reset are `limits`' business.
+//! What it deliberately does not do: keep the answers. They are counted by status and limit;
+//! `limits` tests remaining and reset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,20 +19,20 @@ use crate::running::{PATIENCE, Tollgate, wait_for};
 
 const CALLERS: usize = 6;
 
-/// Between two requests of one client.
+/// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Requests that one client sends at most, should what happens never end.
+/// Most requests of a client, if the change never completes.
 const REQUESTS_MAX: usize = 20_000;
 
-/// How often each status came with each x-ratelimit-limit.
+/// Number of answers by status and x-ratelimit-limit.
 pub(crate) type Answers = BTreeMap<(u16, Option<String>), usize>;
 
-/// Has clients ask Envoy for `path` as long as `happens` takes.
+/// Sends requests for `path` to Envoy while `happens` runs.
 pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
-        // However this ends, so do the clients.
+        // Ends the clients even if an assertion fails.
         let enough_at_end = SetOnDrop(&enough);
         let (edge, enough) = (envoy.edge, &enough);
         let callers: Vec<_> = (0..CALLERS)
@@ -49,7 +50,7 @@ pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOn
     })
 }
 
-/// One client: asks until there is enough.
+/// One client: sends requests until the flag is set.
 fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answers {
     let mut caller = Caller::of(edge);
     let key = format!("caller-{number}");
@@ -66,13 +67,13 @@ fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answ
     counted
 }
 
-/// Every status there was, once.
+/// The distinct statuses.
 pub(crate) fn statuses(answers: &Answers) -> Vec<u16> {
     let statuses: BTreeSet<_> = answers.keys().map(|(status, _)| *status).collect();
     statuses.into_iter().collect()
 }
 
-/// Waits until so many requests more were decided, of which none may fail.
+/// Waits until `more` requests were decided, without a failure.
 pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
     let decided = || {
         let counts = envoy.counts();
@@ -84,13 +85,13 @@ pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
     assert!(grown.is_some(), "{before} decisions, then {}", decided());
 }
 
-/// Requires that this one was asked, and not only others.
+/// Asserts that this replica received requests.
 pub(crate) fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
     assert!(tollgate.metric(requests) > 100, "Envoy asks both");
 }
 
-/// Sets a flag when it is dropped, also by a failed assertion.
+/// Sets a flag when dropped, also after a failed assertion.
 pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

@@ -1,8 +1,10 @@
-//! A client on one connection that stays open: HTTP/1.1, and header values of any bytes.
+//! HTTP/1.1 client on one persistent connection, with header values of any bytes.
 //!
-//! Why our own: an HTTP library would not send a header that is not text, and those are how a limit is got around.
+//! Why our own: an HTTP library does not send headers that are not text, and those could bypass a
+//! limit.
 //!
-//! What it deliberately does not do: read a body without a content-length. Envoy gives one for everything sent here.
+//! What it deliberately does not do: read bodies without a content-length. Envoy sends one for
+//! every response here.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +14,7 @@ use crate::running::PATIENCE;
 /// A connection to Envoy.
 pub(crate) struct Caller(BufReader<TcpStream>);
 
-/// What Envoy answered.
+/// A response of Envoy.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -30,18 +32,18 @@ impl Caller {
         Self(BufReader::new(stream))
     }
 
-    /// GET with the value of the limited descriptor in x-key.
+    /// Sends a GET with the value of the limited descriptor in x-key.
     pub(crate) fn get(&mut self, path: &str, key: &[u8]) -> Answer {
         self.get_with(path, &[("x-key", key)])
     }
 
-    /// GET with these headers.
+    /// Sends a GET with these headers.
     pub(crate) fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> Answer {
         self.send(path, headers);
         self.answer().expect("an answer")
     }
 
-    /// Only the sending half of [`Caller::get_with`].
+    /// The sending half of [`Caller::get_with`].
     pub(crate) fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
         let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n").into_bytes();
         for (name, value) in headers {
@@ -54,7 +56,7 @@ impl Caller {
             .expect("the request is sent");
     }
 
-    /// The answer, unless the connection ends before all of it was heard.
+    /// Reads a response; fails if the connection ends first.
     pub(crate) fn answer(&mut self) -> io::Result<Answer> {
         let mut answer = self.head()?;
         let length = answer.number("content-length").expect("a content-length");
@@ -63,7 +65,7 @@ impl Caller {
         Ok(answer)
     }
 
-    /// What comes before the body.
+    /// Reads the head of a response.
     pub(crate) fn head(&mut self) -> io::Result<Answer> {
         let first = self.line()?;
         let status = first
@@ -85,7 +87,7 @@ impl Caller {
         Ok(answer)
     }
 
-    /// A handle by which another thread can end the connection.
+    /// A handle with which another thread can close the connection.
     pub(crate) fn handle(&self) -> TcpStream {
         self.0.get_ref().try_clone().expect("a handle")
     }
@@ -102,7 +104,7 @@ impl Caller {
 // === impl Answer ===
 
 impl Answer {
-    /// A header's only value; its name in lower case, as Envoy writes it.
+    /// The only value of a header; its name in lower case, as Envoy writes it.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(found, _)| found == name);
         let value = values.next().map(|(_, value)| value.as_str());
@@ -110,13 +112,13 @@ impl Answer {
         value
     }
 
-    /// A header's value as a number; none when it is absent.
+    /// The value of a header as a number; none when it is absent.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         let value = self.header(name)?;
         Some(value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
     }
 
-    /// What x-ratelimit-remaining says.
+    /// The value of x-ratelimit-remaining.
     pub(crate) fn remaining(&self) -> Option<u64> {
         self.number("x-ratelimit-remaining")
     }

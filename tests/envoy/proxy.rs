@@ -1,10 +1,10 @@
-//! An Envoy process of one's own: started on ports it chooses, stopped by its id, gone when dropped.
+//! An Envoy process: started on free ports, stopped by its process ID, killed when dropped.
 //!
-//! How: Envoy writes the address of its admin port to a file, and the admin port says where the listeners are and
-//! whether it is ready, which includes the first round of health checks.
+//! How: Envoy writes the address of its admin port to a file. The admin port reports the listeners
+//! and readiness, which includes the first round of health checks.
 //!
-//! What it deliberately does not do: share an Envoy between tests. One starts in a fraction of a second, and alone it
-//! counts exactly.
+//! What it deliberately does not do: share an Envoy between tests. One starts in a fraction of a
+//! second, and its counters are then exact.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -24,7 +24,8 @@ pub(crate) enum OnError {
     Allow,
 }
 
-/// Whether Envoy makes headers of the statuses by itself: `x-ratelimit-*`, and `retry-after` on a refusal.
+/// Whether Envoy adds headers of its own from the statuses: `x-ratelimit-*`, and `retry-after` on a
+/// refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OwnHeaders {
     Yes,
