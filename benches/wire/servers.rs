@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Bare,
     /// tollgate with default settings.
     Tollgate,
-    /// tollgate by the door that tonic serves, where there are two.
+    /// throttlecrab-server, if `make bench-peers` installed it. It has a protocol of its own.
     Throttlecrab,
     /// Envoy's reference service, if `make deps` built it. It needs a Redis.
     Reference,
