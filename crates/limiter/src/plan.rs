@@ -82,20 +82,14 @@ impl<'r> Plan<'r> {
         hasher: &impl KeyHasher,
     ) -> Self {
         buffer.clear();
-        let mut plan = Self {
-            rules,
-            buffer: buffer,
-        };
+        let mut plan = Self { rules, buffer };
         plan.fill(request, hasher);
         plan
     }
 
     /// The plan in this buffer. `rules` must be the rules that it was made from.
     pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
-        Self {
-            rules,
-            buffer: buffer,
-        }
+        Self { rules, buffer }
     }
 
     /// Gives the buffer back, to use it again.
