@@ -201,7 +201,7 @@ fn nobodys_slots_are_freed_by_nobody_in_particular() {
     ]);
 }
 
-// === room ===
+// === capacity of marks ===
 
 #[test]
 fn room_for_what_has_gone_is_given_back() {
