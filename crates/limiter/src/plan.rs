@@ -22,9 +22,9 @@ use super::store_failure::OnStoreFailure;
 /// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DescriptorPlan {
-    /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
+    /// No limit applies: no rule, a node without one, a replaced rule, an unknown domain.
     NoLimit,
-    /// A rule without a limit matched.
+    /// A rule with `unlimited` matched.
     Unlimited,
     /// These of [`Plan::checks`] decide. The range is never empty.
     Checks(Range<usize>),

@@ -118,9 +118,11 @@ impl Counts {
         Some(to_edge_us.saturating_add(self.weight_fits_at_us(self.present, headroom)))
     }
 
-    /// The time in a window at which a count of the window before weighs no more than `headroom` hits.
+    /// The time in a window at which a count of the window before weighs no more than `headroom`
+    /// hits.
     fn weight_fits_at_us(&self, count: u64, headroom: u64) -> u64 {
-        // count × (W − e) ≤ headroom × W, so W − e ≤ headroom × W / count. A count of 0 fits at once.
+        // count × (W − e) ≤ headroom × W, so W − e ≤ headroom × W / count. A count of 0 fits at
+        // once.
         let left_us = match self.scaled(headroom).checked_div(u128::from(count)) {
             None => self.window_us,
             Some(left_us) => u64::try_from(left_us).unwrap_or(u64::MAX),
