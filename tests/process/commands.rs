@@ -83,7 +83,7 @@ DIR/c.yaml: error loading config file: yaml: requests_per_unit is not a whole nu
   hint: write such a number, without quotes
 DIR/c.yaml: algorithm fixed_window has no burst
   at DIR/c.yaml:2:78, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST
 6 problems; the rules are invalid
 ";
     assert_eq!(stderr.replace(path, "DIR"), with_names(expected));
