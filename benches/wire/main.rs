@@ -44,13 +44,13 @@ mod picture;
 #[path = "../../tests/redis_server/mod.rs"]
 mod redis_server;
 mod reference;
-#[path = "../../tests/running/mod.rs"]
-mod running;
 mod servers;
 mod shared;
 mod table;
 
 use std::process::{Command, ExitCode};
+
+use tollgate_test_support::components::program;
 
 use options::Options;
 use picture::Bar;
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 /// This program again, where it is in no server's way.
 fn on_the_last_core(arguments: &[String]) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let ended = Command::new(running::program("taskset"))
+    let ended = Command::new(program("taskset"))
         .args(["-c", &(cores - 1).to_string()])
         .arg(std::env::current_exe().expect("this program"))
         .args(arguments)

@@ -11,12 +11,14 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tollgate_test_support::components::program;
+use tollgate_test_support::polling::wait_for;
+
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;
 use crate::generator::{self, Expected, Shape, Target};
 use crate::options::Options;
 use crate::redis_server::RedisServer;
-use crate::running::{program, wait_for};
 use crate::servers::{Server, cpu, reference_service, used_us};
 use crate::shared::value;
 

@@ -21,6 +21,9 @@ use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
 use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+use tollgate_test_support::components::program;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
 
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;
@@ -28,7 +31,6 @@ use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
 use crate::options::Options;
 use crate::redis_server::RedisServer;
-use crate::running::{http, program};
 use crate::servers::{Server, cpu, used_us};
 
 /// What this is asked for by.
@@ -118,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         if mode.is_some() {
             // It starts without Redis, and is to be measured with it.
             let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
-            crate::running::wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+            wait_for(Duration::from_secs(10), up).expect("it finds Redis");
         }
         let ask = ask.clone();
         Who::Service { server, ask }

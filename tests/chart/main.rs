@@ -13,9 +13,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../running/mod.rs"]
-mod running;
-
 #[path = "../gateway/certified.rs"]
 #[allow(dead_code)] // it can do more than a pod needs
 mod certified;

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::running::PATIENCE;
+use tollgate_test_support::polling::PATIENCE;
 
 /// A connection to Envoy.
 pub(crate) struct Caller(BufReader<TcpStream>);

@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::caller::Caller;
 use crate::proxy::Envoy;
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 const CALLERS: usize = 6;
 

@@ -5,10 +5,13 @@
 //!
 //! What it deliberately does not do: limits themselves (`tests/service/dotnet.rs`).
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::caller::Caller;
 use crate::pages::{Page, arguments};
 use crate::proxy::Envoy;
-use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 

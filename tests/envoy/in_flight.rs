@@ -17,13 +17,13 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 use crate::asking::{Descriptor, Service, descriptor};
 use crate::caller::Caller;
 use crate::crowd::SetOnDrop;
 use crate::proxy::{Counts, Envoy};
 use crate::relay::{Relay, Way};
-use crate::running::{PATIENCE, wait_for};
 use crate::upstream::{Told, Upstream};
 
 const BOOTSTRAP: &str = include_str!("in_flight.yaml");

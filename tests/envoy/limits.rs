@@ -5,9 +5,11 @@
 //! What it deliberately does not do: wait for a time. What Envoy sends after an answer is waited for in tollgate's
 //! metrics.
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::caller::{Answer, Caller};
 use crate::proxy::{Counts, Envoy, OnError};
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 const RULES: &str = "
 domain: edge

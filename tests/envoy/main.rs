@@ -19,8 +19,6 @@
 mod asking;
 #[path = "../pages/mod.rs"]
 mod pages;
-#[path = "../running/mod.rs"]
-mod running;
 
 mod aging;
 mod caller;

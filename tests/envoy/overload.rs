@@ -4,9 +4,11 @@
 //!
 //! What it deliberately does not do: put a store under load; a full mailbox is answered the same way (`src/service`).
 
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::caller::{Answer, Caller};
 use crate::proxy::{Counts, Envoy, OnError};
-use crate::running::{Tollgate, http};
 
 /// A year's bucket is not swept out while a test runs.
 const RULES: &str = "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 2}}, {key: filler, rate_limit: {unit: year, requests_per_unit: 1}}]}";

@@ -11,8 +11,10 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
-
-use crate::running::{PATIENCE, Tollgate, component, http, wait_for};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// The bootstrap of most tests, with words in @ signs to be replaced.
 const BOOTSTRAP: &str = include_str!("bootstrap.yaml");

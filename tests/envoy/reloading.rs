@@ -16,11 +16,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::caller::Caller;
 use crate::crowd::{Answers, statuses, wait_for_decisions, while_asked};
 use crate::proxy::{Envoy, OnError};
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 const GENERATION: &str = "tollgate_rules_generation";
 const TAKEN: &str = "ratelimit_service_config_load_success";

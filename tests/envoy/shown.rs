@@ -2,9 +2,11 @@
 //!
 //! What it deliberately does not do: wait for a minute to begin. One that turns on the way is told by what is left.
 
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::caller::Caller;
 use crate::proxy::Envoy;
-use crate::running::{Tollgate, free_port};
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 const RULES: &str = include_str!("../../examples/edge.yaml");

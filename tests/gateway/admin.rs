@@ -5,11 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::RULES;
 use crate::certified::{Authority, Secret, TlsClient};
 use crate::replica::ended;
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, http};
 
 const TOKEN: &str = "correct-horse-battery";
 
@@ -17,7 +19,7 @@ const TOKEN: &str = "correct-horse-battery";
 fn elsewhere_than_on_loopback_it_is_refused_without_a_guard() {
     for host in ["0.0.0.0", "::"] {
         let (code, said) = ended(
-            Command::new(TOLLGATE)
+            Command::new(tollgate_binary())
                 .args(["serve", "examples/edge.yaml"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])

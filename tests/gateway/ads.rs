@@ -33,9 +33,9 @@ use tollgate::config::xds::proto::envoy::service::discovery::v3::{
 use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 use crate::certified::Signed;
-use crate::running::{PATIENCE, wait_for};
 
 pub(crate) const TYPE_URL: &str =
     "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 use crate::DOORS;
 use crate::ads::Ads;
@@ -19,7 +21,6 @@ use crate::environment::environment;
 use crate::proxy::Envoy;
 use crate::redis_server::RedisServer;
 use crate::replica::Replica;
-use crate::running::{PATIENCE, http, wait_for};
 use crate::xds::{domain, limited};
 
 /// The name of a route, as Envoy Gateway makes it.

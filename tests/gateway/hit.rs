@@ -12,9 +12,10 @@ use std::process::Command;
 use tollgate::config::channel::Tls;
 use tollgate::config::tls::ClientFiles;
 use tollgate::service::client::{Client, Question};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::certified::{Authority, Good, Secret, Signed};
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, wait_for};
 use crate::{DOORS, RULES};
 
 /// For what name the service's certificate is. It is asked at 127.0.0.1.
@@ -32,7 +33,7 @@ struct Ended {
 }
 
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .envs(variables.iter().copied())

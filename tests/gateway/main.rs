@@ -16,8 +16,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../running/mod.rs"]
-mod running;
 
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // they were made for another binary

@@ -13,8 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-
-use crate::running::{PATIENCE, TOLLGATE, free_port, http, wait_for};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 /// A running service.
 pub(crate) struct Replica {
@@ -56,7 +58,7 @@ impl Replica {
     pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
         let bin = tempfile::tempdir().unwrap();
         let program = bin.path().join("ratelimit");
-        symlink(TOLLGATE, &program).unwrap();
+        symlink(tollgate_binary(), &program).unwrap();
         let [grpc, http_port, admin, prometheus] =
             [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         let port = |address: SocketAddr| address.port().to_string();

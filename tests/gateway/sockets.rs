@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
 use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
 use crate::replica::{Ended, ended};
-use crate::running::{PATIENCE, TOLLGATE, wait_for};
 use crate::{DOORS, RULES};
 
 fn serve(directory: &Path, door: &str) -> Command {
     let rules = directory.join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut command = Command::new(TOLLGATE);
+    let mut command = Command::new(tollgate_binary());
     command
         .arg("serve")
         .arg(rules)

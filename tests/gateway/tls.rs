@@ -9,12 +9,14 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
 use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
 use crate::certified::{Authority, Good, Secret, Signed, TlsClient};
 use crate::replica::ended;
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, http, wait_for};
 use crate::{DOORS, RECOVERY, RULES};
 
 /// Clients that know one version only.
@@ -492,7 +494,7 @@ fn a_start_that_cannot_be_is_refused_with_what_to_do() {
         ),
     ] {
         let (code, said) = ended(
-            std::process::Command::new(TOLLGATE)
+            std::process::Command::new(tollgate_binary())
                 .args(["serve", "examples/edge.yaml"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])

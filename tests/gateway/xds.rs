@@ -8,11 +8,13 @@ use prost_types::{Any, ListValue, Struct, Value};
 use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::ads::{Ads, BACK_WITHIN, TYPE_URL};
 use crate::certified::{Authority, Secret};
 use crate::replica::{Replica, ended};
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 /// So many in a minute, of a key.
 pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {
@@ -157,7 +159,7 @@ async fn rules_are_those_of_files_in_whatever_order_they_come() {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
     let from_files = Tollgate::start_at(directory.path(), &[]);
-    let shown = |admin| crate::running::http(admin, "GET", "/rlconfig", "").1;
+    let shown = |admin| http(admin, "GET", "/rlconfig", "").1;
     let expected = shown(from_files.admin);
     assert_eq!(expected.lines().count(), 8, "{expected}");
 
@@ -535,7 +537,7 @@ fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
         (rules, "say one of them"),
     ] {
         let (code, said) = ended(
-            std::process::Command::new(crate::running::TOLLGATE)
+            std::process::Command::new(tollgate_binary())
                 .arg("serve")
                 .env_clear()
                 .envs([("CONFIG_TYPE", "GRPC_XDS_SOTW"), variable])

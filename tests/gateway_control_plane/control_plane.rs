@@ -19,9 +19,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::ports::free_port;
 
 use crate::caller::{Answer, Caller};
-use crate::running::{component, free_port, http, wait_for};
 
 /// The ports that Envoy Gateway cannot be given others for: xDS for Envoy, xDS for the rate limit service, Wasm modules,
 /// and the readiness listener of its Envoy.

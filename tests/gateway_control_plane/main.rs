@@ -20,8 +20,6 @@
 mod asking;
 #[path = "../redis_server/mod.rs"]
 mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
 
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // each test binary uses its part
@@ -48,6 +46,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::Status;
 
 use crate::asking::{Code, RateLimitResponse, RateLimitServiceClient, descriptor, request};
@@ -57,7 +58,6 @@ use crate::environment::environment;
 use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::route_config::{Incoming, Question};
-use crate::running::{Tollgate, http, wait_for};
 
 /// Variables that Envoy Gateway does not set: the host that is in its URL in a cluster, and shorter waits before the control
 /// plane is tried again.

@@ -7,9 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use tollgate_test_support::components::component;
 
 use crate::guide::{Guide, anchor, read, root, yaml};
-use crate::running::component;
 use crate::shown::{SHOWN, unknown};
 
 const FILE: &str = "helm/tollgate/files/alerts.yaml";

@@ -5,12 +5,12 @@
 //! What it deliberately does not do: run Contour, or hold objects against schemas that no registry has.
 
 use serde_json::{Value, json};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
 use crate::proxy::Envoy;
-use crate::running::Tollgate;
 
 fn only(guide: &Guide, heading: &str) -> Value {
     yaml(&guide.only(heading, "yaml")).remove(0)

@@ -1,12 +1,13 @@
 //! `docs/guides/envoy.md`: its parts, put together, are an Envoy that limits as the page says.
 
 use serde_json::Value;
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
 use crate::proxy::Envoy;
-use crate::running::{Tollgate, free_port};
 
 fn parts(guide: &Guide) -> Parts {
     let list = |heading: &str| {

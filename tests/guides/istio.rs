@@ -6,12 +6,12 @@
 //! What it deliberately does not do: run Istio, or match what a patch's `match` would.
 
 use serde_json::{Value, json};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
 use crate::proxy::Envoy;
-use crate::running::Tollgate;
 
 /// Merges as protobuf does: lists are appended to, messages merged, all else replaced.
 fn merge(into: &mut Value, from: &Value) {

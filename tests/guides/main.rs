@@ -18,8 +18,6 @@
 mod asking;
 #[path = "../redis_server/mod.rs"]
 mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
 #[path = "../yaml/mod.rs"]
 mod yaml;
 

@@ -9,11 +9,13 @@
 use std::fmt::Write as _;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
 
 use crate::alerts::promtool;
 use crate::guide::root;
 use crate::replica::Replica;
-use crate::running::{PATIENCE, free_port, http, wait_for};
 
 const RULES: &str = "
 domain: d

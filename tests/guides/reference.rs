@@ -7,11 +7,13 @@ use std::process::Command;
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::guide::Guide;
 use crate::redis_server::RedisServer;
 use crate::replica::Replica;
-use crate::running::{PATIENCE, TOLLGATE, http, wait_for};
 use crate::shown::SHOWN;
 
 const PAGE: &str = "from-envoy-ratelimit.md";
@@ -149,7 +151,7 @@ fn the_start_says_what_the_page_says_and_the_commands_do() {
     let run = |command: &str| {
         let command = command.trim().strip_prefix("tollgate ").unwrap();
         let command = command.replace("/data/ratelimit/config", &config);
-        let output = Command::new(TOLLGATE)
+        let output = Command::new(tollgate_binary())
             .args(command.split(' '))
             .env_clear()
             .output()

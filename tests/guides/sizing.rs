@@ -2,10 +2,12 @@
 //! what exists.
 
 use serde_json::Value;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guide::{Guide, read, yaml};
 use crate::redis_server::RedisServer;
-use crate::running::{PATIENCE, Tollgate, http, wait_for};
 use crate::shown::unknown;
 
 /// The rows of the table whose head begins so.

@@ -19,16 +19,16 @@
 #[path = "../gateway/certified.rs"]
 #[allow(dead_code)] // shared with tests/gateway, which uses all of it
 mod certified;
-#[path = "../running/mod.rs"]
-mod running;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use tollgate_test_support::components::component;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use certified::{Authority, Secret};
-use running::{Tollgate, component};
 
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";

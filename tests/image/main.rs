@@ -18,8 +18,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../running/mod.rs"]
-mod running;
 #[path = "../yaml/mod.rs"]
 mod yaml;
 

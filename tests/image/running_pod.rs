@@ -6,10 +6,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use crate::asking::{Code, Service, descriptor, request};
 use crate::machine::alone;
 use crate::pod::{Pod, Rendered};
-use crate::running::{PATIENCE, wait_for};
 use crate::volume::Volume;
 
 /// Who the image says it runs as, who Envoy Gateway has its rate limit service run as, and one of a range that OpenShift gives.

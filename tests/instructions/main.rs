@@ -17,14 +17,13 @@
 mod baseline;
 #[path = "../../benches/instructions/counted.rs"]
 mod counted;
-#[path = "../running/mod.rs"]
-mod running;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use tollgate_test_support::components::{component, program};
+
 use baseline::{Baseline, Compiler};
-use running::{component, program};
 
 const FILE: &str = "benches/instructions/baseline.txt";
 

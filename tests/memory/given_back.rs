@@ -91,7 +91,7 @@ async fn goes_back<T>(
     attack: impl AsyncFnOnce() -> T,
     end: impl FnOnce(T),
 ) {
-    let resident = || running.status("RssAnon");
+    let resident = || running.status_bytes("RssAnon");
     ask_for_each(running, "ordinary", 0..10_000).await;
     let before = resident();
     let made = attack().await;

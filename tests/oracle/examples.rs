@@ -3,6 +3,7 @@
 //!
 //! What it deliberately does not do: compare anything else.
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tonic::{Code as GrpcCode, Status};
 
 use crate::asking::{
@@ -12,7 +13,6 @@ use crate::asking::{
 use crate::differences::{Shown, met, seen};
 use crate::reference;
 use crate::run::{SETUPS, Services};
-use crate::running::{PATIENCE, wait_for};
 
 const RULES: &str = "
 domain: d

@@ -23,8 +23,6 @@ mod asking;
 mod chance;
 #[path = "../redis_server/mod.rs"]
 mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
 
 mod answers;
 mod case;

@@ -24,8 +24,6 @@ mod limiter {
     pub(crate) use tollgate::limiter::*;
 }
 mod page;
-#[path = "../running/mod.rs"]
-mod running;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -33,9 +31,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate::limiter::ALGORITHMS;
+use tollgate_test_support::components::component;
 
 use measured::Bar;
-use running::component;
 use scene::Story;
 
 const FOLDER: &str = "docs/pictures";

@@ -12,8 +12,6 @@
 
 #[path = "../grammar/mod.rs"]
 mod grammar;
-#[path = "../running/mod.rs"]
-mod running;
 
 mod commands;
 mod load;

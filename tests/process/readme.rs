@@ -9,8 +9,8 @@ use std::process::Command;
 
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
-
-use crate::running::{TOLLGATE, Tollgate, http};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()
@@ -46,7 +46,7 @@ fn run(text: &str) -> String {
             (Some("serve examples/edge.yaml"), ..) => assert!(running.running()),
             (Some(arguments), ..) => {
                 let arguments = arguments.replace("127.0.0.1:8081", &running.grpc.to_string());
-                let output = Command::new(TOLLGATE)
+                let output = Command::new(tollgate_binary())
                     .args(arguments.split(' '))
                     .output()
                     .unwrap();
@@ -160,7 +160,7 @@ fn the_grammar_shown_is_one_that_loads() {
         // What stands there to be filled in is valid as it is, but for the flag that wants a pattern.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), yaml).unwrap();
-        let output = Command::new(TOLLGATE)
+        let output = Command::new(tollgate_binary())
             .arg("check")
             .arg(file.path())
             .output()

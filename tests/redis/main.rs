@@ -16,8 +16,6 @@
 mod asking;
 #[path = "../redis_server/mod.rs"]
 mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
 
 mod cluster;
 mod exactness;
@@ -32,10 +30,13 @@ mod states;
 
 use std::time::Duration;
 
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::tollgate_process::Tollgate;
+use tonic::transport::Channel;
+
 use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
 use redis_server::RedisServer;
-use running::{Tollgate, http, wait_for};
-use tonic::transport::Channel;
 
 /// A limit of a thousand an hour for each key, in one domain.
 const RULES: &str = "

@@ -5,12 +5,14 @@
 //!
 //! What it deliberately does not do: spell every name (`tests/laws`), walk by chance (`tests/twin`).
 
+use tollgate::clock::{Clock as _, SystemClock};
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+use tonic::transport::Channel;
+
 use super::asking::{Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request};
 use super::redis_server::RedisServer;
-use super::running::{TOLLGATE, Tollgate, wait_for};
 use super::{RECOVERY, client, replica};
-use tollgate::clock::{Clock as _, SystemClock};
-use tonic::transport::Channel;
 
 const RULES: &str = "
 domain: d
@@ -277,7 +279,7 @@ async fn explain_says_what_the_reference_calls_a_counter() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     let explained = |more: &[&str], descriptor: &str| {
-        let output = std::process::Command::new(TOLLGATE)
+        let output = std::process::Command::new(tollgate_binary())
             .args(["explain", &rules.display().to_string(), "--key"])
             .args(PREFIX)
             .args(more)

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use super::asking::Code;
 use super::cluster::{Tally, crowd, dispersed};
 use super::redis_server::RedisServer;
 use super::redis_server::cluster::follow;
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, decides, replica};
 
 const LIMIT: usize = 1_000;

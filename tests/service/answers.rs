@@ -4,13 +4,13 @@
 
 use std::fmt::Write as _;
 
+use tollgate_test_support::http_client::http;
 use tonic::Code as Grpc;
 
 use crate::asking::{
     Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Service, descriptor,
     hits, request,
 };
-use crate::running::http;
 
 const RULES: &str = "
 domain: d

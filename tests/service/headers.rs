@@ -7,11 +7,11 @@
 //! with them (`tests/envoy`).
 
 use serde_json::Value as Json;
+use tollgate_test_support::http_client::http;
 
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, RateLimitResponse, START, Service, hits, request,
 };
-use crate::running::http;
 
 const RULES: &str = "
 domain: d

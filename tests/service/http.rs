@@ -1,7 +1,8 @@
 //! The HTTP ports, answer by answer.
 
+use tollgate_test_support::http_client::http;
+
 use crate::asking::Service;
-use crate::running::http;
 
 const RULES: &str = "
 domain: d

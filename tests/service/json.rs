@@ -9,8 +9,9 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
+use tollgate_test_support::polling::PATIENCE;
+
 use crate::asking::Service;
-use crate::running::PATIENCE;
 
 const MUTATIONS: usize = 4_000;
 

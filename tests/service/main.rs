@@ -15,8 +15,6 @@
 mod asking;
 #[path = "../pages/mod.rs"]
 mod pages;
-#[path = "../running/mod.rs"]
-mod running;
 
 mod all_or_nothing;
 mod answers;

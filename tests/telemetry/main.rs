@@ -16,8 +16,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../running/mod.rs"]
-mod running;
 
 #[path = "../gateway/certified.rs"]
 #[allow(dead_code)] // it was made for another binary

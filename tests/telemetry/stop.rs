@@ -13,10 +13,10 @@ use tollgate::config::traces::TraceExport;
 use tollgate::limiter::Request;
 use tollgate::metrics::Metrics;
 use tollgate::telemetry::{Answered, Asked, Traces};
+use tollgate_test_support::polling::PATIENCE;
 
 use crate::asking::{START, request, settings};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::running::PATIENCE;
 use crate::traces::{ask, key, traced};
 
 /// How many spans wait at the stop, and how many of them go together.

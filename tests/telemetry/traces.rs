@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::asking::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, Service, descriptor, request,
 };
 use crate::collector::{Collector, PROTOCOLS, Protocol, Seen};
-use crate::running::Tollgate;
 use crate::{DOORS, RULES};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

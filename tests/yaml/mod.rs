@@ -6,8 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
-use crate::running::component;
+use tollgate_test_support::components::component;
 
 /// The documents of a YAML text; those with nothing in them are left out.
 pub(crate) fn yaml(text: &str) -> Vec<Value> {

@@ -1,0 +1,19 @@
+//! Helpers that several test binaries and benchmarks of tollgate share.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `components` | the repository's folder, and the programs that `make deps` installs |
+//! | `http_client` | one HTTP/1.1 request |
+//! | `metrics_text` | values in the text of `/metrics` |
+//! | `polling` | waiting for a condition |
+//! | `ports` | free ports |
+//! | `process_usage` | the memory and CPU time of a process |
+//! | `tollgate_process` | a `tollgate serve` process |
+
+pub mod components;
+pub mod http_client;
+pub mod metrics_text;
+pub mod polling;
+pub mod ports;
+pub mod process_usage;
+pub mod tollgate_process;
