@@ -41,8 +41,6 @@ mod h2load;
 mod latency;
 mod options;
 mod picture;
-#[path = "../../tests/redis_server/mod.rs"]
-mod redis_server;
 mod reference;
 mod servers;
 mod shared;

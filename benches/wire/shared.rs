@@ -24,13 +24,13 @@ use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
 use crate::options::Options;
-use crate::redis_server::RedisServer;
 use crate::servers::{Server, cpu, used_us};
 
 /// What this is asked for by.

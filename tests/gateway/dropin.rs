@@ -11,6 +11,7 @@ use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
 };
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::DOORS;
 use crate::ads::Ads;
@@ -19,7 +20,6 @@ use crate::certified::{Authority, Secret};
 use crate::crowd::{statuses, wait_for_decisions, while_asked};
 use crate::environment::environment;
 use crate::proxy::Envoy;
-use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::xds::{domain, limited};
 

@@ -1,6 +1,6 @@
 //! The environment variables that Envoy Gateway sets for its rate limit service.
 
-use crate::redis_server::RedisServer;
+use tollgate_test_support::redis_server::RedisServer;
 
 /// What Envoy Gateway's Deployment sets (v1.9.1, `internal/infrastructure/kubernetes/ratelimit`), Redis aside.
 const ENVIRONMENT: &[(&str, &str)] = &[

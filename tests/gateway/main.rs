@@ -26,8 +26,6 @@ mod crowd;
 #[path = "../envoy/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 
 mod admin;
 mod ads;

@@ -18,8 +18,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // each test binary uses its part
@@ -48,6 +46,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::Status;
 
@@ -55,7 +54,6 @@ use crate::asking::{Code, RateLimitResponse, RateLimitServiceClient, descriptor,
 use crate::certified::{Signed, TlsClient, VERSIONS};
 use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, START_WITHIN};
 use crate::environment::environment;
-use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::route_config::{Incoming, Question};
 

@@ -16,8 +16,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 #[path = "../yaml/mod.rs"]
 mod yaml;
 

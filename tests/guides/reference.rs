@@ -9,10 +9,10 @@ use tollgate::clock::{Clock as _, SystemClock};
 use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::guide::Guide;
-use crate::redis_server::RedisServer;
 use crate::replica::Replica;
 use crate::shown::SHOWN;
 

@@ -4,10 +4,10 @@
 use serde_json::Value;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guide::{Guide, read, yaml};
-use crate::redis_server::RedisServer;
 use crate::shown::unknown;
 
 /// The rows of the table whose head begins so.

@@ -21,8 +21,6 @@ mod asking;
 #[path = "../simulation/chance.rs"]
 #[allow(dead_code)] // the simulation draws more kinds of things
 mod chance;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 
 mod answers;
 mod case;

@@ -19,6 +19,7 @@ use tokio::runtime::Runtime;
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
@@ -30,7 +31,6 @@ use crate::counters::{
 };
 use crate::differences::met;
 use crate::model::{self, Counter};
-use crate::redis_server::RedisServer;
 use crate::reference::{Reference, sorted_lines};
 
 /// How both services are set up.

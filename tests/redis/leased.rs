@@ -4,10 +4,10 @@
 
 use tokio::task::JoinSet;
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::asking::Code;
-use super::redis_server::RedisServer;
 use super::{RECOVERY, ask, client, replica};
 
 const LIMIT: usize = 1_000;

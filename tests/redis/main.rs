@@ -14,8 +14,6 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 
 mod cluster;
 mod exactness;
@@ -32,11 +30,11 @@ use std::time::Duration;
 
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
 use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
-use redis_server::RedisServer;
 
 /// A limit of a thousand an hour for each key, in one domain.
 const RULES: &str = "

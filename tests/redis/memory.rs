@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
 use super::asking::{RateLimitServiceClient, descriptor, request};
-use super::redis_server::RedisServer;
 use super::{RECOVERY, RULES, client, decides, replica};
 
 const REQUESTS: usize = 500;

@@ -7,11 +7,11 @@
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
 use super::asking::{Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request};
-use super::redis_server::RedisServer;
 use super::{RECOVERY, client, replica};
 
 const RULES: &str = "

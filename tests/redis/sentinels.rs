@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::redis_server::cluster::follow;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::asking::Code;
 use super::cluster::{Tally, crowd, dispersed};
-use super::redis_server::RedisServer;
-use super::redis_server::cluster::follow;
 use super::{RECOVERY, RULES, ask, client, decides, replica};
 
 const LIMIT: usize = 1_000;

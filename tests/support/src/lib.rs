@@ -8,6 +8,7 @@
 //! | `polling` | waiting for a condition |
 //! | `ports` | free ports |
 //! | `process_usage` | the memory and CPU time of a process |
+//! | `redis_server` | a Redis server or cluster for one test |
 //! | `tollgate_process` | a `tollgate serve` process |
 
 pub mod components;
@@ -16,4 +17,5 @@ pub mod metrics_text;
 pub mod polling;
 pub mod ports;
 pub mod process_usage;
+pub mod redis_server;
 pub mod tollgate_process;
