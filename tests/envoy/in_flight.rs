@@ -17,9 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tollgate_test_support::grpc_client::{Descriptor, descriptor};
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
-use crate::asking::{Descriptor, Service, descriptor};
 use crate::caller::Caller;
 use crate::crowd::SetOnDrop;
 use crate::proxy::{Counts, Envoy};

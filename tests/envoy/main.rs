@@ -15,8 +15,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 #[path = "../pages/mod.rs"]
 mod pages;
 

@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 
 use tokio::runtime::{Builder, Runtime};
+use tollgate_test_support::grpc_client::{DescriptorStatus, hits, request};
+use tollgate_test_support::in_process::{START, Service};
 
-use crate::asking::{DescriptorStatus, START, Service, hits, request};
 use crate::caller::{Answer, Caller};
 use crate::proxy::{Envoy, OnError, OwnHeaders};
 

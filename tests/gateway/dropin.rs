@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
+use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::DOORS;
 use crate::ads::Ads;
-use crate::asking::{Code, Descriptor, Service, descriptor, request};
 use crate::certified::{Authority, Secret};
 use crate::crowd::{statuses, wait_for_decisions, while_asked};
 use crate::environment::environment;

@@ -14,9 +14,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // they were made for another binary
 mod caller;

@@ -2,10 +2,10 @@
 //!
 //! What it deliberately does not do: spell every URI that is another one (`config/tls/names`).
 
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
 use crate::certified::{Authority, Secret, Signed, TlsClient};
 use crate::{DOORS, RECOVERY, RULES};
 

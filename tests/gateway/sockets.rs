@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
 use crate::replica::{Ended, ended};
 use crate::{DOORS, RULES};
 

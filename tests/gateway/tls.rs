@@ -9,12 +9,12 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
 use crate::certified::{Authority, Good, Secret, Signed, TlsClient};
 use crate::replica::ended;
 use crate::{DOORS, RECOVERY, RULES};

@@ -16,9 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-
 #[path = "../envoy/caller.rs"]
 #[allow(dead_code)] // each test binary uses its part
 mod caller;
@@ -44,13 +41,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tollgate_test_support::grpc_client::{
+    Code, RateLimitResponse, RateLimitServiceClient, descriptor, request,
+};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::Status;
 
-use crate::asking::{Code, RateLimitResponse, RateLimitServiceClient, descriptor, request};
 use crate::certified::{Signed, TlsClient, VERSIONS};
 use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, START_WITHIN};
 use crate::environment::environment;

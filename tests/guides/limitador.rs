@@ -13,11 +13,12 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tollgate_test_support::components::component;
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::asking::{Code, Service, descriptor, request};
 use crate::guide::{Guide, yaml};
 
 const PAGE: &str = "from-limitador.md";

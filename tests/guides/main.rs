@@ -14,8 +14,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 #[path = "../yaml/mod.rs"]
 mod yaml;
 

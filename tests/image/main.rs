@@ -16,8 +16,6 @@
     clippy::disallowed_methods // how long a start and a stop take is measured
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 #[path = "../yaml/mod.rs"]
 mod yaml;
 

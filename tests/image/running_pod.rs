@@ -6,9 +6,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
-use crate::asking::{Code, Service, descriptor, request};
 use crate::machine::alone;
 use crate::pod::{Pod, Rendered};
 use crate::volume::Volume;

@@ -10,11 +10,11 @@ use h2::SendStream;
 use h2::client::ResponseFuture;
 use prost::Message as _;
 use tokio::net::TcpStream;
+use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::descriptors;
-use crate::asking::request;
 
 const RULES: &str = "
 domain: memory

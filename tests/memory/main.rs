@@ -19,8 +19,6 @@
     clippy::cast_precision_loss
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 mod bodies;
 mod container;
 mod given_back;
@@ -30,10 +28,12 @@ mod weight;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitRequest, hits, request,
+};
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
-
-use asking::{Code, Descriptor, DescriptorStatus, RateLimitRequest, Service, hits, request};
 
 /// How many descriptors a request may have unless said otherwise.
 const AT_ONCE: u64 = 128;

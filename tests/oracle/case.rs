@@ -9,7 +9,8 @@
 
 use std::fmt::Write as _;
 
-use crate::asking::{Descriptor, Entry, RateLimitOverride, RateLimitRequest};
+use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride, RateLimitRequest};
+
 use crate::chance::Chance;
 
 /// The units by their number in Envoy's protocol; the last is week.

@@ -16,8 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 #[path = "../simulation/chance.rs"]
 #[allow(dead_code)] // the simulation draws more kinds of things
 mod chance;

@@ -17,6 +17,9 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock as _, SystemClock};
+use tollgate_test_support::grpc_client::{
+    RateLimitRequest, RateLimitServiceClient, channel, descriptor, request,
+};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::redis_server::RedisServer;
@@ -24,7 +27,6 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
 use crate::answers::{self, Answer};
-use crate::asking::{RateLimitRequest, RateLimitServiceClient, channel, descriptor, request};
 use crate::case::{Case, Domain};
 use crate::counters::{
     self, Counted, MARKER, NAME_BYTES_MAX, REFERENCE_PREFIX, TOLLGATE_PREFIX, What,

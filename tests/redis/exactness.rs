@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
 use tollgate::limiter::ALGORITHMS;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::redis_server::RedisServer;
 
-use super::asking::{Code, limit_of};
 use super::{ask, client, replica};
 
 pub(super) const IN_FLIGHT: usize = 128;

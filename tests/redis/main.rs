@@ -12,9 +12,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-
 mod cluster;
 mod exactness;
 mod failures;
@@ -28,13 +25,13 @@ mod states;
 
 use std::time::Duration;
 
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
-
-use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
 
 /// A limit of a thousand an hour for each key, in one domain.
 const RULES: &str = "

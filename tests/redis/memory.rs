@@ -9,12 +9,12 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::{RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
-use super::asking::{RateLimitServiceClient, descriptor, request};
 use super::{RECOVERY, RULES, client, decides, replica};
 
 const REQUESTS: usize = 500;

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use super::asking::Code;
 use super::{RECOVERY, RULES, ask, client, replica, verbose};
 
 const PATIENT: [&str; 2] = ["--store-deadline-ms", "5000"];

@@ -6,12 +6,14 @@
 //! What it deliberately does not do: spell every name (`tests/laws`), walk by chance (`tests/twin`).
 
 use tollgate::clock::{Clock as _, SystemClock};
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request,
+};
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
-use super::asking::{Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request};
 use super::{RECOVERY, client, replica};
 
 const RULES: &str = "

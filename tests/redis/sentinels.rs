@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::follow;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::asking::Code;
 use super::cluster::{Tally, crowd, dispersed};
 use super::{RECOVERY, RULES, ask, client, decides, replica};
 

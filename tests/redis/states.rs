@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::Node;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use super::asking::Code;
 use super::{RECOVERY, RULES, ask, client, decides, replica, verbose};
 
 fn undecided(tollgate: &Tollgate, reason: &str) -> u64 {

@@ -22,11 +22,10 @@ use tollgate::metrics::Metrics;
 use tollgate::service::Generations;
 use tollgate::service::ratelimit::{Parts, RateLimit};
 use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
-
-use crate::asking::{
-    Code, Descriptor, RateLimitRequest, START, Service, descriptor, hits, limit_of, request,
-    settings,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitRequest, descriptor, hits, request,
 };
+use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 
 const TASKS: usize = 64;
 const CALLS: usize = 150;

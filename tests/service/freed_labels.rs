@@ -21,8 +21,8 @@ use tollgate::metrics::{
     Kind, Metrics, News, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX,
 };
 use tollgate::service::{Generation, Generations};
-
-use crate::asking::{RateLimitRequest, Service, hits, request};
+use tollgate_test_support::grpc_client::{RateLimitRequest, hits, request};
+use tollgate_test_support::in_process::Service;
 
 const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
 

@@ -1,8 +1,7 @@
 //! The HTTP ports, answer by answer.
 
 use tollgate_test_support::http_client::http;
-
-use crate::asking::Service;
+use tollgate_test_support::in_process::Service;
 
 const RULES: &str = "
 domain: d

@@ -9,9 +9,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
-
-use crate::asking::Service;
 
 const MUTATIONS: usize = 4_000;
 

@@ -7,11 +7,10 @@
 //! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`) or the grammar (`tests/rules`).
 
 use tollgate::limiter::{ALGORITHMS, Algorithm, Choice, Timestamp};
-
-use crate::asking::{
-    Code, Descriptor, DescriptorStatus, RateLimitResponse, Service, descriptor, hits, limit_of,
-    request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
+use tollgate_test_support::in_process::{Service, limit_of};
 
 /// One answer in a line: `o` or `X`, how many may pass, the limit's name, what is left, seconds.
 fn line(status: &DescriptorStatus) -> String {

@@ -24,8 +24,9 @@ use tollgate::service::Generations;
 use tollgate::service::ratelimit::{Parts, RateLimit, Unanswered};
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
+use tollgate_test_support::in_process::{START, settings};
 
-use crate::asking::{self, RateLimitRequest, RateLimitResponse};
 use crate::chance::Chance;
 use crate::executor::{Boxed, Task, Timers};
 use crate::journal::{self, Tap};
@@ -124,12 +125,12 @@ impl<'s> World<'s> {
         printed: bool,
     ) -> Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        let mut settings = SETTINGS.get_or_init(|| asking::settings(&[])).clone();
+        let mut settings = SETTINGS.get_or_init(|| settings(&[])).clone();
         settings.on_overload = scenario.on_overload;
         settings.taking.all_or_nothing = scenario.all_or_nothing;
 
         // Somewhere in a second, a minute and an hour.
-        let start_us = asking::START.as_us() + chance.below(3_600_000_000);
+        let start_us = START.as_us() + chance.below(3_600_000_000);
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
         let shared: Arc<dyn Clock> = clock.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -307,7 +308,7 @@ impl<'s> World<'s> {
 
     fn ask(&mut self, wishes: Vec<Wish>, timeout_us: Option<u64>) {
         let descriptors = wishes.iter().map(Wish::descriptor).collect();
-        let request = asking::request(DOMAIN, descriptors);
+        let request = request(DOMAIN, descriptors);
         let caller = self.came;
         self.came += 1;
         self.note(format_args!(

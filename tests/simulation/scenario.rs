@@ -11,8 +11,8 @@
 use tollgate::config::settings::Verdict;
 use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Unit};
 use tollgate::store::memory::{Bounds, WhenFull};
+use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride};
 
-use crate::asking::{Descriptor, Entry, RateLimitOverride};
 use crate::chance::Chance;
 
 pub(crate) const DOMAIN: &str = "simulated";

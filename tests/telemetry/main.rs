@@ -14,9 +14,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-
 #[path = "../gateway/certified.rs"]
 #[allow(dead_code)] // it was made for another binary
 mod certified;

@@ -7,11 +7,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use tollgate_test_support::grpc_client::request;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
-use crate::asking::request;
 use crate::certified::{Authority, Signed};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
 use crate::traces::{ask, key};

@@ -13,9 +13,10 @@ use tollgate::config::traces::TraceExport;
 use tollgate::limiter::Request;
 use tollgate::metrics::Metrics;
 use tollgate::telemetry::{Answered, Asked, Traces};
+use tollgate_test_support::grpc_client::request;
+use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::polling::PATIENCE;
 
-use crate::asking::{START, request, settings};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
 use crate::traces::{ask, key, traced};
 

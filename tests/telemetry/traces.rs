@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
+};
+use tollgate_test_support::in_process::Service;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::asking::{
-    Code, Descriptor, RateLimitRequest, RateLimitServiceClient, Service, descriptor, request,
-};
 use crate::collector::{Collector, PROTOCOLS, Protocol, Seen};
 use crate::{DOORS, RULES};
 

@@ -7,11 +7,12 @@
 
 use http::Request;
 use prost::Message as _;
+use tollgate_test_support::grpc_client::{Code, RateLimitRequest, request};
+use tollgate_test_support::in_process::Service;
 
 use super::gzip::gzipped;
 use super::raw::{PATH, Raw, Seen, call, frame, question};
 use super::{doors, left, one};
-use crate::asking::{Code, RateLimitRequest, Service, request};
 
 /// A case: its name, the call's head, its frames of data and the gRPC status it must get; none where HTTP answers.
 type Case = (

@@ -33,9 +33,9 @@ use tollgate::limiter::{Ask, Check, Hits, Outcome};
 use tollgate::service::ratelimit::Unanswered;
 use tollgate::store::memory::WhenFull;
 use tollgate::store::{Answer, StoreError, Terms as Taken};
+use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
-use crate::asking::RateLimitResponse;
 use crate::journal::{Entry, Ticket};
 use crate::recount::{Account, Asked, Counted};
 use crate::scenario::{Bucket, Mode, Rules, Said, Scenario, Terms, Wish};
