@@ -16,7 +16,7 @@ use tollgate::store::redis::script;
 
 use crate::connection::{Call, Connection, Reply};
 use crate::histories::{History, Question, Walk, histories};
-use crate::server::Server;
+use tollgate_test_support::redis_server::RedisServer;
 
 /// Time, registers and marks.
 type Kept = (Timestamp, [u64; 2], Vec<Mark>);
@@ -142,8 +142,8 @@ pub(crate) fn challenge(
     algorithm: &'static dyn Algorithm,
     mut runner: TestRunner,
 ) -> Result<(), TestError<History>> {
-    let mut server = Server::start();
-    let mut connection = server.connect();
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     let sha1 = connection.load(text);
     let connection = RefCell::new(connection);
     runner.run(&histories(), |history| {

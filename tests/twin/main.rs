@@ -14,7 +14,6 @@
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks in a call, expiry, what cannot be read, a script that the server forgot |
 //! | `reference` | a counter of Envoy's reference service, to which both add |
-//! | `server` | starts Redis and stops it |
 //! | `connection` | as much of its protocol as is needed |
 //! | `../laws/histories` | random histories of one bucket |
 //!
@@ -40,4 +39,3 @@ mod histories;
 mod numbers;
 mod planted;
 mod reference;
-mod server;

@@ -16,15 +16,15 @@ use tollgate::limiter::{
 use tollgate::store::redis::script::{self, Garbled};
 
 use crate::connection::{Call, Connection, Reply};
-use crate::server::Server;
+use tollgate_test_support::redis_server::RedisServer;
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_S: u64 = 60;
 const STEPS: u64 = 6_000;
 
-fn begun() -> (Server, Connection) {
-    let mut server = Server::start();
-    let mut connection = server.connect();
+fn begun() -> (RedisServer, Connection) {
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     assert_eq!(connection.load(script::text()), script::sha1());
     (server, connection)
 }
