@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
@@ -15,7 +16,6 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::certified::{Authority, Secret};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
 use crate::words::{cluster, notes};

@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
+use tollgate_test_support::background_clients::{
+    assert_asked, statuses, wait_for_decisions, while_asked,
+};
+use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
-
-use crate::crowd::{assert_asked, statuses, wait_for_decisions, while_asked};
-use crate::proxy::{Envoy, OnError};
 
 /// Most requests are within the limit and some are not, so that both answers are seen.
 const RULES: &str =

@@ -15,17 +15,11 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../pages/mod.rs"]
-mod pages;
-
 mod aging;
-mod caller;
-mod crowd;
 mod dotnet;
 mod in_flight;
 mod limits;
 mod overload;
-mod proxy;
 mod relay;
 mod reloading;
 mod shown;

@@ -12,10 +12,10 @@ use std::process::Command;
 use tollgate::config::channel::Tls;
 use tollgate::config::tls::ClientFiles;
 use tollgate::service::client::{Client, Question};
+use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::certified::{Authority, Good, Secret, Signed};
 use crate::{DOORS, RULES};
 
 /// For what name the service's certificate is. It is asked at 127.0.0.1.
@@ -172,7 +172,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
             ),
         );
     }
-    let expired = authority.signs_for(&[NAME], Good::NoMore);
+    let expired = authority.signs_for(&[NAME], Validity::Expired);
     let expired = Secret::new(&expired, &authority.pem);
     let running = serve(&expired, None, "h2");
     let ended = hit(
@@ -308,7 +308,7 @@ fn files_that_are_not_good_are_named() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let Signed { certificate, key } = authority.signs(&[NAME]);
+    let Leaf { certificate, key } = authority.signs(&[NAME]);
     let empty = write("empty.pem", "");
     let halved = write("halved.pem", &certificate[..certificate.len() / 2]);
     let garbled = write("garbled.pem", &certificate.replacen('\n', "\n!", 1));

@@ -14,24 +14,11 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/crowd.rs"]
-#[allow(dead_code)]
-mod crowd;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
 mod admin;
 mod ads;
-mod certified;
 mod dropin;
-mod environment;
 mod hit;
 mod names;
-mod replica;
 mod sockets;
 mod tls;
 mod xds;

@@ -14,19 +14,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../yaml/mod.rs"]
-mod yaml;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-#[path = "../gateway/replica.rs"]
-#[allow(dead_code)]
-mod replica;
-
 mod alerts;
 mod contour;
 mod dashboard;

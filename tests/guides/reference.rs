@@ -9,11 +9,11 @@ use tollgate::clock::{Clock as _, SystemClock};
 use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::guide::Guide;
-use crate::replica::Replica;
 use crate::shown::SHOWN;
 
 const PAGE: &str = "from-envoy-ratelimit.md";
@@ -38,7 +38,12 @@ fn rules_folder(guide: &Guide) -> tempfile::TempDir {
     directory
 }
 
-fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &str) -> Replica {
+fn start(
+    guide: &Guide,
+    root: &std::path::Path,
+    redis: &RedisServer,
+    without: &str,
+) -> RatelimitProcess {
     let mut variables: Vec<_> = environment(guide)
         .into_iter()
         .filter(|(name, _)| name != without)
@@ -58,7 +63,7 @@ fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &s
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    let replica = Replica::start(&variables);
+    let replica = RatelimitProcess::start(&variables);
     let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
     assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
     replica.wait_until_ready();
@@ -66,7 +71,7 @@ fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &s
 }
 
 /// Asks so often: how many passed.
-fn through_tollgate(replica: &Replica, times: u64) -> u64 {
+fn through_tollgate(replica: &RatelimitProcess, times: u64) -> u64 {
     let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
     let statuses = (0..times).map(|_| http(replica.http, "POST", "/json", asked).0);
     statuses

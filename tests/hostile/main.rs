@@ -30,9 +30,6 @@
 
 mod asking_on;
 mod attacks;
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
-mod certified;
 mod frames;
 mod greetings;
 mod line;
@@ -44,12 +41,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use asking_on::{Asked, AskingOn};
 use attacks::{ATTACKS, Attack, Field, Key, Tally};
-use certified::{Authority, Secret, TlsClient};
 
 const RULES: &str = "
 domain: d

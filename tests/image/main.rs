@@ -16,19 +16,6 @@
     clippy::disallowed_methods // how long a start and a stop take is measured
 )]
 
-#[path = "../yaml/mod.rs"]
-mod yaml;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/crowd.rs"]
-#[allow(dead_code)]
-mod crowd;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
 mod authorities;
 mod binary;
 mod contents;

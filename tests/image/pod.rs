@@ -18,9 +18,9 @@ use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::process_usage::status_field;
+use tollgate_test_support::yaml::yaml;
 
 use crate::machine::{IMAGE, PODS, podman, run};
-use crate::yaml::yaml;
 
 /// How long a pod may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);

@@ -9,11 +9,12 @@
 
 use std::thread;
 
-use crate::crowd::{statuses, wait_for_decisions, while_asked};
+use tollgate_test_support::background_clients::{statuses, wait_for_decisions, while_asked};
+use tollgate_test_support::envoy_process::Envoy;
+
 use crate::machine::alone;
 use crate::names::Names;
 use crate::pod::{Pod, Rendered};
-use crate::proxy::Envoy;
 
 const BOOTSTRAP: &str = include_str!("envoy.yaml");
 

@@ -16,10 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../simulation/chance.rs"]
-#[allow(dead_code)] // the simulation draws more kinds of things
-mod chance;
-
 mod answers;
 mod case;
 mod counters;

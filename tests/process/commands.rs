@@ -4,9 +4,8 @@ use std::process::{Command, Output};
 
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ports::free_port;
+use tollgate_test_support::rules_grammar::with_names;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
-
-use crate::grammar::with_names;
 
 const RULES: &str = "
 domain: shop

@@ -10,9 +10,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../grammar/mod.rs"]
-mod grammar;
-
 mod commands;
 mod load;
 mod readme;

@@ -10,8 +10,7 @@ use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
 use tollgate_test_support::in_process::{START, Service};
-
-use crate::pages::{Page, arguments};
+use tollgate_test_support::markdown::{Page, arguments};
 
 const DOMAIN: &str = "api";
 

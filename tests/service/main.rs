@@ -11,9 +11,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../pages/mod.rs"]
-mod pages;
-
 mod all_or_nothing;
 mod answers;
 mod door;

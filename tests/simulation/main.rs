@@ -42,7 +42,6 @@
     clippy::indexing_slicing
 )]
 
-mod chance;
 mod executor;
 mod journal;
 mod judge;

@@ -26,8 +26,8 @@ use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
 use tollgate_test_support::in_process::{START, settings};
+use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::chance::Chance;
 use crate::executor::{Boxed, Task, Timers};
 use crate::journal::{self, Tap};
 use crate::judge::{Broken, Judge, Now, Sights};
@@ -78,7 +78,7 @@ struct Worker {
 }
 
 struct World<'s> {
-    chance: &'s mut Chance,
+    chance: &'s mut SeededRng,
     scenario: &'s Scenario,
     rules: Rules,
     plant: Option<Plant>,
@@ -98,7 +98,7 @@ struct World<'s> {
 
 /// Runs one seed, as it is or with a bug in it.
 pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
-    let mut chance = Chance::of_seed(seed);
+    let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
     let timers = Timers::new();
     let _entered = timers.enter();
@@ -118,7 +118,7 @@ pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
 
 impl<'s> World<'s> {
     fn build(
-        chance: &'s mut Chance,
+        chance: &'s mut SeededRng,
         scenario: &'s Scenario,
         timers: &'s Timers,
         plant: Option<Plant>,

@@ -14,13 +14,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
-mod certified;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
 mod collector;
 mod dead;
 mod envoy;

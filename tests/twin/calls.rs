@@ -4,9 +4,9 @@ use tollgate::limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
 use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use tollgate_test_support::redis_server::RedisServer;
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_US: u64 = 60_000_000;

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use tollgate::limiter::Timestamp;
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Connection, Reply};
-use tollgate_test_support::redis_server::RedisServer;
 
 /// Gives what each line of four numbers comes to: a quotient and a rest, then the limbs of a sum.
 const HARNESS: &str = "

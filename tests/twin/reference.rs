@@ -14,9 +14,9 @@ use tollgate::limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
 use tollgate::store::redis::script::{self, Garbled};
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use tollgate_test_support::redis_server::RedisServer;
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_S: u64 = 60;

@@ -1,6 +1,6 @@
 //! The environment variables that Envoy Gateway sets for its rate limit service.
 
-use tollgate_test_support::redis_server::RedisServer;
+use crate::redis_server::RedisServer;
 
 /// What Envoy Gateway's Deployment sets (v1.9.1, `internal/infrastructure/kubernetes/ratelimit`), Redis aside.
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -30,7 +30,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 
 /// These variables with the folder of the certificates (which ends with a slash), the address of
 /// the xDS server, Redis, and a Redis deadline that a busy machine keeps.
-pub(crate) fn environment(
+pub fn environment(
     certificates: &str,
     xds_server: &str,
     redis: &RedisServer,
