@@ -7,12 +7,12 @@
 //! What it deliberately does not do: print (`table`).
 
 use tollgate::limiter::ALGORITHMS;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::asking::{Ask, Template};
 use crate::figures::{Spread, grouped};
 use crate::generator::{self, Expected, Shape, Target};
 use crate::h2load;
-use crate::options::Options;
 use crate::servers::{Kind, Server, cpu, used_us};
 
 /// Who asks.

@@ -14,11 +14,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, yield_now};
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::asking::Ask;
 use crate::figures::{Spread, quantile};
 use crate::generator::{self, Keys, Shape, Target};
-use crate::options::Options;
 use crate::servers::{Kind, Server};
 
 const CAPACITY_PERCENT: [u64; 3] = [25, 50, 75];

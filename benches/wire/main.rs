@@ -15,7 +15,7 @@
 //! | `asking` | rules, and requests encoded beforehand |
 //! | `servers`, `bare` | who is asked |
 //! | `generator`, `h2load` | who asks |
-//! | `figures`, `table`, `picture` | what is shown |
+//! | `figures`, `table` | what is shown |
 //!
 //! `make bench` runs it; `docs/performance.md` says how to read it.
 //!
@@ -39,8 +39,6 @@ mod figures;
 mod generator;
 mod h2load;
 mod latency;
-mod options;
-mod picture;
 mod reference;
 mod servers;
 mod shared;
@@ -49,9 +47,8 @@ mod table;
 use std::process::{Command, ExitCode};
 
 use tollgate_test_support::components::program;
-
-use options::Options;
-use picture::Bar;
+use tollgate_test_support::performance_chart::{self, Bar};
+use tollgate_test_support::wire_bench_options::Options;
 
 /// How this program is told that it runs on its own core, and how many there are.
 const CORES: &str = "BENCH_CORES";
@@ -185,7 +182,8 @@ fn measure(options: &Options, cores: usize) -> bool {
     }
     if options.write {
         table::write(table::PAGE, "make bench", &figures);
-        std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
+        std::fs::write(performance_chart::FILE, performance_chart::draw(&bars))
+            .expect("the picture");
     }
     true
 }

@@ -14,11 +14,11 @@ use std::time::Duration;
 use tollgate_test_support::components::program;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;
 use crate::generator::{self, Expected, Shape, Target};
-use crate::options::Options;
 use crate::servers::{Server, cpu, reference_service, used_us};
 use crate::shared::value;
 

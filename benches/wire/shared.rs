@@ -25,12 +25,12 @@ use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::asking::{Ask, OK};
 use crate::figures::Spread;
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
-use crate::options::Options;
 use crate::servers::{Server, cpu, used_us};
 
 /// What this is asked for by.

@@ -5,10 +5,11 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use tollgate_test_support::wire_bench_options::Options;
+
 use crate::axes::Row;
 use crate::figures::{Spread, grouped};
 use crate::latency;
-use crate::options::Options;
 use crate::reference;
 use crate::shared;
 

@@ -15,13 +15,12 @@
 )]
 
 mod baseline;
-#[path = "../../benches/instructions/counted.rs"]
-mod counted;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use tollgate_test_support::components::{component, program};
+use tollgate_test_support::instruction_checks::CHECKS;
 
 use baseline::{Baseline, Compiler};
 
@@ -46,7 +45,7 @@ fn counted() -> BTreeMap<String, u64> {
         let metrics = &summary["profiles"][0]["data"]["parts"][0]["metrics"];
         let all = metrics["Ir"]["values"]["new"].as_u64();
         let all = all.unwrap_or_else(|| panic!("no instructions in {line}"));
-        (name, all / u64::from(counted::CHECKS))
+        (name, all / u64::from(CHECKS))
     });
     scenarios.collect()
 }

@@ -17,8 +17,6 @@ mod drawing;
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
 mod leases_price;
-#[path = "../../benches/wire/picture.rs"]
-mod measured;
 /// Where `leases` finds its words.
 mod limiter {
     pub(crate) use tollgate::limiter::*;
@@ -32,8 +30,8 @@ use std::process::Command;
 
 use tollgate::limiter::ALGORITHMS;
 use tollgate_test_support::components::component;
+use tollgate_test_support::performance_chart::{self, Bar};
 
-use measured::Bar;
 use scene::Story;
 
 const FOLDER: &str = "docs/pictures";
@@ -48,7 +46,10 @@ fn pictures() -> BTreeMap<String, String> {
         )
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
-    let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
+    let measured = (
+        "performance.svg".to_owned(),
+        performance_chart::draw(&bars()),
+    );
     let leases = (leases_price::FILE.to_owned(), leases_price::picture());
     each.chain([all, measured, leases]).collect()
 }
@@ -78,7 +79,7 @@ fn the_pictures_are_what_the_algorithms_do() {
 
 #[test]
 fn what_was_measured_is_on_its_page() {
-    assert!(measured::FILE.starts_with(FOLDER));
+    assert!(performance_chart::FILE.starts_with(FOLDER));
     let bars = bars();
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
         let seen = bars.iter().filter(|bar| bar.axis == axis).count();

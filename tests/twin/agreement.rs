@@ -13,10 +13,10 @@ use tollgate::limiter::{
     ALGORITHMS, Algorithm, Check, Choice, Holder, Key, Mark, Outcome, State, Timestamp,
 };
 use tollgate::store::redis::script;
+use tollgate_test_support::bucket_histories::{History, Question, Walk, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use crate::histories::{History, Question, Walk, histories};
 
 /// Time, registers and marks.
 type Kept = (Timestamp, [u64; 2], Vec<Mark>);

@@ -24,8 +24,7 @@ use proptest::test_runner::{
 use tollgate::limiter::{
     ALGORITHMS, Algorithm, Ask, Choice, Hits, Limit, Mark, Outcome, State, Timestamp,
 };
-
-use crate::histories::{History, Question, histories};
+use tollgate_test_support::bucket_histories::{History, Question, histories};
 
 /// What is put to the test: the real thing, or one with a bug planted in it.
 #[derive(Clone, Copy)]
