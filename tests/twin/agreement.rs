@@ -154,7 +154,7 @@ pub(crate) fn challenge(
 /// New histories at every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
-        cases: Config::default().cases.max(10_000),
+        cases: Config::default().cases.max(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/twin/regressions.txt",
         ))),

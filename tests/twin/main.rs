@@ -3,8 +3,8 @@
 //! Why: a decision exists twice, and a limit shared through Redis is only as good as the copy. Whole numbers past 2^53, an edge
 //! met to the microsecond, a clock set back: a script in doubles gets such things wrong quietly.
 //!
-//! How: a real server in a folder of its own, on a socket there; the random histories of `bucket_histories` in tests/support, ten thousand an
-//! algorithm, and every outcome and what is left in the bucket must be equal. Time is an argument of the script, so nothing
+//! How: a real server in a folder of its own, on a socket there; the random histories of `bucket_histories` in tests/support, four
+//! thousand an algorithm, and every outcome and what is left in the bucket must be equal. Time is an argument of the script, so nothing
 //! waits.
 //!
 //! | file or folder | what it holds |
