@@ -7,7 +7,6 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `options` | how long, how much |
 //! | `axes` | what is compared, and the rounds |
 //! | `latency` | the open loop |
 //! | `shared` | limits shared through Redis |
@@ -15,7 +14,7 @@
 //! | `requests` | rules, and requests encoded beforehand |
 //! | `servers`, `bare_tonic` | who is asked |
 //! | `generator`, `h2load` | who asks |
-//! | `statistics`, `table`, `picture` | what is shown |
+//! | `statistics`, `table` | what is shown |
 //!
 //! `make bench` runs it; `docs/performance.md` says how to read it.
 //!
@@ -37,14 +36,8 @@ mod bare_tonic;
 mod generator;
 mod h2load;
 mod latency;
-mod options;
-mod picture;
-#[path = "../../tests/redis_server/mod.rs"]
-mod redis_server;
 mod reference;
 mod requests;
-#[path = "../../tests/running/mod.rs"]
-mod running;
 mod servers;
 mod shared;
 mod statistics;
@@ -52,8 +45,9 @@ mod table;
 
 use std::process::{Command, ExitCode};
 
-use options::Options;
-use picture::Bar;
+use tollgate_test_support::components::program;
+use tollgate_test_support::performance_chart::{self, Bar};
+use tollgate_test_support::wire_bench_options::Options;
 
 /// How this program is told that it runs on its own core, and how many there are.
 const CORES: &str = "BENCH_CORES";
@@ -89,7 +83,7 @@ fn main() -> ExitCode {
 /// This program again, where it is in no server's way.
 fn on_the_last_core(arguments: &[String]) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let ended = Command::new(running::program("taskset"))
+    let ended = Command::new(program("taskset"))
         .args(["-c", &(cores - 1).to_string()])
         .arg(std::env::current_exe().expect("this program"))
         .args(arguments)
@@ -187,7 +181,8 @@ fn measure(options: &Options, cores: usize) -> bool {
     }
     if options.write {
         table::write(table::PAGE, "make bench", &figures);
-        std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
+        std::fs::write(performance_chart::FILE, performance_chart::draw(&bars))
+            .expect("the picture");
     }
     true
 }

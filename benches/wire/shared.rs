@@ -21,13 +21,15 @@ use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
 use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate_test_support::components::program;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
-use crate::options::Options;
-use crate::redis_server::RedisServer;
 use crate::requests::{OK, Workload};
-use crate::running::{http, program};
 use crate::servers::{Server, cpu, used_us};
 use crate::statistics::Spread;
 
@@ -118,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         if mode.is_some() {
             // It starts without Redis, and is to be measured with it.
             let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
-            crate::running::wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+            wait_for(Duration::from_secs(10), up).expect("it finds Redis");
         }
         let workload = workload.clone();
         Candidate::Service { server, workload }

@@ -23,8 +23,6 @@
 mod cost;
 mod days;
 mod laws;
-#[path = "../running/mod.rs"]
-mod running;
 mod twin;
 mod vectors;
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::{
     EXAMPLE, HELMS, OFF, ON, Rendered, chart, helm, read, rendered, template, yaml,
 };
-use crate::running::TOLLGATE;
 
 /// What `helm install` prints at its end. Helm renders notes only for a cluster, so here they are a template of a copy.
 pub(crate) fn notes(arguments: &[&str]) -> String {
@@ -376,7 +376,10 @@ fn every_command_in_the_chart_s_readme_runs() {
                 }
             }
             ["tollgate", ref arguments @ ..] => {
-                let status = Command::new(TOLLGATE).args(arguments).status().unwrap();
+                let status = Command::new(tollgate_binary())
+                    .args(arguments)
+                    .status()
+                    .unwrap();
                 assert!(status.success(), "{line}");
             }
             _ => panic!("no test runs `{line}`"),

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::Rendered;
-use crate::running::{PATIENCE, TOLLGATE, wait_for};
 
 /// A pod that runs until dropped.
 pub(crate) struct Pod {
@@ -56,7 +57,7 @@ fn mounted(rendered: &Rendered) -> TempDir {
 /// `tollgate check` on the rules of a rendered ConfigMap.
 pub(crate) fn check(rendered: &Rendered) -> Output {
     let rules = mounted(rendered);
-    Command::new(TOLLGATE)
+    Command::new(tollgate_binary())
         .arg("check")
         .arg(rules.path())
         .env_clear()
@@ -143,7 +144,7 @@ impl Pod {
             let value = found(rendered.pod(), &secrets.found(value), folders);
             Some((variable["name"].as_str()?, value))
         });
-        let mut child = Command::new(TOLLGATE)
+        let mut child = Command::new(tollgate_binary())
             .args(arguments)
             .args(["--grpc-host=127.0.0.1", "--grpc-port=0"])
             .args(["--host=127.0.0.1", "--port=0"])

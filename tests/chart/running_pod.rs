@@ -6,15 +6,19 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::certified::{Authority, Secret};
 use crate::notes_and_readme::{cluster, notes};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
-use crate::running::{PATIENCE, TOLLGATE, component, free_port, http, wait_for};
 
 /// An Envoy that runs until dropped.
 struct Envoy(Child);
@@ -138,7 +142,7 @@ fn the_command_to_try_is_refused_at_the_eleventh_time() {
         .expect("a command to try");
     assert!(notes.contains(" port-forward service/demo-tollgate 8081:8081 &\n"));
     let command = command.replace("127.0.0.1:8081", &pod.grpc.to_string());
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(command.split(' '))
         .env_clear()
         .output()
@@ -258,7 +262,7 @@ fn asked(rendered: &Rendered, pod: &Pod, folders: Folders<'_>) -> (Option<i32>, 
             found(asker, argument.as_str().unwrap(), folders)
         }
     });
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .output()

@@ -2,9 +2,10 @@
 //!
 //! What it deliberately does not do: wait for a minute to begin. One that turns on the way is told by what is left.
 
-use crate::caller::Caller;
-use crate::proxy::Envoy;
-use crate::running::{Tollgate, free_port};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 const RULES: &str = include_str!("../../examples/edge.yaml");
@@ -29,7 +30,7 @@ fn the_example_bootstrap_lets_ten_through_and_refuses_the_eleventh() {
         bootstrap = bootstrap.replace(&shown, &replaced);
     }
     let envoy = Envoy::start(&bootstrap);
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
 
     // Each request leaves one less, or nine when the minute has just turned; after none left comes a refusal.
     let mut left = None;

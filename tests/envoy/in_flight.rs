@@ -17,13 +17,14 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tollgate_test_support::background_clients::SetOnDrop;
+use tollgate_test_support::envoy_process::{Counts, Envoy};
+use tollgate_test_support::grpc_client::{Descriptor, descriptor};
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
-use crate::asking::{Descriptor, Service, descriptor};
-use crate::background_load::SetOnDrop;
-use crate::caller::Caller;
-use crate::proxy::{Counts, Envoy};
 use crate::relay::{Relay, Way};
-use crate::running::{PATIENCE, wait_for};
 use crate::upstream::{Upstream, UpstreamAction};
 
 const BOOTSTRAP: &str = include_str!("in_flight.yaml");
@@ -89,7 +90,7 @@ struct Edge {
 
 /// A request that is inside, and who waits for its answer.
 struct Request {
-    caller: Caller,
+    caller: HttpConnection,
     key: String,
 }
 
@@ -300,19 +301,19 @@ impl Edge {
     }
 
     /// A request on its way, and its key.
-    fn sends(&mut self) -> (Caller, String) {
+    fn sends(&mut self) -> (HttpConnection, String) {
         self.sends_with(&[])
     }
 
     /// The same, by someone who says which request it is.
-    fn sends_as(&mut self, id: &str) -> (Caller, String) {
+    fn sends_as(&mut self, id: &str) -> (HttpConnection, String) {
         self.sends_with(&[("x-request-id", id.as_bytes())])
     }
 
-    fn sends_with(&mut self, headers: &[(&str, &[u8])]) -> (Caller, String) {
+    fn sends_with(&mut self, headers: &[(&str, &[u8])]) -> (HttpConnection, String) {
         let key = format!("request-{}", self.sent);
         self.sent += 1;
-        let mut caller = Caller::of(self.envoy.edge);
+        let mut caller = HttpConnection::open(self.envoy.edge);
         let key_header = [("x-key", key.as_bytes())];
         caller.send("/export", &[&key_header, headers].concat());
         (caller, key)
@@ -459,7 +460,7 @@ impl ConcurrentCallers {
                 break;
             }
             let key = format!("caller-{number}-{attempt}");
-            let mut caller = Caller::of(edge);
+            let mut caller = HttpConnection::open(edge);
             self.handles().insert(key.clone(), caller.handle());
             caller.send("/export", &[("x-key", key.as_bytes())]);
             let status = caller.answer().ok().map(|answer| answer.status);

@@ -15,15 +15,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../pages/mod.rs"]
-mod pages;
-#[path = "../running/mod.rs"]
-mod running;
-
-mod background_load;
-mod caller;
 mod client_responses;
 mod connection_age;
 mod dotnet;
@@ -31,7 +22,6 @@ mod example_bootstrap;
 mod in_flight;
 mod limits;
 mod overload;
-mod proxy;
 mod relay;
 mod reloading;
 mod shutdown;

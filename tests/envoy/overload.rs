@@ -4,9 +4,10 @@
 //!
 //! What it deliberately does not do: put a store under load; a full mailbox is answered the same way (`src/service`).
 
-use crate::caller::{Answer, Caller};
-use crate::proxy::{Counts, Envoy, OnError};
-use crate::running::{Tollgate, http};
+use tollgate_test_support::envoy_process::{Counts, Envoy, OnError};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// A year's bucket is not swept out while a test runs.
 const RULES: &str = "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 2}}, {key: filler, rate_limit: {unit: year, requests_per_unit: 1}}]}";
@@ -49,12 +50,12 @@ fn deny_refuses_and_says_to_retry_soon_whatever_envoy_does_on_failure() {
 }
 
 /// The answer to the key that finds no room, what Envoy met, and how often the setting answered.
-fn second_key(on_overload: &str, on_error: OnError) -> (Answer, Counts, u64) {
+fn second_key(on_overload: &str, on_error: OnError) -> (HttpResponse, Counts, u64) {
     let bounds = "--memory-max=64KiB --partitions=1 --on-memory-full=error --on-overload";
     let arguments: Vec<_> = bounds.split(' ').chain([on_overload]).collect();
     let tollgate = Tollgate::start(RULES, &arguments);
     let envoy = Envoy::asking(&[&tollgate], on_error);
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
 
     let mut first = [(); 2].map(|()| caller.get("/day", b"first"));
     let left = first

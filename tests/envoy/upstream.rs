@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::running::PATIENCE;
+use tollgate_test_support::polling::PATIENCE;
 
 /// What becomes of a request that is held.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -4,8 +4,9 @@
 
 use std::process::Command;
 
+use tollgate_test_support::components::component;
+
 use crate::guide::{Guide, names, root, yaml};
-use crate::running::component;
 
 /// The versions that the chart is held to.
 const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+use tollgate_test_support::polling::PATIENCE;
 
 use crate::isolation::{IMAGE, alone, podman};
-use crate::running::PATIENCE;
 
 /// Starts a container with these further options that asks an xDS server, and says how the handshake went.
 async fn handshake(options: &[&str], acceptor: &TlsAcceptor) -> Result<(), String> {

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use tollgate_test_support::components::program;
+
 use crate::binary;
-use crate::running::program;
 
 /// Set within, to the folder that the image's files are taken from.
 const WITHIN: &str = "TOLLGATE_IMAGE_WITHIN";

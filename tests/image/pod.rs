@@ -14,10 +14,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::process_usage::status_field;
+use tollgate_test_support::yaml::yaml;
 
 use crate::isolation::{IMAGE, PODS, podman, run};
-use crate::running::{component, http, wait_for};
-use crate::yaml::yaml;
 
 /// How long a pod may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -194,11 +197,7 @@ impl Pod {
 
     /// A field of `/proc/…/status`.
     pub(crate) fn status(&self, field: &str) -> String {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let value = line.and_then(|rest| rest.strip_prefix(':')).expect(field);
-        value.split_whitespace().collect::<Vec<_>>().join(" ")
+        status_field(self.process, field)
     }
 
     /// A file of its own root, as the machine sees it.

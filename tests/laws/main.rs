@@ -2,7 +2,7 @@
 //!
 //! Why one binary of its own: a limit that is exceeded once in a million requests is not seen in a test of the wire.
 //! It is seen by a model that is too simple to be wrong, asked the same questions as the real thing, a few thousand
-//! random histories long, with a clock that goes both ways.
+//! random histories long (`bucket_histories` in tests/support), with a clock that goes both ways.
 //!
 //! How, from the plain to the clever:
 //!
@@ -10,7 +10,6 @@
 //! | --- | --- |
 //! | `vectors/` | tables worked out by hand, each row with its derivation: what the reference and the promises say |
 //! | `matching/` | which rule a descriptor finds: by hand, and against a matcher written the obvious way |
-//! | `histories/` | random histories of one bucket: limits, hits, refunds, undone takes, reloads, a stepped clock |
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
 //! | `properties/` | what must hold in every history: agreement with the model, the laws, undoing, the promise |
 //! | `planted/` | bugs put in on purpose; each must be found, or the harness is asleep |
@@ -29,7 +28,6 @@
     reason = "all of this is test code, of which clippy.toml knows only the functions marked #[test]"
 )]
 
-mod histories;
 mod matching;
 mod models;
 mod planted;

@@ -19,47 +19,27 @@
     clippy::cast_precision_loss
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 mod bodies;
 mod bytes_per_key;
 mod container;
 mod gzip;
 mod released_memory;
-#[path = "../running/mod.rs"]
-mod running;
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-
-use asking::{Code, Descriptor, DescriptorStatus, RateLimitRequest, Service, hits, request};
-use running::{PATIENCE, Tollgate, wait_for};
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitRequest, hits, request,
+};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// How many descriptors a request may have unless said otherwise.
 const AT_ONCE: u64 = 128;
 
 /// How many requests are under way at a time.
 const UNDER_WAY: usize = 8;
-
-impl Tollgate {
-    /// A number of kibibytes in `/proc/…/status`, as bytes.
-    fn status(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let text = line.unwrap().trim_start_matches(':').trim();
-        text.trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-
-    /// The sum of a gauge over all partitions.
-    fn sum(&self, gauge: &str) -> u64 {
-        let text = self.get("/metrics");
-        let lines = text.lines().filter(|line| line.starts_with(gauge));
-        lines
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-            .sum()
-    }
-}
 
 /// Asks once each for these keys of a rule, as fast as a few connections can; all must be decided.
 async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Range<u64>) {

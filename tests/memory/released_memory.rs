@@ -91,7 +91,7 @@ async fn goes_back<T>(
     attack: impl AsyncFnOnce() -> T,
     end: impl FnOnce(T),
 ) {
-    let resident = || running.status("RssAnon");
+    let resident = || running.status_bytes("RssAnon");
     ask_for_each(running, "ordinary", 0..10_000).await;
     let before = resident();
     let made = attack().await;
@@ -199,7 +199,7 @@ async fn what_large_rules_took_goes_back_when_small_ones_replace_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_flood_of_keys_took_goes_back_when_they_have_expired() {
     let running = Tollgate::start(RULES, &["--memory-max", "1GiB"]);
-    let keys = 600_000 * times();
+    let keys = 400_000 * times();
     let attack = async || ask_for_each(&running, "short", 0..keys).await;
     goes_back("keys", &running, attack, drop).await;
 }

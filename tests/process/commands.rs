@@ -2,8 +2,10 @@
 
 use std::process::{Command, Output};
 
-use crate::grammar::with_names;
-use crate::running::{TOLLGATE, Tollgate};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::rules_grammar::with_names;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const RULES: &str = "
 domain: shop
@@ -19,7 +21,7 @@ descriptors:
 ";
 
 fn tollgate(arguments: &[&str]) -> (i32, String, String) {
-    let output: Output = Command::new(TOLLGATE)
+    let output: Output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .output()
@@ -172,7 +174,7 @@ fn serve_names_settings_of_memory_that_contradict_each_other() {
 #[test]
 fn serve_prints_a_command_to_try_and_it_works() {
     let running = Tollgate::start(RULES, &[]);
-    let tried = crate::running::wait_for(crate::running::PATIENCE, || {
+    let tried = wait_for(PATIENCE, || {
         let said = running.said();
         Some(
             said.lines()
@@ -245,7 +247,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 
 #[test]
 fn hit_says_what_to_do_when_nobody_answers() {
-    let nobody = format!("127.0.0.1:{}", crate::running::free_port());
+    let nobody = format!("127.0.0.1:{}", free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("tollgate serve"), "{stderr}");
@@ -517,13 +519,13 @@ fn explain_says_whether_a_request_takes_from_all_or_from_none_and_whose_word_tha
         std::fs::write(file.path(), rules).unwrap();
         let arguments = ["explain", path, "shop", "plan=free,user=bob"];
         let flags = setting.map(|setting| ["--all-or-nothing", setting]);
-        let by_flag = Command::new(TOLLGATE)
+        let by_flag = Command::new(tollgate_binary())
             .args(arguments)
             .args(flags.into_iter().flatten())
             .env_clear()
             .output();
         let variables = setting.map(|setting| ("TOLLGATE_ALL_OR_NOTHING", setting));
-        let by_variable = Command::new(TOLLGATE)
+        let by_variable = Command::new(tollgate_binary())
             .args(arguments)
             .env_clear()
             .envs(variables)
@@ -641,7 +643,7 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "descriptors: []\n").unwrap();
-    let mut child = Command::new(TOLLGATE)
+    let mut child = Command::new(tollgate_binary())
         .arg("serve")
         .arg(&rules)
         .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
@@ -670,7 +672,7 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
 fn by_the_name_of_the_references_binary_it_serves() {
     let directory = tempfile::tempdir().unwrap();
     let ratelimit = directory.path().join("ratelimit");
-    std::os::unix::fs::symlink(TOLLGATE, &ratelimit).unwrap();
+    std::os::unix::fs::symlink(tollgate_binary(), &ratelimit).unwrap();
     let rules = directory.path().join("data/sub/config");
     std::fs::create_dir_all(&rules).unwrap();
     std::fs::write(rules.join("shop.yaml"), RULES).unwrap();
@@ -697,7 +699,7 @@ fn the_references_variables_are_understood() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut child = Command::new(TOLLGATE)
+    let mut child = Command::new(tollgate_binary())
         .arg("serve")
         .env_clear()
         .env("TOLLGATE_RULES", &rules)

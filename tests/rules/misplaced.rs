@@ -6,8 +6,8 @@
 //! What it deliberately does not do: names nobody knows (`refused`).
 
 use tollgate::rules::file::load;
+use tollgate_test_support::rules_grammar::with_names;
 
-use crate::grammar::with_names;
 use crate::reading::{APART, bad, found, good, source};
 
 /// A file's only warning.

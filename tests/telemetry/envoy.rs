@@ -1,8 +1,9 @@
 //! A real Envoy that traces: the span of a decision stands under Envoy's own span of asking for it.
 
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_client::http;
+
 use crate::collector::{Collector, Protocol};
-use crate::proxy::Envoy;
-use crate::running::http;
 use crate::traces::start_traced;
 
 /// An Envoy that traces everything, by OpenTelemetry; the words in @ signs are replaced.

@@ -3,10 +3,14 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::RULES;
-use crate::asking::{Code, Service, descriptor, request};
 use crate::collector::PROTOCOLS;
-use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
 
 /// How many decisions are made, and how many spans may wait.
 const DECISIONS: u64 = 2_000;

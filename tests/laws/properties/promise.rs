@@ -7,9 +7,9 @@
 //! What it deliberately does not do: mind what was refused.
 
 use tollgate_limiter::{Hits, Holder, Operation, State};
+use tollgate_test_support::bucket_histories::{History, Step, Terms, Walk};
 
 use super::{Candidate, Verdict, ensure};
-use crate::histories::{History, Step, Terms, Walk};
 
 /// Hits admitted, and when by the bucket's own time.
 struct Admitted {

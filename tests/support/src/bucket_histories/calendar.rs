@@ -1,17 +1,15 @@
-//! Calendars whose windows are as uneven as months, and known from a table.
+//! Calendars with windows as uneven as months, known from a table.
 //!
-//! Why: a real calendar needs zones, which are data (`config` brings them), and whether a bucket obeys its calendar
-//! has nothing to do with which one it is. How: [`Uneven::window_at`] finds a window by arithmetic, as something
-//! that must be fast would; a model is given the list of all edges there are ([`Uneven::edges`]) and looks.
-//!
-//! What it deliberately does not do: know a real month.
+//! Why: a real calendar needs time zones, which are data, and whether a bucket follows its calendar
+//! does not depend on which one it is. [`Uneven::window_at`] finds a window by arithmetic, as fast
+//! code would; a model gets the list of all edges ([`Uneven::edges`]) and searches it.
 
 use std::sync::LazyLock;
 
 use tollgate_limiter::{Calendar, Span, Timestamp};
 
 /// Windows of these lengths, one after the other, and then again from the first.
-pub(crate) struct Uneven {
+pub struct Uneven {
     name: &'static str,
     hours: &'static [u64],
     edges: LazyLock<Vec<i128>>,
@@ -25,7 +23,7 @@ const MONTHS: &[u64] = &[744, 672, 744, 720, 744, 720, 744, 744, 720, 744, 720, 
 /// As days are, where clocks are put forward and back, and one is lived twice.
 const DAYS: &[u64] = &[24, 24, 23, 24, 25, 49, 1];
 
-pub(crate) static CALENDARS: [Uneven; 2] = [
+pub static CALENDARS: [Uneven; 2] = [
     Uneven {
         name: "months",
         hours: MONTHS,
@@ -56,7 +54,7 @@ fn edges(hours: &[u64]) -> Vec<i128> {
 
 impl Uneven {
     /// Where its windows begin, the first in 1970.
-    pub(crate) fn edges(&'static self) -> &'static [i128] {
+    pub fn edges(&'static self) -> &'static [i128] {
         &self.edges
     }
 }

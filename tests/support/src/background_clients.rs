@@ -1,10 +1,8 @@
-//! Clients that go on asking while something happens, and what they were answered.
+//! Clients that call Envoy in the background while a test changes something, and what they received.
 //!
-//! How: threads, each with a connection and a key of its own. They end when what happens has ended, well or not, and
-//! never ask more than a bound.
-//!
-//! What it deliberately does not do: keep answers. They are counted by status and limits, which is all that is asked of
-//! them; remaining and reset are `limits`' business.
+//! Each client is a thread with a connection and a key of its own. Clients end when the change has
+//! ended, also by a failed assertion, and send a bounded number of requests. Responses are counted by
+//! status and `x-ratelimit-limit`, and not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,29 +10,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::caller::Caller;
-use crate::proxy::Envoy;
-use crate::running::{PATIENCE, Tollgate, wait_for};
+use crate::envoy_process::Envoy;
+use crate::http_connection::HttpConnection;
+use crate::polling::{PATIENCE, wait_for};
+use crate::tollgate_process::Tollgate;
 
-const CALLERS: usize = 6;
+const CLIENTS: usize = 6;
 
 /// Between two requests of one client.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Requests that one client sends at most, should what happens never end.
+/// The most requests that one client sends.
 const REQUESTS_MAX: usize = 20_000;
 
-/// How often each status came with each x-ratelimit-limit.
-pub(crate) type Answers = BTreeMap<(u16, Option<String>), usize>;
+/// The number of responses by status and x-ratelimit-limit.
+pub type Answers = BTreeMap<(u16, Option<String>), usize>;
 
-/// Has clients ask Envoy for `path` as long as `happens` takes.
-pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
+/// Has clients request `path` for as long as `happens` takes.
+pub fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
-        // However this ends, so do the clients.
+        // The clients end however this ends.
         let enough_at_end = SetOnDrop(&enough);
         let (edge, enough) = (envoy.edge, &enough);
-        let callers: Vec<_> = (0..CALLERS)
+        let callers: Vec<_> = (0..CLIENTS)
             .map(|number| scope.spawn(move || ask(edge, path, number, enough)))
             .collect();
         happens();
@@ -49,9 +48,9 @@ pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOn
     })
 }
 
-/// One client: asks until there is enough.
+/// One client, until `enough` is set.
 fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answers {
-    let mut caller = Caller::of(edge);
+    let mut caller = HttpConnection::open(edge);
     let key = format!("caller-{number}");
     let mut counted = Answers::new();
     for _ in 0..REQUESTS_MAX {
@@ -66,14 +65,14 @@ fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answ
     counted
 }
 
-/// Every status there was, once.
-pub(crate) fn statuses(answers: &Answers) -> Vec<u16> {
+/// Every status that was received, once.
+pub fn statuses(answers: &Answers) -> Vec<u16> {
     let statuses: BTreeSet<_> = answers.keys().map(|(status, _)| *status).collect();
     statuses.into_iter().collect()
 }
 
-/// Waits until so many requests more were decided, of which none may fail.
-pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
+/// Waits until Envoy has counted this many more decisions and no error.
+pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
     let decided = || {
         let counts = envoy.counts();
         assert_eq!(counts.error, 0, "{counts:?}");
@@ -84,14 +83,14 @@ pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
     assert!(grown.is_some(), "{before} decisions, then {}", decided());
 }
 
-/// Requires that this one was asked, and not only others.
-pub(crate) fn assert_received_requests(tollgate: &Tollgate) {
+/// Asserts that Envoy called this service, and not only others.
+pub fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
-    assert!(tollgate.metric(requests) > 100, "Envoy asks both");
+    assert!(tollgate.metric(requests) > 100, "Envoy calls both");
 }
 
-/// Sets a flag when it is dropped, also by a failed assertion.
-pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+/// Sets a flag when dropped, also by a failed assertion.
+pub struct SetOnDrop<'f>(pub &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

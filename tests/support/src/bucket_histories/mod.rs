@@ -1,15 +1,14 @@
-//! Random histories of one bucket: a limit, a beginning, and questions with pauses between them.
+//! Random histories of one bucket: a limit, a start time, and checks with pauses between them.
 //!
-//! Why pauses and questions are told in the bucket's own words ("to the edge", "to the retry time", "all that is
-//! left and one more", "give back what was taken before that"): uniformly random ones would hardly ever meet an edge,
-//! and the bugs live there. How: `chance` makes a [`History`], whose steps name what they want; [`Walk`] turns each
-//! into an instant and a number of hits, knowing the limit and the answers so far. A history is the same for every
-//! algorithm: each takes from it what its limits have (a burst, segments, a calendar, slots), as a rules file would.
-//!
-//! What it deliberately does not do: decide anything, or look at a bucket's state.
+//! Pauses and checks are relative to the bucket ("to the edge", "to the retry time", "all that is left
+//! and one more", "refund what was taken before that"), because uniformly random ones would hardly
+//! ever meet an edge, which is where mistakes are. `generator` makes a [`History`], whose steps are
+//! relative; [`Walk`] turns each into an instant and a number of hits, from the limit and the outcomes
+//! so far. A history is the same for every algorithm: each takes from it what its limits have (a
+//! burst, segments, a calendar, slots), as a rules file would.
 
 mod calendar;
-mod chance;
+mod generator;
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -19,44 +18,44 @@ use tollgate_limiter::{
     Unit,
 };
 
-pub(crate) use calendar::CALENDARS;
-pub(crate) use chance::histories;
+pub use calendar::CALENDARS;
+pub use generator::histories;
 
 /// One bucket's life.
 #[derive(Clone)]
-pub(crate) struct History {
-    pub(crate) unit: Unit,
-    pub(crate) multiplier: NonZeroU32,
+pub struct History {
+    pub unit: Unit,
+    pub multiplier: NonZeroU32,
     /// Which of [`CALENDARS`], only for algorithms that have one.
-    pub(crate) calendar: Option<usize>,
-    pub(crate) size: Size,
-    pub(crate) start_us: u64,
-    pub(crate) steps: Vec<Step>,
+    pub calendar: Option<usize>,
+    pub size: Size,
+    pub start_us: u64,
+    pub steps: Vec<Step>,
 }
 
 /// What a reload may change without changing the bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) requests: u32,
+pub struct Size {
+    pub requests: u32,
     /// This and what follows only for algorithms that have it.
-    pub(crate) burst: Option<u32>,
-    pub(crate) segments: NonZeroU16,
-    pub(crate) slot_seconds: NonZeroU32,
-    pub(crate) count_refused: Option<CountRefused>,
+    pub burst: Option<u32>,
+    pub segments: NonZeroU16,
+    pub slot_seconds: NonZeroU32,
+    pub count_refused: Option<CountRefused>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    pub(crate) reload: Option<Size>,
-    pub(crate) pause: Pause,
-    pub(crate) wish: Wish,
+pub struct Step {
+    pub reload: Option<Size>,
+    pub pause: Pause,
+    pub wish: Wish,
     /// On whose behalf; nobody's when none.
-    pub(crate) holder: Option<u64>,
+    pub holder: Option<u64>,
 }
 
 /// How the caller's clock moves before a question.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pause {
+pub enum Pause {
     Still,
     Us(u64),
     /// This many thousandths of a window, and so many microseconds.
@@ -74,7 +73,7 @@ pub(crate) enum Pause {
 
 /// What somebody wants of the bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wish {
+pub enum Wish {
     Take(u64),
     /// The most that could ever pass at once, and so many more.
     TakeAll(i64),
@@ -91,19 +90,19 @@ pub(crate) enum Wish {
 
 /// A limit in plain numbers, for models and promises.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) requests: i128,
-    pub(crate) burst: i128,
+pub struct Terms {
+    pub requests: i128,
+    pub burst: i128,
     /// The length of a window, the longest where they differ; of a slot, where there are slots.
-    pub(crate) window_us: i128,
-    pub(crate) segments: i128,
-    pub(crate) count_refused: Option<CountRefused>,
+    pub window_us: i128,
+    pub segments: i128,
+    pub count_refused: Option<CountRefused>,
     /// Where windows begin, if not every `window_us`.
-    pub(crate) edges: Option<&'static [i128]>,
+    pub edges: Option<&'static [i128]>,
 }
 
 /// A history under way.
-pub(crate) struct Walk<'h> {
+pub struct Walk<'h> {
     history: &'h History,
     algorithm: &'h dyn Algorithm,
     size: Size,
@@ -123,18 +122,18 @@ struct Taken {
 
 /// One step, spelt out.
 #[derive(Clone, Copy)]
-pub(crate) struct Question {
-    pub(crate) terms: Terms,
-    pub(crate) limit: Limit,
-    pub(crate) ask: Operation,
-    pub(crate) now: Timestamp,
+pub struct Question {
+    pub terms: Terms,
+    pub limit: Limit,
+    pub ask: Operation,
+    pub now: Timestamp,
 }
 
 // === impl History ===
 
 impl History {
     /// What a limit of that size says, from the words of the protocol rather than from `Limit`.
-    pub(crate) fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
+    pub fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
         let calendar = self.calendar(algorithm);
@@ -175,7 +174,7 @@ impl History {
     }
 
     /// The same as a rules file would build it.
-    pub(crate) fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
+    pub fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
         if has(AlgorithmOption::Slots) {
@@ -254,7 +253,7 @@ impl fmt::Debug for History {
 
 impl Terms {
     /// Which window since 1970 holds `time`, the first being 0.
-    pub(crate) fn number_of(&self, time: i128) -> i128 {
+    pub fn number_of(&self, time: i128) -> i128 {
         match self.edges {
             None => time.div_euclid(self.window_us),
             Some(edges) => {
@@ -265,7 +264,7 @@ impl Terms {
     }
 
     /// When the window of that number begins.
-    pub(crate) fn edge(&self, number: i128) -> i128 {
+    pub fn edge(&self, number: i128) -> i128 {
         match self.edges {
             None => number * self.window_us,
             Some(edges) => edges[usize::try_from(number).unwrap()],
@@ -294,7 +293,7 @@ impl fmt::Debug for Question {
 // === impl Walk ===
 
 impl<'h> Walk<'h> {
-    pub(crate) fn new(history: &'h History, algorithm: &'h dyn Algorithm) -> Self {
+    pub fn new(history: &'h History, algorithm: &'h dyn Algorithm) -> Self {
         Self {
             history,
             algorithm,
@@ -313,7 +312,7 @@ impl<'h> Walk<'h> {
     }
 
     /// What this step asks, and when.
-    pub(crate) fn question(&mut self, step: &Step) -> Question {
+    pub fn question(&mut self, step: &Step) -> Question {
         self.size = step.reload.unwrap_or(self.size);
         let terms = self.history.terms(self.size, self.algorithm);
         self.now_us = self.moved(&terms, step.pause).min(Timestamp::MAX_US);
@@ -345,7 +344,7 @@ impl<'h> Walk<'h> {
     }
 
     /// Takes note of the answer, which later steps refer to.
-    pub(crate) fn answered(&mut self, question: &Question, outcome: &Outcome) {
+    pub fn answered(&mut self, question: &Question, outcome: &Outcome) {
         self.last = *outcome;
         if outcome.allowed && question.ask.hits.requested() > 0 {
             self.taken.push(Taken {

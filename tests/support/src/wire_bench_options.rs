@@ -1,11 +1,9 @@
-//! What the bench is told: how long, how much, and whether to write.
+//! The command line options of `benches/wire`.
 //!
-//! How: each option is a line in [`OPTIONS`]; `tests/process` holds the commands of the pages against it.
-//!
-//! What it deliberately does not do: choose what is measured (`axes`).
+//! Each option is a line in [`OPTIONS`]; `tests/process` compares the documented commands with it.
 
 /// Every option, and what it does.
-pub(crate) const OPTIONS: [(&str, &str); 6] = [
+pub const OPTIONS: [(&str, &str); 6] = [
     ("--quick", "one short round of everything: whether it works"),
     ("--full", "more and longer rounds, and 10 M keys"),
     (
@@ -21,25 +19,25 @@ pub(crate) const OPTIONS: [(&str, &str); 6] = [
 ];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) full: bool,
-    pub(crate) write: bool,
-    pub(crate) rounds: usize,
-    pub(crate) requests: u64,
-    /// How long an open-loop run is.
-    pub(crate) latency_seconds: u64,
-    pub(crate) axis: Option<String>,
-    /// How this was called, for the page.
-    pub(crate) called: String,
+pub struct Options {
+    pub full: bool,
+    pub write: bool,
+    pub rounds: usize,
+    pub requests: u64,
+    /// The duration of an open-loop run.
+    pub latency_seconds: u64,
+    pub axis: Option<String>,
+    /// The command line, for the page.
+    pub called: String,
 }
 
 impl Options {
-    /// Out of the arguments, without those that cargo adds.
+    /// Parses the arguments, without those that cargo adds.
     ///
     /// # Errors
     ///
-    /// A sentence when there is an option that nobody knows.
-    pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
+    /// A sentence that names an unknown option.
+    pub fn read(arguments: &[String]) -> Result<Self, String> {
         let flag = |name: &str| arguments.iter().any(|argument| argument == name);
         let value = |name: &str| {
             let at = arguments.iter().position(|argument| argument == name)?;

@@ -1,48 +1,47 @@
-//! A client on one connection that stays open: HTTP/1.1, and header values of any bytes.
+//! An HTTP/1.1 client on one connection that stays open, with header values of any bytes.
 //!
-//! Why our own: an HTTP library would not send a header that is not text, and those are how a limit is got around.
-//!
-//! What it deliberately does not do: read a body without a content-length. Envoy gives one for everything sent here.
+//! Why our own: HTTP libraries do not send a header that is not text, and such a header must not get a
+//! request around a limit. A response must have a content-length, as all of Envoy's responses here do.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::running::PATIENCE;
+use crate::polling::PATIENCE;
 
-/// A connection to Envoy.
-pub(crate) struct Caller(BufReader<TcpStream>);
+/// An open connection.
+pub struct HttpConnection(BufReader<TcpStream>);
 
-/// What Envoy answered.
+/// A response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct HttpResponse {
+    pub status: u16,
     headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
 }
 
-// === impl Caller ===
+// === impl HttpConnection ===
 
-impl Caller {
-    pub(crate) fn of(edge: SocketAddr) -> Self {
+impl HttpConnection {
+    pub fn open(edge: SocketAddr) -> Self {
         let stream = TcpStream::connect(edge).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         Self(BufReader::new(stream))
     }
 
-    /// GET with the value of the limited descriptor in x-key.
-    pub(crate) fn get(&mut self, path: &str, key: &[u8]) -> Answer {
+    /// Sends a GET with the value of the limited descriptor in x-key.
+    pub fn get(&mut self, path: &str, key: &[u8]) -> HttpResponse {
         self.get_with(path, &[("x-key", key)])
     }
 
-    /// GET with these headers.
-    pub(crate) fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> Answer {
+    /// Sends a GET with these headers, and reads the response.
+    pub fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> HttpResponse {
         self.send(path, headers);
         self.answer().expect("an answer")
     }
 
-    /// Only the sending half of [`Caller::get_with`].
-    pub(crate) fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
+    /// Sends a GET with these headers, and reads nothing.
+    pub fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
         let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n").into_bytes();
         for (name, value) in headers {
             request.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -54,8 +53,8 @@ impl Caller {
             .expect("the request is sent");
     }
 
-    /// The answer, unless the connection ends before all of it was heard.
-    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+    /// Reads a response; an error if the connection ends before its end.
+    pub fn answer(&mut self) -> io::Result<HttpResponse> {
         let mut answer = self.head()?;
         let length = answer.number("content-length").expect("a content-length");
         answer.body = vec![0; usize::try_from(length).expect("a length")];
@@ -63,14 +62,14 @@ impl Caller {
         Ok(answer)
     }
 
-    /// What comes before the body.
-    pub(crate) fn head(&mut self) -> io::Result<Answer> {
+    /// Reads a response up to its body.
+    pub fn head(&mut self) -> io::Result<HttpResponse> {
         let first = self.line()?;
         let status = first
             .split(' ')
             .nth(1)
             .and_then(|status| status.parse().ok());
-        let mut answer = Answer {
+        let mut answer = HttpResponse {
             status: status.unwrap_or_else(|| panic!("no status in {first:?}")),
             headers: Vec::new(),
             body: Vec::new(),
@@ -85,8 +84,8 @@ impl Caller {
         Ok(answer)
     }
 
-    /// A handle by which another thread can end the connection.
-    pub(crate) fn handle(&self) -> TcpStream {
+    /// A handle with which another thread can close the connection.
+    pub fn handle(&self) -> TcpStream {
         self.0.get_ref().try_clone().expect("a handle")
     }
 
@@ -99,11 +98,11 @@ impl Caller {
     }
 }
 
-// === impl Answer ===
+// === impl HttpResponse ===
 
-impl Answer {
+impl HttpResponse {
     /// A header's only value; its name in lower case, as Envoy writes it.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(found, _)| found == name);
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "two of {name} in {self:?}");
@@ -111,13 +110,13 @@ impl Answer {
     }
 
     /// A header's value as a number; none when it is absent.
-    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+    pub fn number(&self, name: &str) -> Option<u64> {
         let value = self.header(name)?;
         Some(value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
     }
 
-    /// What x-ratelimit-remaining says.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    /// The number in x-ratelimit-remaining.
+    pub fn remaining(&self) -> Option<u64> {
         self.number("x-ratelimit-remaining")
     }
 }

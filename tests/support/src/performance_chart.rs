@@ -1,13 +1,12 @@
-//! The CPU figures as a picture: a dot for the median, a line from the lowest round to the highest.
+//! The chart in docs/performance.md: a dot for the median, a line from the lowest round to the highest.
 //!
-//! How: SVG written by hand, drawn from the lines of the table, so that picture and page cannot say different things
-//! (`tests/pictures` draws it again from the page). It brings its own background, light or dark as its reader's.
-//!
-//! What it deliberately does not do: measure, run scripts, fetch fonts.
+//! It is drawn from the lines of the table, so that chart and page agree (`tests/pictures` draws it
+//! again from the page). The SVG is written by hand and follows the reader's light or dark theme; it
+//! has no scripts and no fonts.
 
 use std::fmt::Write as _;
 
-pub(crate) const FILE: &str = "docs/pictures/performance.svg";
+pub const FILE: &str = "docs/pictures/performance.svg";
 
 /// Pixels.
 const LEFT: f64 = 330.0;
@@ -45,9 +44,9 @@ text { fill: #e6edf3 }
 
 /// A line of the table, as far as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Bar {
-    pub(crate) axis: String,
-    pub(crate) what: String,
+pub struct Bar {
+    pub axis: String,
+    pub what: String,
     server: String,
     median: f64,
     lowest: f64,
@@ -56,7 +55,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// Out of a line of the table; none of any other line.
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    pub fn read(line: &str) -> Option<Self> {
         let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [axis, what, server, cpu, _, _, _] = cells[..] else {
@@ -89,7 +88,7 @@ impl Bar {
 }
 
 /// All of them, a group an axis.
-pub(crate) fn draw(bars: &[Bar]) -> String {
+pub fn draw(bars: &[Bar]) -> String {
     let most = bars
         .iter()
         .map(|bar| bar.highest)

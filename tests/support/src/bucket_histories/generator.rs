@@ -1,10 +1,8 @@
-//! What proptest makes histories of, and how often it makes what.
+//! The proptest strategies that generate histories, and their weights.
 //!
-//! Why the weights: small limits are soon used up, steps of a few microseconds and thousandths of a window reach both
-//! sides of an edge, and the extremes of each type stand in every list.
-//!
-//! What it deliberately does not do: know any algorithm. A change here changes what the seeds in `regressions.txt`
-//! stand for: record them anew.
+//! Small limits are soon used up, steps of a few microseconds and thousandths of a window reach both
+//! sides of an edge, and the extremes of each type are in every list. No strategy depends on an
+//! algorithm. A change here changes what the seeds in `regressions.txt` stand for: record them anew.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -18,7 +16,7 @@ use tollgate_limiter::{CountRefused, Timestamp, Unit};
 use super::{CALENDARS, History, Pause, Size, Step, Wish};
 
 /// Anything that can happen to a bucket.
-pub(crate) fn histories() -> impl Strategy<Value = History> {
+pub fn histories() -> impl Strategy<Value = History> {
     let multiplier = prop_oneof![
         6 => Just(1),
         3 => 2..=60_u32,
