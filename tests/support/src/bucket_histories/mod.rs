@@ -18,7 +18,7 @@ use tollgate::limiter::{
 };
 
 pub use calendar::CALENDARS;
-pub use generator::histories;
+pub use generator::{cases_or, histories};
 
 /// One bucket's life.
 #[derive(Clone)]
