@@ -114,7 +114,6 @@ test-memory: export MEMORY_KEYS ?= 2000000,10000000
 test-memory: export MEMORY_SECONDS ?= 300
 test-memory: export MEMORY_CROWD ?= 4
 test-memory:
-	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
 
 test-gateway: deps $(GO_PROGRAMS)/envoy-gateway
