@@ -46,6 +46,8 @@ GUNGRAUN := 0.20.0
 SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
+# Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
+export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
 .PHONY: toolchains run test test-fast test-long test-doors test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
