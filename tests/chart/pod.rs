@@ -9,13 +9,12 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::Rendered;
@@ -27,7 +26,7 @@ pub(crate) struct Pod {
     pub(crate) http: SocketAddr,
     /// What it said when it began to listen.
     pub(crate) said: String,
-    rules: TempDir,
+    _rules: TempDir,
     _secrets: Secrets,
 }
 
@@ -183,26 +182,9 @@ impl Pod {
             http: address("HTTP "),
             child,
             said,
-            rules,
+            _rules: rules,
             _secrets: secrets,
         }
-    }
-
-    /// What Kubernetes does some time after the ConfigMap changed.
-    pub(crate) fn update(&self, rendered: &Rendered) {
-        let files = &rendered.rules().expect("rules")["data"];
-        write(self.rules.path(), "..2026_01_02_03_05_06.789012345", files);
-    }
-
-    /// What Kubernetes does first when a pod is to end.
-    pub(crate) fn terminate(&self) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    pub(crate) fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
-        wait_for(within, || self.child.try_wait().expect("its status"))
     }
 }
 

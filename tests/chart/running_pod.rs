@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::components::component;
@@ -91,44 +90,6 @@ fn every_flag_and_variable_is_understood_and_every_probe_is_answered() {
             assert!(probe(&pod, &rendered, name), "{values}: {name}");
         }
     }
-}
-
-#[test]
-fn a_changed_config_map_is_obeyed_without_a_restart() {
-    let with = |requests: u32| {
-        let limit = format!(r#"{{"unit":"hour","requests_per_unit":{requests}}}"#);
-        let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
-        let rules = format!(r#"{{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#);
-        rendered(&[&format!("--set-json=rules={rules}")])
-    };
-    let pod = Pod::start(&with(1_000_000));
-    let asked = r#"{"domain":"a","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
-    let answered = || http(pod.http, "POST", "/json", asked).0;
-    assert_eq!(answered(), 200);
-    pod.update(&with(0));
-    let refused = wait_for(PATIENCE, || (answered() == 429).then_some(()));
-    assert!(refused.is_some());
-}
-
-#[test]
-fn a_pod_that_is_told_to_end_is_unready_alive_and_then_gone_in_time() {
-    // What Kubernetes sleeps is not in it; the rest of the grace period is.
-    let rendered =
-        rendered(&["--set=preStopSleepSeconds=0,drainDelaySeconds=4,drainTimeoutSeconds=1"]);
-    let grace = &rendered.pod()["terminationGracePeriodSeconds"];
-    let grace = Duration::from_secs(grace.as_u64().unwrap());
-    let mut pod = Pod::start(&rendered);
-    pod.terminate();
-    for name in PROBES {
-        // A pod that is not alive would be killed in the middle of its drain.
-        let expected = name != "readinessProbe";
-        let answered = wait_for(PATIENCE, || {
-            (probe(&pod, &rendered, name) == expected).then_some(())
-        });
-        assert!(answered.is_some(), "{name}");
-    }
-    let ended = pod.wait(grace).expect("it ends within its grace period");
-    assert_eq!(ended.code(), Some(0));
 }
 
 #[test]

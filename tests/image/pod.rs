@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::process_usage::status_field;
 use tollgate_test_support::yaml::yaml;
@@ -164,6 +165,11 @@ impl Pod {
         TcpStream::connect(http_port).is_ok() && http(http_port, "GET", "/readyz", "").0 == 200
     }
 
+    /// What kubelet's liveness probe asks.
+    pub(crate) fn is_alive(&self) -> bool {
+        http((self.address, 8080).into(), "GET", "/livez", "").0 == 200
+    }
+
     /// Waits until it is ready.
     pub(crate) fn ready(self) -> Self {
         let ready = wait_for(READY_WITHIN, || self.is_ready().then_some(()));
@@ -179,10 +185,7 @@ impl Pod {
     /// A metric by its name and labels; 0 when it is not there.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let (_, text) = http((self.address, 8080).into(), "GET", "/metrics", "");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().expect("a whole number"))
+        series_value(&text, series)
     }
 
     /// What it has said.

@@ -106,6 +106,8 @@ fn a_pod_that_is_asked_to_end_is_not_ready_but_answers_until_its_drain_is_over()
             let ending = scope.spawn(|| pod.end());
             let unready = wait_for(PATIENCE, || (!pod.is_ready()).then_some(()));
             assert!(unready.is_some());
+            // A pod that is not alive would be killed in the middle of its drain.
+            assert!(pod.is_alive(), "{}", pod.said());
             assert_eq!(ask(&pod, 3), [Code::Ok; 3], "{}", pod.said());
             assert!(ending.join().unwrap() > Duration::from_secs(1));
         });

@@ -13,7 +13,7 @@ use tollgate::store::redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Check, Holder, Key, Mark, Outcome, State, Timestamp,
 };
-use tollgate_test_support::bucket_histories::{History, Question, Walk, histories};
+use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
@@ -154,7 +154,7 @@ pub(crate) fn challenge(
 /// New histories at every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
-        cases: Config::default().cases.max(4_000),
+        cases: cases_or(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/twin/regressions.txt",
         ))),

@@ -24,7 +24,7 @@ use proptest::test_runner::{
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Mark, Operation, Outcome, State, Timestamp,
 };
-use tollgate_test_support::bucket_histories::{History, Question, histories};
+use tollgate_test_support::bucket_histories::{History, Question, cases_or, histories};
 
 /// What is put to the test: the real thing, or one with a bug planted in it.
 #[derive(Clone, Copy)]
@@ -139,7 +139,7 @@ fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
 /// New histories at every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
-        cases: Config::default().cases.max(4_000),
+        cases: cases_or(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/laws/regressions.txt",
         ))),

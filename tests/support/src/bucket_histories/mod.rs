@@ -19,7 +19,7 @@ use tollgate_limiter::{
 };
 
 pub use calendar::CALENDARS;
-pub use generator::histories;
+pub use generator::{cases_or, histories};
 
 /// One bucket's life.
 #[derive(Clone)]
