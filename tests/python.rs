@@ -10,12 +10,11 @@
     clippy::indexing_slicing
 )]
 
-mod running;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use running::{Tollgate, component};
+use tollgate_test_support::components::component;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str = "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}, {key: plan, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}]}";
 

@@ -16,17 +16,15 @@
     clippy::indexing_slicing
 )]
 
-mod running;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use clap::CommandFactory as _;
-use running::TOLLGATE;
 use tollgate::cli::Cli;
 use tollgate::settings::REDIS_VARIABLES;
 use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 /// The reference's variables, chapter by chapter of its page.
 const NAMES: &str = "
@@ -171,7 +169,7 @@ impl Drop for Ended {
 }
 
 fn serve(variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(TOLLGATE);
+    let mut command = Command::new(tollgate_binary());
     command
         .args(["serve", "examples/edge.yaml"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -16,7 +16,6 @@
     clippy::indexing_slicing
 )]
 
-mod check_count;
 mod pipeline;
 mod scenarios;
 
@@ -25,8 +24,8 @@ use std::hint::black_box;
 use gungraun::{
     Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
+use tollgate_test_support::instruction_checks::CHECKS;
 
-use check_count::CHECKS;
 use scenarios::Scenario;
 
 #[library_benchmark]

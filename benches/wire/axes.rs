@@ -8,10 +8,10 @@
 //! What it deliberately does not do: print (`table`).
 
 use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::generator::{self, Expected, Shape, Target};
 use crate::h2load;
-use crate::options::Options;
 use crate::requests::{Template, Workload};
 use crate::servers::{Kind, Server, cpu, used_us};
 use crate::statistics::{Spread, grouped};

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tollgate_test_support::components::program;
 
 use crate::generator::Shape;
-use crate::running::program;
 use crate::servers::Server;
 
 /// Sends `requests` requests; returns the seconds it took.

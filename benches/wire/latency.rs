@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, yield_now};
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::generator::{self, Keys, Shape, Target};
-use crate::options::Options;
 use crate::requests::Workload;
 use crate::servers::{Kind, Server};
 use crate::statistics::{Spread, quantile};

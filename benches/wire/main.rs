@@ -39,14 +39,8 @@ mod bare_tonic;
 mod generator;
 mod h2load;
 mod latency;
-mod options;
-mod picture;
-#[path = "../../tests/redis_server/mod.rs"]
-mod redis_server;
 mod reference;
 mod requests;
-#[path = "../../tests/running/mod.rs"]
-mod running;
 mod servers;
 mod shared;
 mod statistics;
@@ -54,8 +48,9 @@ mod table;
 
 use std::process::{Command, ExitCode};
 
-use options::Options;
-use picture::Bar;
+use tollgate_test_support::components::program;
+use tollgate_test_support::performance_chart::{self, Bar};
+use tollgate_test_support::wire_bench_options::Options;
 
 /// Variable that says that this program runs on its own core, and the number of cores.
 const CORES: &str = "BENCH_CORES";
@@ -91,7 +86,7 @@ fn main() -> ExitCode {
 /// Runs this program again on the last core, apart from the servers.
 fn on_the_last_core(arguments: &[String]) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let ended = Command::new(running::program("taskset"))
+    let ended = Command::new(program("taskset"))
         .args(["-c", &(cores - 1).to_string()])
         .arg(std::env::current_exe().expect("this program"))
         .args(arguments)
@@ -189,7 +184,8 @@ fn measure(options: &Options, cores: usize) -> bool {
     }
     if options.write {
         table::write(table::PAGE, "make bench", &figures);
-        std::fs::write(picture::FILE, picture::draw(&bars)).expect("the picture");
+        std::fs::write(performance_chart::FILE, performance_chart::draw(&bars))
+            .expect("the picture");
     }
     true
 }

@@ -12,13 +12,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::generator::{self, Expected, Shape, Target};
-use crate::options::Options;
-use crate::redis_server::RedisServer;
 use crate::requests::{OK, Workload};
-use crate::running::{program, wait_for};
 use crate::servers::{Server, cpu, reference_service, used_us};
 use crate::shared::value;
 use crate::statistics::Spread;
+use tollgate_test_support::components::program;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::wire_bench_options::Options;
 
 /// Name of the axis in the options.
 pub(crate) const AXIS: &str = "reference";

@@ -14,9 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use tollgate_test_support::components::program;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::tollgate_binary;
+
 use crate::bare_tonic;
 use crate::requests::Workload;
-use crate::running::{PATIENCE, TOLLGATE, free_port, http, program, wait_for};
 
 /// Bytes that nghttpd serves: the length of a short answer.
 pub(crate) const FLOOR_BYTES: usize = 40;
@@ -85,7 +90,9 @@ pub(crate) fn reference_service() -> PathBuf {
 fn knows(flag: &str) -> bool {
     static HELP: OnceLock<String> = OnceLock::new();
     let help = HELP.get_or_init(|| {
-        let output = Command::new(TOLLGATE).args(["serve", "--help"]).output();
+        let output = Command::new(tollgate_binary())
+            .args(["serve", "--help"])
+            .output();
         String::from_utf8_lossy(&output.expect("tollgate runs").stdout).into_owned()
     });
     help.split_whitespace().any(|word| word == flag)
@@ -221,14 +228,17 @@ impl Server {
     ) -> Self {
         let rules = files.path().join("rules.yaml");
         std::fs::write(&rules, workload.rules()).expect("the rules file");
-        command.args([TOLLGATE, "serve"]).arg(&rules).args([
-            "--grpc-host=127.0.0.1",
-            "--grpc-port=0",
-            "--host=127.0.0.1",
-            "--port=0",
-            "--debug-port=0",
-        ]);
-        // Enough for every key, and for partitions with more than their share.
+        command
+            .args([tollgate_binary(), "serve"])
+            .arg(&rules)
+            .args([
+                "--grpc-host=127.0.0.1",
+                "--grpc-port=0",
+                "--host=127.0.0.1",
+                "--port=0",
+                "--debug-port=0",
+            ]);
+        // Room for every key, and for partitions that get more than their share.
         if knows("--memory-max") {
             command.arg("--memory-max=6GiB");
         } else {

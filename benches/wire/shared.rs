@@ -22,13 +22,15 @@ use tollgate::metrics::Metrics;
 use tollgate::store::redis::{RedisSetup, RedisStore, Target as Place, script};
 use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsFiles, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate_test_support::components::program;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::wire_bench_options::Options;
 
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
-use crate::options::Options;
-use crate::redis_server::RedisServer;
 use crate::requests::{OK, Workload};
-use crate::running::{http, program};
 use crate::servers::{Server, cpu, used_us};
 use crate::statistics::Spread;
 
@@ -119,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         if mode.is_some() {
             // The service starts without Redis, so the measurement waits until it is connected.
             let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
-            crate::running::wait_for(Duration::from_secs(10), up).expect("it finds Redis");
+            wait_for(Duration::from_secs(10), up).expect("it finds Redis");
         }
         let workload = workload.clone();
         Candidate::Service { server, workload }

@@ -5,9 +5,10 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use tollgate_test_support::wire_bench_options::Options;
+
 use crate::axes::Row;
 use crate::latency;
-use crate::options::Options;
 use crate::reference;
 use crate::shared;
 use crate::statistics::{Spread, grouped};

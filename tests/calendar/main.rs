@@ -24,8 +24,6 @@
 mod cost;
 mod days;
 mod laws;
-#[path = "../running/mod.rs"]
-mod running;
 mod vectors;
 mod zoneinfo;
 

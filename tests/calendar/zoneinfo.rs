@@ -15,9 +15,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate_limiter::{Unit, Weekday};
+use tollgate_test_support::components::component;
 
 use crate::days::spelled;
-use crate::running::component;
 use crate::{at, given, us};
 
 #[test]

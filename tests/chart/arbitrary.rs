@@ -11,13 +11,12 @@ use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::string::string_regex;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
-
-use crate::chance::Chance;
+use tollgate_test_support::seeded_rng::SeededRng;
 
 /// Generator of values.
 pub(crate) struct Arbitrary<'s> {
     schema: &'s Value,
-    chance: Chance,
+    chance: SeededRng,
     texts: TestRunner,
 }
 
@@ -30,7 +29,7 @@ impl<'s> Arbitrary<'s> {
         let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         Self {
             schema,
-            chance: Chance::of_seed(seed),
+            chance: SeededRng::of_seed(seed),
             texts: TestRunner::new_with_rng(Config::default(), random),
         }
     }

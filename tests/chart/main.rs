@@ -15,17 +15,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../running/mod.rs"]
-mod running;
-
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it can do more than a pod needs
-mod certified;
-
-#[path = "../simulation/chance.rs"]
-#[allow(dead_code)] // a simulation chooses in more ways
-mod chance;
-
 mod arbitrary;
 mod image;
 mod invalid_values;

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::{
     EXAMPLE, HELMS, OFF, ON, Rendered, chart, helm, read, rendered, template, yaml,
 };
-use crate::running::TOLLGATE;
 
 /// Notes that `helm install` prints. Helm renders notes only with a cluster, so here they are a
 /// template of a copy of the chart.
@@ -378,7 +378,10 @@ fn every_command_of_the_charts_readme_runs() {
                 }
             }
             ["tollgate", ref arguments @ ..] => {
-                let status = Command::new(TOLLGATE).args(arguments).status().unwrap();
+                let status = Command::new(tollgate_binary())
+                    .args(arguments)
+                    .status()
+                    .unwrap();
                 assert!(status.success(), "{line}");
             }
             _ => panic!("no test runs `{line}`"),

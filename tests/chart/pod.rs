@@ -10,15 +10,15 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::Rendered;
-use crate::running::{PATIENCE, TOLLGATE, wait_for};
 
 /// A running pod, killed when dropped.
 pub(crate) struct Pod {
@@ -27,7 +27,7 @@ pub(crate) struct Pod {
     pub(crate) http: SocketAddr,
     /// Its first line of output, with the addresses.
     pub(crate) said: String,
-    rules: TempDir,
+    _rules: TempDir,
     _secrets: Secrets,
 }
 
@@ -57,7 +57,7 @@ fn mounted(rendered: &Rendered) -> TempDir {
 /// `tollgate check` on the rules of a rendered ConfigMap.
 pub(crate) fn check(rendered: &Rendered) -> Output {
     let rules = mounted(rendered);
-    Command::new(TOLLGATE)
+    Command::new(tollgate_binary())
         .arg("check")
         .arg(rules.path())
         .env_clear()
@@ -144,7 +144,7 @@ impl Pod {
             let value = found(rendered.pod(), &secrets.found(value), folders);
             Some((variable["name"].as_str()?, value))
         });
-        let mut child = Command::new(TOLLGATE)
+        let mut child = Command::new(tollgate_binary())
             .args(arguments)
             .args(["--grpc-host=127.0.0.1", "--grpc-port=0"])
             .args(["--host=127.0.0.1", "--port=0"])
@@ -183,26 +183,9 @@ impl Pod {
             http: address("HTTP "),
             child,
             said,
-            rules,
+            _rules: rules,
             _secrets: secrets,
         }
-    }
-
-    /// Updates the volume like Kubernetes after a change of the ConfigMap.
-    pub(crate) fn update(&self, rendered: &Rendered) {
-        let files = &rendered.rules().expect("rules")["data"];
-        write(self.rules.path(), "..2026_01_02_03_05_06.789012345", files);
-    }
-
-    /// Sends SIGTERM, as Kubernetes does first.
-    pub(crate) fn terminate(&self) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    pub(crate) fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
-        wait_for(within, || self.child.try_wait().expect("its status"))
     }
 }
 

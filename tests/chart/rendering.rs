@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
-use crate::running::component;
+use tollgate_test_support::components::component;
 
 /// Supported versions of helm.
 pub(crate) const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];

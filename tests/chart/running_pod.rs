@@ -6,17 +6,20 @@
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::certified::{Authority, Secret};
 use crate::notes_and_readme::{cluster, notes};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
-use crate::running::{PATIENCE, TOLLGATE, component, free_port, http, wait_for};
 
 /// A running Envoy, killed when dropped.
 struct Envoy(Child);
@@ -92,45 +95,7 @@ fn every_flag_and_variable_is_accepted_and_every_probe_succeeds() {
 }
 
 #[test]
-fn a_changed_config_map_is_applied_without_a_restart() {
-    let with = |requests: u32| {
-        let limit = format!(r#"{{"unit":"hour","requests_per_unit":{requests}}}"#);
-        let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
-        let rules = format!(r#"{{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#);
-        rendered(&[&format!("--set-json=rules={rules}")])
-    };
-    let pod = Pod::start(&with(1_000_000));
-    let asked = r#"{"domain":"a","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
-    let answered = || http(pod.http, "POST", "/json", asked).0;
-    assert_eq!(answered(), 200);
-    pod.update(&with(0));
-    let refused = wait_for(PATIENCE, || (answered() == 429).then_some(()));
-    assert!(refused.is_some());
-}
-
-#[test]
-fn a_terminated_pod_is_unready_and_alive_until_it_exits_in_time() {
-    // The preStop sleep is left out; the rest of the grace period is not.
-    let rendered =
-        rendered(&["--set=preStopSleepSeconds=0,drainDelaySeconds=4,drainTimeoutSeconds=1"]);
-    let grace = &rendered.pod()["terminationGracePeriodSeconds"];
-    let grace = Duration::from_secs(grace.as_u64().unwrap());
-    let mut pod = Pod::start(&rendered);
-    pod.terminate();
-    for name in PROBES {
-        // A pod that fails its liveness probe would be killed during its drain.
-        let expected = name != "readinessProbe";
-        let answered = wait_for(PATIENCE, || {
-            (probe(&pod, &rendered, name) == expected).then_some(())
-        });
-        assert!(answered.is_some(), "{name}");
-    }
-    let ended = pod.wait(grace).expect("it ends within its grace period");
-    assert_eq!(ended.code(), Some(0));
-}
-
-#[test]
-fn the_example_command_is_refused_the_eleventh_time() {
+fn the_command_to_try_is_refused_at_the_eleventh_time() {
     let rendered = rendered(&[EXAMPLE]);
     let pod = Pod::start(&rendered);
     let notes = notes(&[EXAMPLE]);
@@ -140,7 +105,7 @@ fn the_example_command_is_refused_the_eleventh_time() {
         .expect("a command to try");
     assert!(notes.contains(" port-forward service/demo-tollgate 8081:8081 &\n"));
     let command = command.replace("127.0.0.1:8081", &pod.grpc.to_string());
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(command.split(' '))
         .env_clear()
         .output()
@@ -261,7 +226,7 @@ fn asked(rendered: &Rendered, pod: &Pod, folders: Folders<'_>) -> (Option<i32>, 
             found(asker, argument.as_str().unwrap(), folders)
         }
     });
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .output()

@@ -15,9 +15,9 @@ use std::time::Duration;
 use clap::{Arg, CommandFactory as _};
 use serde_json::json;
 use tollgate::cli::Cli;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::{EXAMPLE, HELMS, read, refusal, rendered, root, texts, values_files};
-use crate::running::TOLLGATE;
 
 const SCHEMA: &str = "helm/tollgate/values.schema.json";
 
@@ -126,7 +126,7 @@ fn the_schema_of_settings_matches_the_declaration() {
 }
 
 fn help() -> String {
-    let help = Command::new(TOLLGATE)
+    let help = Command::new(tollgate_binary())
         .args(["serve", "--help"])
         .env_clear()
         .output()

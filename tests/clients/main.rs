@@ -17,13 +17,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../running/mod.rs"]
-mod running;
-
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // shared with tests/gateway, which uses all of it
-mod certified;
-
 mod library;
 mod program;
 mod relay;

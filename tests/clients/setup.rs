@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::proto::PUBLISHED_DESCRIPTORS;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::library::Library;
 use crate::program::{Outcome, Program};
-use crate::running::Tollgate;
 
 /// `open` answers OK with its limit, `closed` answers OVER_LIMIT (`contract.md`).
 const RULES: &str = "

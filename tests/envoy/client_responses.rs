@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use tokio::runtime::{Builder, Runtime};
-
-use crate::asking::{DescriptorStatus, START, Service, hits, request};
-use crate::caller::{Answer, Caller};
-use crate::proxy::{Envoy, OnError, OwnHeaders};
+use tollgate_test_support::envoy_process::{Envoy, OnError, OwnHeaders};
+use tollgate_test_support::grpc_client::{DescriptorStatus, hits, request};
+use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
+use tollgate_test_support::in_process::{START, Service};
 
 /// Value of x-key in all these tests.
 const KEY: &str = "a";
@@ -24,7 +24,7 @@ const YEAR_SECONDS: u64 = 365 * DAY_SECONDS;
 
 /// A tollgate, an Envoy in front of it, and a client of that Envoy.
 struct Edge {
-    caller: Caller,
+    caller: HttpConnection,
     _envoy: Envoy,
     service: Service,
     runtime: Runtime,
@@ -174,14 +174,14 @@ impl Edge {
         let service = runtime.block_on(Service::start(rules, arguments));
         let envoy = Envoy::asking_at(&[service.grpc], OnError::Deny, own);
         Self {
-            caller: Caller::of(envoy.edge),
+            caller: HttpConnection::open(envoy.edge),
             _envoy: envoy,
             service,
             runtime,
         }
     }
 
-    fn get(&mut self, path: &str) -> Answer {
+    fn get(&mut self, path: &str) -> HttpResponse {
         self.caller.get(path, KEY.as_bytes())
     }
 

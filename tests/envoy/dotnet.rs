@@ -5,10 +5,12 @@
 //!
 //! What it deliberately does not do: limits themselves (`tests/service/dotnet.rs`).
 
-use crate::caller::Caller;
-use crate::pages::{Page, arguments};
-use crate::proxy::Envoy;
-use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::markdown::{Page, arguments};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 
@@ -65,7 +67,12 @@ fn with_host(bootstrap: &str, name: &str) -> String {
     format!("{before}{}{}{after}", indented(name, 22), ROUTES.1)
 }
 
-fn statuses(caller: &mut Caller, path: &str, headers: &[(&str, &[u8])], times: usize) -> Vec<u16> {
+fn statuses(
+    caller: &mut HttpConnection,
+    path: &str,
+    headers: &[(&str, &[u8])],
+    times: usize,
+) -> Vec<u16> {
     let answers = (0..times).map(|_| caller.get_with(path, headers).status);
     answers.collect()
 }
@@ -75,7 +82,7 @@ fn the_client_is_its_header_or_anon() {
     let (_tollgate, envoy) = pair("client-policies", |bootstrap| {
         with_host(&bootstrap, "envoy-client-id")
     });
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let five = [200, 200, 200, 200, 200, 429];
     // Header names are case-insensitive.
     assert_eq!(statuses(&mut caller, "/", &[("X-ClientId", b"a")], 6), five);
@@ -106,7 +113,7 @@ fn the_address_is_the_one_the_trusted_proxy_saw() {
             &indented("envoy-real-ip", 16),
         )
     });
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let mut from = |forwarded: &str, times| {
         statuses(
             &mut caller,
@@ -134,7 +141,7 @@ fn the_status_is_envoys_and_the_body_the_rules() {
         let with = format!("{line}{}", indented("envoy-status", 22));
         replaced(&bootstrap, line, &with)
     });
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let client: &[(&str, &[u8])] = &[("x-clientid", b"a")];
     assert_eq!(statuses(&mut caller, "/", client, 1), [200]);
     let refused = caller.get_with("/", client);
@@ -151,7 +158,7 @@ fn the_global_limiter_and_the_routes_policy_both_count() {
     let (_tollgate, envoy) = pair("global-and-policy", |bootstrap| {
         with_host(&bootstrap, "envoy-policies")
     });
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     // Two uploads; the third is refused by the policy and takes nothing from the global four.
     assert_eq!(statuses(&mut caller, "/uploads/1", &[], 3), [200, 200, 429]);
     assert_eq!(statuses(&mut caller, "/other", &[], 3), [200, 200, 429]);
@@ -163,7 +170,7 @@ fn a_route_may_have_no_limit_at_all() {
     let (_tollgate, envoy) = pair("global-and-policy", |bootstrap| {
         with_host(&bootstrap, "envoy-policies")
     });
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     assert_eq!(statuses(&mut caller, "/health", &[], 6), [200; 6]);
     let counts = envoy.counts();
     assert_eq!((counts.ok, counts.error), (0, 0), "nobody was asked");
@@ -176,9 +183,8 @@ fn a_lease_ends_with_its_request() {
     let (_tollgate, envoy) = pair("concurrency", |bootstrap| {
         with_host(&bootstrap, "envoy-lease")
     });
-    let mut caller = Caller::of(envoy.edge);
-    // Two slots and more requests. A slot is released after the response, so the next request may
-    // be refused once.
+    let mut caller = HttpConnection::open(envoy.edge);
+    // Two slots, and more requests than that. A slot is given back after the answer, so the next may come too early once.
     for _ in 0..8 {
         let passed = wait_for(PATIENCE, || {
             (caller.get_with("/", &[]).status == 200).then_some(())

@@ -3,9 +3,10 @@
 //! What it deliberately does not do: wait for a minute to begin. A window that turns during the
 //! test is recognised by the remaining hits.
 
-use crate::caller::Caller;
-use crate::proxy::Envoy;
-use crate::running::{Tollgate, free_port};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 const RULES: &str = include_str!("../../examples/edge.yaml");
@@ -30,7 +31,7 @@ fn the_example_bootstrap_allows_ten_requests_and_refuses_the_eleventh() {
         bootstrap = bootstrap.replace(&shown, &replaced);
     }
     let envoy = Envoy::start(&bootstrap);
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
 
     // Each request leaves one less, or nine after the window has turned; after zero comes a
     // refusal.

@@ -11,12 +11,8 @@
 //! What it deliberately does not do: show that anonymous slots are wrong for Envoy (see
 //! `docs/rules.md`; `tests/laws` has the laws of the algorithm).
 
-use crate::background_load::SetOnDrop;
-use crate::caller::Caller;
 use crate::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
 use crate::relay::Way;
-use crate::running::PATIENCE;
-use crate::running::wait_for;
 use crate::upstream::Upstream;
 use crate::upstream::UpstreamAction;
 use std::collections::BTreeMap;
@@ -27,6 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
+use tollgate_test_support::background_clients::SetOnDrop;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::wait_for;
 
 /// Time until a slot of the page's rules expires.
 const SLOT_US: u64 = 60_000_000;
@@ -241,7 +241,7 @@ impl ConcurrentCallers {
                 break;
             }
             let key = format!("caller-{number}-{attempt}");
-            let mut caller = Caller::of(edge);
+            let mut caller = HttpConnection::open(edge);
             self.handles().insert(key.clone(), caller.handle());
             caller.send("/export", &[("x-key", key.as_bytes())]);
             let status = caller.answer().ok().map(|answer| answer.status);

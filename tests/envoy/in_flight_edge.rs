@@ -2,20 +2,20 @@
 //! Envoy with the route of docs/rules.md, a relay, a tollgate with the rules of that page, and the
 //! upstream server.
 
-use crate::asking::Descriptor;
-use crate::asking::Service;
-use crate::asking::descriptor;
-use crate::caller::Caller;
-use crate::proxy::Counts;
-use crate::proxy::Envoy;
 use crate::relay::Relay;
-use crate::running::PATIENCE;
-use crate::running::wait_for;
 use crate::upstream::Upstream;
 use crate::upstream::UpstreamAction;
 use std::net::SocketAddr;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
+use tollgate_test_support::envoy_process::Counts;
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::grpc_client::Descriptor;
+use tollgate_test_support::grpc_client::descriptor;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::polling::wait_for;
 
 pub(crate) const ENDINGS: [Ending; 6] = [
     Ending::Answered,
@@ -66,7 +66,7 @@ pub(crate) struct Edge {
 
 /// A request in progress and its client.
 pub(crate) struct Request {
-    pub(crate) caller: Caller,
+    pub(crate) caller: HttpConnection,
     pub(crate) key: String,
 }
 
@@ -101,19 +101,19 @@ impl Edge {
     }
 
     /// Sends a request; returns its client and key.
-    pub(crate) fn sends(&mut self) -> (Caller, String) {
+    pub(crate) fn sends(&mut self) -> (HttpConnection, String) {
         self.sends_with(&[])
     }
 
     /// The same, with a request ID of the client's choice.
-    pub(crate) fn sends_as(&mut self, id: &str) -> (Caller, String) {
+    pub(crate) fn sends_as(&mut self, id: &str) -> (HttpConnection, String) {
         self.sends_with(&[("x-request-id", id.as_bytes())])
     }
 
-    pub(crate) fn sends_with(&mut self, headers: &[(&str, &[u8])]) -> (Caller, String) {
+    pub(crate) fn sends_with(&mut self, headers: &[(&str, &[u8])]) -> (HttpConnection, String) {
         let key = format!("request-{}", self.sent);
         self.sent += 1;
-        let mut caller = Caller::of(self.envoy.edge);
+        let mut caller = HttpConnection::open(self.envoy.edge);
         let key_header = [("x-key", key.as_bytes())];
         caller.send("/export", &[&key_header, headers].concat());
         (caller, key)

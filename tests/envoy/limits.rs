@@ -6,9 +6,10 @@
 //! What it deliberately does not do: wait for a time. Calls that Envoy sends after a response are
 //! awaited in tollgate's metrics.
 
-use crate::caller::{Answer, Caller};
-use crate::proxy::{Counts, Envoy, OnError};
-use crate::running::{PATIENCE, Tollgate, wait_for};
+use tollgate_test_support::envoy_process::{Counts, Envoy, OnError};
+use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str = "
 domain: edge
@@ -31,7 +32,7 @@ const DAY_SECONDS: u64 = 86_400;
 struct Edge {
     tollgate: Tollgate,
     envoy: Envoy,
-    caller: Caller,
+    caller: HttpConnection,
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn an_override_may_be_of_any_unit_that_envoy_knows() {
 
 /// Asserts a 429 with every header that Envoy derives from the answer, the last status being the
 /// refused one.
-fn assert_refused(answer: &Answer, limits: &str, retry_seconds_max: u64) {
+fn assert_refused(answer: &HttpResponse, limits: &str, retry_seconds_max: u64) {
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
     assert_eq!(answer.header("x-ratelimit-limit"), Some(limits));
@@ -221,7 +222,7 @@ impl Edge {
     fn start() -> Self {
         let tollgate = Tollgate::start(RULES, &[]);
         let envoy = Envoy::asking(&[&tollgate], OnError::Deny);
-        let caller = Caller::of(envoy.edge);
+        let caller = HttpConnection::open(envoy.edge);
         Self {
             tollgate,
             envoy,

@@ -17,15 +17,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../pages/mod.rs"]
-mod pages;
-#[path = "../running/mod.rs"]
-mod running;
-
-mod background_load;
-mod caller;
 mod client_responses;
 mod connection_age;
 mod dotnet;
@@ -34,7 +25,6 @@ mod in_flight;
 mod in_flight_edge;
 mod limits;
 mod overload;
-mod proxy;
 mod relay;
 mod reloading;
 mod shutdown;

@@ -5,9 +5,10 @@
 //! What it deliberately does not do: put the store under load; a full mailbox is answered the same
 //! way (`tests/service`).
 
-use crate::caller::{Answer, Caller};
-use crate::proxy::{Counts, Envoy, OnError};
-use crate::running::{Tollgate, http};
+use tollgate_test_support::envoy_process::{Counts, Envoy, OnError};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Buckets of a year are not evicted during a test.
 const RULES: &str = "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 2}}, {key: filler, rate_limit: {unit: year, requests_per_unit: 1}}]}";
@@ -50,12 +51,12 @@ fn deny_refuses_with_retry_after_regardless_of_envoys_failure_mode() {
 }
 
 /// The response for the key without room, Envoy's counters, and the counter of the setting.
-fn second_key(on_overload: &str, on_error: OnError) -> (Answer, Counts, u64) {
+fn second_key(on_overload: &str, on_error: OnError) -> (HttpResponse, Counts, u64) {
     let bounds = "--memory-max=64KiB --partitions=1 --on-memory-full=error --on-overload";
     let arguments: Vec<_> = bounds.split(' ').chain([on_overload]).collect();
     let tollgate = Tollgate::start(RULES, &arguments);
     let envoy = Envoy::asking(&[&tollgate], on_error);
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
 
     let mut first = [(); 2].map(|()| caller.get("/day", b"first"));
     let left = first

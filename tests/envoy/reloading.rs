@@ -17,11 +17,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-
-use crate::background_load::{Answers, statuses, wait_for_decisions, with_background_load};
-use crate::caller::Caller;
-use crate::proxy::{Envoy, OnError};
-use crate::running::{PATIENCE, Tollgate, wait_for};
+use tollgate_test_support::background_clients::{
+    Answers, statuses, wait_for_decisions, with_background_load,
+};
+use tollgate_test_support::envoy_process::{Envoy, OnError};
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const GENERATION: &str = "tollgate_rules_generation";
 const TAKEN: &str = "ratelimit_service_config_load_success";
@@ -133,7 +135,7 @@ fn consumed_hits_stay_consumed_when_the_limit_changes() {
         )
     };
     let reloaded = Reloaded::start_with(&rules(10));
-    let mut caller = Caller::of(reloaded.envoy.edge);
+    let mut caller = HttpConnection::open(reloaded.envoy.edge);
     let mut ask = || {
         let answer = caller.get("/day", b"a");
         (answer.status, answer.remaining())
@@ -265,7 +267,7 @@ fn rules_that_block_on_read_delay_neither_requests_nor_shutdown() {
     thread::spawn(move || opened.send(File::options().write(true).open(rules)));
     let open = open.recv_timeout(PATIENCE).expect("someone reads");
 
-    let mut caller = Caller::of(reloaded.envoy.edge);
+    let mut caller = HttpConnection::open(reloaded.envoy.edge);
     for _ in 0..10 {
         assert_eq!(caller.get("/two", b"a").status, 200);
     }
@@ -439,7 +441,7 @@ impl Reloaded {
 
     /// Limits of a new request, from Envoy's header.
     fn version(&self) -> String {
-        let answer = Caller::of(self.envoy.edge).get("/two", b"looks");
+        let answer = HttpConnection::open(self.envoy.edge).get("/two", b"looks");
         let limits = answer.header("x-ratelimit-limit").expect("limits");
         let (_, both) = limits.split_once(", ").expect("both limits");
         both.to_owned()

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use crate::background_load::{
+use tollgate_test_support::background_clients::{
     assert_received_requests, statuses, wait_for_decisions, with_background_load,
 };
-use crate::proxy::{Envoy, OnError};
-use crate::running::Tollgate;
+use tollgate_test_support::envoy_process::{Envoy, OnError};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Most requests are within the limit and some are over, so that both answers occur.
 const RULES: &str =

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::running::PATIENCE;
+use tollgate_test_support::polling::PATIENCE;
 
 /// How a held request ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

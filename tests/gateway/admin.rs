@@ -5,19 +5,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::child_process::run_to_end;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::tls_client::TlsClient;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::RULES;
-use crate::certified::{Authority, Secret, TlsClient};
-use crate::replica::ended;
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, http};
 
 const TOKEN: &str = "correct-horse-battery";
 
 #[test]
 fn elsewhere_than_on_loopback_it_is_refused_without_a_guard() {
     for host in ["0.0.0.0", "::"] {
-        let (code, said) = ended(
-            Command::new(TOLLGATE)
+        let (code, said) = run_to_end(
+            Command::new(tollgate_binary())
                 .args(["serve", "examples/edge.yaml"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])

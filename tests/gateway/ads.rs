@@ -34,9 +34,8 @@ use tollgate::rules::xds::proto::envoy::service::discovery::v3::{
 use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-
-use crate::certified::Signed;
-use crate::running::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::certificates::Leaf;
 
 pub(crate) const TYPE_URL: &str =
     "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
@@ -72,7 +71,7 @@ struct Service(Arc<Shared>);
 
 impl Ads {
     /// Plain, or over TLS as this one, letting in whom that authority signed.
-    pub(crate) async fn start(tls: Option<(&Signed, &str)>) -> Self {
+    pub(crate) async fn start(tls: Option<(&Leaf, &str)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -195,7 +194,7 @@ async fn serve(
     }
 }
 
-fn acceptor(signed: &Signed, authority: &str) -> TlsAcceptor {
+fn acceptor(signed: &Leaf, authority: &str) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots

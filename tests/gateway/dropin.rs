@@ -9,16 +9,20 @@ use std::collections::BTreeMap;
 use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
+use tollgate_test_support::background_clients::{
+    statuses, wait_for_decisions, with_background_load,
+};
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::gateway_environment::environment;
+use tollgate_test_support::grpc_client::{Code, Descriptor, descriptor, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::ads::Ads;
-use crate::asking::{Code, Descriptor, Service, descriptor, request};
-use crate::certified::{Authority, Secret};
-use crate::crowd::{statuses, wait_for_decisions, with_background_load};
-use crate::environment::environment;
-use crate::proxy::Envoy;
-use crate::redis_server::RedisServer;
-use crate::replica::Replica;
-use crate::running::{PATIENCE, http, wait_for};
 use crate::xds::{domain, limited};
 
 /// The name of a route, as Envoy Gateway makes it.
@@ -39,14 +43,14 @@ fn rules(each: u32) -> Vec<RateLimitConfig> {
     vec![domain("default/eg/http", vec![route])]
 }
 
-fn start(variables: &[(&'static str, String)], more: &[(&str, &str)]) -> Replica {
+fn start(variables: &[(&'static str, String)], more: &[(&str, &str)]) -> RatelimitProcess {
     let variables = variables
         .iter()
         .map(|(name, value)| (*name, value.as_str()));
-    Replica::start(&variables.chain(more.iter().copied()).collect::<Vec<_>>())
+    RatelimitProcess::start(&variables.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-fn envoy(replica: &Replica, directory: &tempfile::TempDir, secret: &Secret) -> Envoy {
+fn envoy(replica: &RatelimitProcess, directory: &tempfile::TempDir, secret: &Secret) -> Envoy {
     let backend = directory.path().join("backend.sock");
     let bootstrap = include_str!("envoy.yaml")
         .replace("@BACKEND@", backend.to_str().unwrap())
@@ -147,7 +151,7 @@ async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_req
 }
 
 /// The names and labels of Envoy Gateway's dashboards, at its own port.
-fn metrics_are_where_the_dashboards_look(replica: &Replica) {
+fn metrics_are_where_the_dashboards_look(replica: &RatelimitProcess) {
     let (status, text) = http(replica.prometheus, "GET", "/metrics", "");
     assert_eq!(status, 200);
     assert_eq!(http(replica.prometheus, "GET", "/healthcheck", "").0, 404);
@@ -211,7 +215,7 @@ async fn for_envoy_ai_gateway_it_is_the_quota_service() {
     ];
     ads.send("1", &[domain("ai-gateway-quota", descriptors)]);
     let url = format!("localhost:{}", ads.address.port());
-    let replica = Replica::start(&[
+    let replica = RatelimitProcess::start(&[
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", &url),
         ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ai-gateway-ratelimit"),

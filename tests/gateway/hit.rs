@@ -13,10 +13,11 @@ use std::process::Command;
 use tollgate::grpc_client::ClientTls;
 use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
 use tollgate::tls::ClientFiles;
+use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::RULES;
-use crate::certified::{Authority, Good, Secret, Signed};
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, wait_for};
 
 /// For what name the service's certificate is. It is asked at 127.0.0.1.
 const NAME: &str = "limits.example";
@@ -33,7 +34,7 @@ struct Ended {
 }
 
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let output = Command::new(TOLLGATE)
+    let output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .envs(variables.iter().copied())
@@ -168,7 +169,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
             ),
         );
     }
-    let expired = authority.signs_for(&[NAME], Good::NoMore);
+    let expired = authority.signs_for(&[NAME], Validity::Expired);
     let expired = Secret::new(&expired, &authority.pem);
     let running = serve(&expired, None);
     let ended = hit(
@@ -303,7 +304,7 @@ fn files_that_are_not_good_are_named() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let Signed { certificate, key } = authority.signs(&[NAME]);
+    let Leaf { certificate, key } = authority.signs(&[NAME]);
     let empty = write("empty.pem", "");
     let halved = write("halved.pem", &certificate[..certificate.len() / 2]);
     let garbled = write("garbled.pem", &certificate.replacen('\n', "\n!", 1));

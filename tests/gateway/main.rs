@@ -16,31 +16,11 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../running/mod.rs"]
-mod running;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/background_load.rs"]
-#[allow(dead_code)]
-mod crowd;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-
 mod admin;
 mod ads;
-mod certified;
 mod dropin;
-mod environment;
 mod hit;
 mod names;
-mod replica;
 mod sockets;
 mod tls;
 mod xds;

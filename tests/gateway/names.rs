@@ -2,10 +2,12 @@
 //!
 //! What it deliberately does not do: test every URI that differs (`src/tls/client_names.rs`).
 
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
-use crate::certified::{Authority, Secret, Signed, TlsClient};
-use crate::running::{Tollgate, wait_for};
 use crate::{RECOVERY, RULES};
+use tollgate_test_support::certificates::{Authority, Leaf, Secret};
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::tls_client::TlsClient;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const ENVOY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
@@ -34,7 +36,7 @@ async fn a_client_of_a_mesh_is_let_in_by_its_uri_and_another_of_the_same_domain_
         ["--grpc-client-tls-san", &names],
     ];
     let tollgate = Tollgate::start(RULES, arguments.as_flattened());
-    let client = |signed: &Signed| TlsClient::new(&authority, Some(signed));
+    let client = |signed: &Leaf| TlsClient::new(&authority, Some(signed));
     let mut come = 0;
     for good in [
         &[ENVOY][..],

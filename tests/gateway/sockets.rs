@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tollgate_test_support::child_process::{KillOnDrop, run_to_end};
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
 use crate::RULES;
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
-use crate::replica::{Ended, ended};
-use crate::running::{PATIENCE, TOLLGATE, wait_for};
 
 fn serve(directory: &Path) -> Command {
     let rules = directory.join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut command = Command::new(TOLLGATE);
+    let mut command = Command::new(tollgate_binary());
     command
         .arg("serve")
         .arg(rules)
@@ -56,7 +57,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
         // Of somebody who has gone: dropped without a word, it leaves its file.
         drop(UnixListener::bind(&socket).unwrap());
         assert!(socket.exists());
-        let mut serving = Ended(serve(directory.path()).args(modes).spawn().unwrap());
+        let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn().unwrap());
         let mut answered = None;
         for _ in 0..500 {
             answered = ask(&socket).await;
@@ -68,7 +69,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
         assert_eq!(answered, Some(Code::Ok));
         assert_eq!(mode(&socket), is);
         // Another finds it alive, says so, and leaves it.
-        let (code, said) = ended(&mut serve(directory.path()));
+        let (code, said) = run_to_end(&mut serve(directory.path()));
         assert_eq!(code, Some(1), "{said}");
         assert!(
             said.contains("grpc.sock: another process listens there"),
@@ -94,7 +95,7 @@ fn what_is_no_socket_stays() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("grpc.sock");
     std::fs::write(&file, "precious").unwrap();
-    let (code, said) = ended(&mut serve(directory.path()));
+    let (code, said) = run_to_end(&mut serve(directory.path()));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("is not a socket"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");

@@ -7,12 +7,15 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
+use tollgate_test_support::child_process::run_to_end;
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tls_client::TlsClient;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
-use crate::asking::{Code, RateLimitServiceClient, descriptor, request};
-use crate::certified::{Authority, Good, Secret, Signed, TlsClient};
-use crate::replica::ended;
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, http, wait_for};
 use crate::{RECOVERY, RULES};
 
 /// Clients that know one version only.
@@ -140,7 +143,7 @@ async fn clients_show_a_certificate_with_a_name_that_may_come() {
         "envoy.edge.svc,10.1.2.3,second.edge.svc",
     ];
     let tollgate = start(&arguments(&secret), &names);
-    let client = |signed: &Signed| TlsClient::new(&authority, Some(signed));
+    let client = |signed: &Leaf| TlsClient::new(&authority, Some(signed));
     for name in [
         "envoy.edge.svc",
         "*.edge.svc",
@@ -165,7 +168,7 @@ async fn clients_show_a_certificate_with_a_name_that_may_come() {
     }
     let signed = Authority::new("an authority").signs(&["envoy.edge.svc"]);
     refused(&client(&signed), &tollgate, "certificate_issuer").await;
-    for good in [Good::NoMore, Good::NotYet] {
+    for good in [Validity::Expired, Validity::NotYetValid] {
         let signed = authority.signs_for(&["envoy.edge.svc"], good);
         refused(&client(&signed), &tollgate, "certificate_time").await;
     }
@@ -191,7 +194,7 @@ async fn shown(client: &TlsClient, tollgate: &Tollgate) -> Vec<u8> {
     session.peer_certificates().unwrap()[0].to_vec()
 }
 
-fn der(signed: &Signed) -> Vec<u8> {
+fn der(signed: &Leaf) -> Vec<u8> {
     let der = CertificateDer::from_pem_slice(signed.certificate.as_bytes());
     der.unwrap().to_vec()
 }
@@ -232,8 +235,8 @@ async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
     assert_eq!(shown(&client, &tollgate).await, der(&first));
     let second = authority.signs(&["localhost"]);
     let half = &second.certificate[..second.certificate.len() / 2];
-    let expired = authority.signs_for(&["localhost"], Good::NoMore);
-    let future = authority.signs_for(&["localhost"], Good::NotYet);
+    let expired = authority.signs_for(&["localhost"], Validity::Expired);
+    let future = authority.signs_for(&["localhost"], Validity::NotYetValid);
     let bad = [
         (half, second.key.as_str(), "not whole (its end is missing)"),
         ("", &second.key, "no certificate in it"),
@@ -470,8 +473,8 @@ fn a_start_that_cannot_be_is_refused_with_what_to_do() {
             "\"spiffe:/edge/envoy\" is neither a DNS name nor an address nor a URI",
         ),
     ] {
-        let (code, said) = ended(
-            std::process::Command::new(TOLLGATE)
+        let (code, said) = run_to_end(
+            std::process::Command::new(tollgate_binary())
                 .args(["serve", "examples/edge.yaml"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])

@@ -9,11 +9,14 @@ use prost_types::{Any, ListValue, Struct, Value};
 use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::child_process::run_to_end;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::ads::{Ads, BACK_WITHIN, TYPE_URL};
-use crate::certified::{Authority, Secret};
-use crate::replica::{Replica, ended};
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 /// So many in a minute, of a key.
 pub(crate) fn limited(key: &str, unit: RateLimitUnit, requests: u32) -> RateLimitDescriptor {
@@ -52,10 +55,10 @@ const QUICK: [(&str, &str); 4] = [
     ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "200ms"),
 ];
 
-fn start(ads: &Ads, more: &[(&str, &str)]) -> Replica {
+fn start(ads: &Ads, more: &[(&str, &str)]) -> RatelimitProcess {
     let url = url(ads);
     let server = [("CONFIG_GRPC_XDS_SERVER_URL", url.as_str())];
-    Replica::start(&[&QUICK[..], &server, more].concat())
+    RatelimitProcess::start(&[&QUICK[..], &server, more].concat())
 }
 
 /// Rules with everything that a resource can say.
@@ -158,7 +161,7 @@ async fn rules_are_those_of_files_in_whatever_order_they_come() {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
     let from_files = Tollgate::start_at(directory.path(), &[]);
-    let shown = |admin| crate::running::http(admin, "GET", "/rlconfig", "").1;
+    let shown = |admin| http(admin, "GET", "/rlconfig", "").1;
     let expected = shown(from_files.admin);
     assert_eq!(expected.lines().count(), 8, "{expected}");
 
@@ -467,7 +470,7 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
     let named = ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway.system.svc");
     let each = ("LOG_LEVEL", "debug"); // each loss is told
     let replica = start(&ads, &[&tls[..], &[named, each]].concat());
-    let said = |replica: &Replica, words: &str| {
+    let said = |replica: &RatelimitProcess, words: &str| {
         let said = || replica.said().contains(words).then_some(());
         assert!(
             wait_for(PATIENCE, said).is_some(),
@@ -507,7 +510,7 @@ async fn without_rules_it_is_ready_only_when_told_to_start_so() {
     let forced = start(&ads, &[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")]);
     let demanding = start(&ads, &[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]);
     ads.wait_for_streams(3);
-    let healths = || [&waiting, &forced, &demanding].map(Replica::health);
+    let healths = || [&waiting, &forced, &demanding].map(RatelimitProcess::health);
     assert_eq!(healths(), [500, 200, 500]);
     ads.send("1", &[]);
     let empty = || (healths() == [200, 200, 500]).then_some(());
@@ -535,8 +538,8 @@ fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
         ),
         (rules, "set only one of them"),
     ] {
-        let (code, said) = ended(
-            std::process::Command::new(crate::running::TOLLGATE)
+        let (code, said) = run_to_end(
+            std::process::Command::new(tollgate_binary())
                 .arg("serve")
                 .env_clear()
                 .envs([("CONFIG_TYPE", "GRPC_XDS_SOTW"), variable])

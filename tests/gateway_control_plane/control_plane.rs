@@ -20,9 +20,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
-
-use crate::caller::{Answer, Caller};
-use crate::running::{component, free_port, http, wait_for};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::ports::free_port;
 
 /// Fixed ports of Envoy Gateway: xDS for Envoy, xDS for the rate limit service, Wasm modules, and
 /// the readiness listener of its Envoy.
@@ -222,12 +224,12 @@ impl ControlPlane {
     }
 
     /// Sends a request through Envoy.
-    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpResponse {
         let headers: Vec<_> = headers
             .iter()
             .map(|(name, value)| (*name, value.as_bytes()))
             .collect();
-        Caller::of(self.edge).get_with(path, &headers)
+        HttpConnection::open(self.edge).get_with(path, &headers)
     }
 }
 

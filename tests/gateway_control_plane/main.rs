@@ -18,25 +18,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // each test binary uses its part
-mod caller;
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)]
-mod certified;
-#[path = "../gateway/environment.rs"]
-mod environment;
-#[path = "../gateway/replica.rs"]
-#[allow(dead_code)]
-mod replica;
-
 mod control_plane;
 mod route_config;
 
@@ -50,16 +31,21 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tollgate_test_support::certificates::Leaf;
+use tollgate_test_support::gateway_environment::environment;
+use tollgate_test_support::grpc_client::{
+    Code, RateLimitResponse, RateLimitServiceClient, descriptor, request,
+};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tls_client::{TlsClient, VERSIONS};
+use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::Status;
 
-use crate::asking::{Code, RateLimitResponse, RateLimitServiceClient, descriptor, request};
-use crate::certified::{Signed, TlsClient, VERSIONS};
 use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, START_WITHIN};
-use crate::environment::environment;
-use crate::redis_server::RedisServer;
-use crate::replica::Replica;
 use crate::route_config::{Incoming, Question};
-use crate::running::{Tollgate, http, wait_for};
 
 /// Variables that Envoy Gateway does not set: the host, which is part of its URL in a cluster, and
 /// shorter delays before a reconnect.
@@ -85,7 +71,7 @@ struct GuideExample {
 struct Stack {
     // Dropped first: it waits until its processes end.
     control_plane: ControlPlane,
-    tollgate: Replica,
+    tollgate: RatelimitProcess,
     _redis: RedisServer,
 }
 
@@ -125,7 +111,7 @@ impl Stack {
         let variables = variables
             .iter()
             .map(|(name, value)| (*name, value.as_str()));
-        let tollgate = Replica::start(&variables.collect::<Vec<_>>());
+        let tollgate = RatelimitProcess::start(&variables.collect::<Vec<_>>());
         control_plane.configure(tollgate.grpc, backend().await);
         Self {
             control_plane,
@@ -140,8 +126,8 @@ impl Stack {
         let read = |name: &str| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
         let client = TlsClient {
             server_name: "envoy-ratelimit.envoy-gateway-system.svc",
-            believes: read("ca.crt"),
-            shows: Some(Signed {
+            ca_bundle: read("ca.crt"),
+            certificate: Some(Leaf {
                 certificate: read("tls.crt"),
                 key: read("tls.key"),
             }),

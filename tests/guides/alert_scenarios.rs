@@ -10,11 +10,13 @@
 use std::fmt::Write as _;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
 
 use crate::alerts::promtool;
 use crate::guide::root;
-use crate::replica::Replica;
-use crate::running::{PATIENCE, free_port, http, wait_for};
 
 const RULES: &str = "
 domain: d
@@ -51,7 +53,7 @@ fn fired(metrics: &str, expected: &[&str]) {
     assert!(good, "{said}");
 }
 
-fn metrics(replica: &Replica) -> String {
+fn metrics(replica: &RatelimitProcess) -> String {
     http(replica.http, "GET", "/metrics", "").1
 }
 
@@ -68,7 +70,7 @@ fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
         ("bad.yaml", "domain: d\nfortnight: 1\n"),
     ]
     .map(|(name, text)| file(name, text));
-    let well = Replica::start(&[("TOLLGATE_RULES", &good)]);
+    let well = RatelimitProcess::start(&[("TOLLGATE_RULES", &good)]);
     well.wait_until_ready();
     let asked = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
     let statuses = [0; 3].map(|_| http(well.http, "POST", "/json", asked).0);
@@ -98,7 +100,7 @@ fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
     let key = file("tls.key", &key.serialize_pem());
     let store = format!("redis://127.0.0.1:{}", free_port());
     let xds = format!("127.0.0.1:{}", free_port());
-    let ill = Replica::start(&[
+    let ill = RatelimitProcess::start(&[
         ("TOLLGATE_RULES", &bad),
         ("TOLLGATE_STORE", &store),
         ("GRPC_SERVER_USE_TLS", "true"),
@@ -116,7 +118,7 @@ fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
     ];
     fired(&metrics(&ill), &all);
 
-    let lost = Replica::start(&[
+    let lost = RatelimitProcess::start(&[
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", &xds),
     ]);

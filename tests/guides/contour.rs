@@ -7,12 +7,12 @@
 //! no registry.
 
 use serde_json::{Value, json};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
-use crate::proxy::Envoy;
-use crate::running::Tollgate;
 
 fn only(guide: &Guide, heading: &str) -> Value {
     yaml(&guide.only(heading, "yaml")).remove(0)
@@ -135,7 +135,7 @@ fn requests_of_contours_proxy_are_limited_as_documented() {
     let directory = tempfile::tempdir().unwrap();
     let parts = parts.at(&[tollgate.grpc]);
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let mut checkout = |user: &str| caller.get_with("/checkout", &[("x-user", user.as_bytes())]);
     let statuses: Vec<_> = (0..4).map(|_| checkout("bob").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);

@@ -9,8 +9,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use serde_json::{Value, json};
-
-use crate::running::component;
+use tollgate_test_support::components::component;
 
 const TYPES: &str = "type.googleapis.com/envoy.extensions.filters";
 

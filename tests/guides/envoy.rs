@@ -1,12 +1,13 @@
 //! `docs/guides/envoy.md`: its parts together configure an Envoy that limits as documented.
 
 use serde_json::Value;
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
-use crate::proxy::Envoy;
-use crate::running::{Tollgate, free_port};
 
 fn parts(guide: &Guide) -> Parts {
     let list = |heading: &str| {
@@ -40,7 +41,7 @@ fn the_fourth_login_is_refused_with_the_documented_headers() {
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let mut login = |user: &str| caller.get_with("/login", &[("x-user", user.as_bytes())]);
     for left in (0..3).rev() {
         let answer = login("bob");
@@ -89,7 +90,10 @@ fn without_tollgate_requests_pass_or_fail_as_documented() {
         parts.filters[0]["typed_config"]["failure_mode_deny"] = Value::from(deny);
         let directory = tempfile::tempdir().unwrap();
         let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-        assert_eq!(Caller::of(envoy.edge).get("/", b"").status, status);
+        assert_eq!(
+            HttpConnection::open(envoy.edge).get("/", b"").status,
+            status
+        );
         let counts = envoy.counts();
         assert_eq!([counts.error, counts.failure_mode_allowed], counted);
     }

@@ -10,8 +10,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::LazyLock;
 
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::promql;
-use crate::running::{PATIENCE, Tollgate, free_port, http, wait_for};
 
 /// Labels of each series, and values of each label.
 pub(crate) type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;

@@ -4,8 +4,9 @@
 
 use std::process::Command;
 
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
 use crate::guide::{Guide, yaml};
-use crate::running::{TOLLGATE, Tollgate};
 
 const PAGE: &str = "envoy-gateway.md";
 
@@ -24,7 +25,7 @@ fn the_documented_rules_apply_the_policys_limits() {
     let descriptors: Vec<_> = asked.lines().collect();
     assert_eq!(descriptors.len(), limits.len());
     for (descriptor, limit) in descriptors.iter().zip(limits) {
-        let output = Command::new(TOLLGATE)
+        let output = Command::new(tollgate_binary())
             .args([
                 "hit",
                 &tollgate.grpc.to_string(),

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-pub(crate) use crate::yaml::yaml;
+pub(crate) use tollgate_test_support::yaml::yaml;
 
 /// Every guide by its name in `docs/guides`.
 pub(crate) fn names() -> Vec<String> {

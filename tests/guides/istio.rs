@@ -7,12 +7,12 @@
 //! What it deliberately does not do: run Istio, or evaluate a patch's `match`.
 
 use serde_json::{Value, json};
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::caller::Caller;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
-use crate::proxy::Envoy;
-use crate::running::Tollgate;
 
 /// Merges like protobuf: lists are appended, messages merged, other values replaced.
 fn merge(into: &mut Value, from: &Value) {
@@ -84,7 +84,7 @@ fn five_orders_a_minute(parts: Parts, rules: &str) {
     let directory = tempfile::tempdir().unwrap();
     let parts = parts.at(&[tollgate.grpc]);
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-    let mut caller = Caller::of(envoy.edge);
+    let mut caller = HttpConnection::open(envoy.edge);
     let mut order = |user: &str| {
         caller
             .get_with("/orders", &[("x-user", user.as_bytes())])

@@ -13,10 +13,14 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tollgate_test_support::components::component;
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use crate::asking::{Code, Service, descriptor, request};
 use crate::guide::{Guide, yaml};
-use crate::running::{PATIENCE, Tollgate, component, http};
 
 const PAGE: &str = "from-limitador.md";
 

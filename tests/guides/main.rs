@@ -16,25 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
-#[path = "../yaml/mod.rs"]
-mod yaml;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-#[path = "../gateway/replica.rs"]
-#[allow(dead_code)]
-mod replica;
-
 mod alert_scenarios;
 mod alerts;
 mod contour;

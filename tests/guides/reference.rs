@@ -9,12 +9,14 @@ use std::process::Command;
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ratelimit_process::RatelimitProcess;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::exposed_metrics::SHOWN;
 use crate::guide::Guide;
-use crate::redis_server::RedisServer;
-use crate::replica::Replica;
-use crate::running::{PATIENCE, TOLLGATE, http, wait_for};
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 const DAY_S: u64 = 86_400;
@@ -38,7 +40,12 @@ fn rules_folder(guide: &Guide) -> tempfile::TempDir {
     directory
 }
 
-fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &str) -> Replica {
+fn start(
+    guide: &Guide,
+    root: &std::path::Path,
+    redis: &RedisServer,
+    without: &str,
+) -> RatelimitProcess {
     let mut variables: Vec<_> = environment(guide)
         .into_iter()
         .filter(|(name, _)| name != without)
@@ -59,7 +66,7 @@ fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &s
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    let replica = Replica::start(&variables);
+    let replica = RatelimitProcess::start(&variables);
     let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
     assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
     replica.wait_until_ready();
@@ -67,7 +74,7 @@ fn start(guide: &Guide, root: &std::path::Path, redis: &RedisServer, without: &s
 }
 
 /// Sends `times` requests and returns how many passed.
-fn through_tollgate(replica: &Replica, times: u64) -> u64 {
+fn through_tollgate(replica: &RatelimitProcess, times: u64) -> u64 {
     let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
     let statuses = (0..times).map(|_| http(replica.http, "POST", "/json", asked).0);
     statuses
@@ -152,7 +159,7 @@ fn startup_warnings_and_commands_match_the_page() {
     let run = |command: &str| {
         let command = command.trim().strip_prefix("tollgate ").unwrap();
         let command = command.replace("/data/ratelimit/config", &config);
-        let output = Command::new(TOLLGATE)
+        let output = Command::new(tollgate_binary())
             .args(command.split(' '))
             .env_clear()
             .output()

@@ -2,11 +2,13 @@
 //! scaler uses an existing metric.
 
 use serde_json::Value;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::exposed_metrics::unknown;
 use crate::guide::{Guide, read, yaml};
-use crate::redis_server::RedisServer;
-use crate::running::{PATIENCE, Tollgate, http, wait_for};
 
 /// Rows of the table whose head begins with these cells.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {

@@ -16,19 +16,14 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // shared with tests/gateway, which uses all of it
-mod certified;
-#[path = "../running/mod.rs"]
-mod running;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use certified::{Authority, Secret};
-use running::{Tollgate, component};
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::components::component;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
+use tollgate_test_support::process_usage::cpu_seconds;
 
-use crate::cpu_seconds;
 use crate::frames::{
     CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
     frame, head, hello,

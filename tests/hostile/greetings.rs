@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use rustls::{ClientConfig, ClientConnection};
 use tokio::runtime;
+use tollgate_test_support::process_usage::cpu_seconds;
 
 use crate::attacks::{Field, TICK, Tally};
-use crate::cpu_seconds;
 use crate::line::expected;
 use crate::socket::Socket;
 

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
-
-use crate::running::PATIENCE;
+use tollgate_test_support::polling::PATIENCE;
 
 /// A connection.
 pub(crate) struct Line {

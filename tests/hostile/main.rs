@@ -31,15 +31,10 @@
 
 mod asking_on;
 mod attacks;
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
-mod certified;
 mod frames;
 mod greetings;
 mod line;
 mod processors;
-#[path = "../running/mod.rs"]
-mod running;
 mod socket;
 
 use std::sync::Arc;
@@ -47,10 +42,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::certificates::{Authority, Secret};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tls_client::TlsClient;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use asking_on::{Asked, AskingOn};
 use attacks::{ATTACKS, Attack, Field, Key, Tally};
-use certified::{Authority, Secret, TlsClient};
-use running::{PATIENCE, Tollgate, wait_for};
 
 const RULES: &str = "
 domain: d
@@ -139,28 +137,6 @@ impl Secured {
     }
 }
 
-impl Tollgate {
-    fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let text = line.unwrap().trim().trim_end_matches(" kB");
-        text.parse::<u64>().unwrap() * 1024
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        cpu_seconds(&format!("/proc/{}/stat", self.id()))
-    }
-}
-
-/// CPU time of a process or thread, in the system's ticks of a hundredth of a second.
-fn cpu_seconds(file: &str) -> f64 {
-    let stat = std::fs::read_to_string(file).unwrap();
-    let (_, rest) = stat.rsplit_once(") ").unwrap();
-    let fields: Vec<_> = rest.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
-    (ticks(11) + ticks(12)) as f64 / 100.0
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -214,7 +190,7 @@ fn look(attack: &Attack, extent: &Extent) {
     let greeting = client.map(greetings::recorded).unwrap_or_default();
     let asking = AskingOn::connect(service.grpc, client);
     asking.during(Duration::from_millis(200));
-    let before = service.resident_bytes();
+    let before = service.status_bytes("VmRSS");
     let mut at_most = before;
     let rounds: Vec<Round> = (0..extent.rounds)
         .map(|_| {
@@ -229,7 +205,7 @@ fn look(attack: &Attack, extent: &Extent) {
             round(&service, attack, (extent, &field), &asking, &mut at_most)
         })
         .collect();
-    let after = service.resident_bytes();
+    let after = service.status_bytes("VmRSS");
     let told: Vec<_> = attack
         .counters
         .iter()
@@ -293,7 +269,7 @@ fn round(
         let (began, cpu) = (Instant::now(), service.cpu_seconds());
         let asked = scope.spawn(|| asking.during(seconds));
         while !asked.is_finished() {
-            *at_most = service.resident_bytes().max(*at_most);
+            *at_most = service.status_bytes("VmRSS").max(*at_most);
             thread::sleep(LOOK);
         }
         let hostile = asked.join().unwrap();

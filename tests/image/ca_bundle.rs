@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+use tollgate_test_support::polling::PATIENCE;
 
 use crate::isolation::{IMAGE, alone, podman};
-use crate::running::PATIENCE;
 
 /// Starts a container that connects to an xDS server, with further options; returns the result of
 /// the handshake.

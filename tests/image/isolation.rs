@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use tollgate_test_support::components::program;
+
 use crate::binary;
-use crate::running::program;
 
 /// Set inside, to the folder of the image's files.
 const WITHIN: &str = "TOLLGATE_IMAGE_WITHIN";

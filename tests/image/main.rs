@@ -17,23 +17,6 @@
     clippy::disallowed_methods // how long a start and a stop take is measured
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../running/mod.rs"]
-mod running;
-#[path = "../yaml/mod.rs"]
-mod yaml;
-
-#[path = "../envoy/caller.rs"]
-#[allow(dead_code)] // they were made for another binary
-mod caller;
-#[path = "../envoy/background_load.rs"]
-#[allow(dead_code)]
-mod crowd;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
 mod binary;
 mod ca_bundle;
 mod contents;

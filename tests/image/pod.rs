@@ -16,10 +16,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tollgate_test_support::components::component;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::metrics_text::series_value;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::process_usage::status_field;
+use tollgate_test_support::yaml::yaml;
 
 use crate::isolation::{IMAGE, PODS, podman, run};
-use crate::running::{component, http, wait_for};
-use crate::yaml::yaml;
 
 /// Longest time until a pod is ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -163,6 +167,11 @@ impl Pod {
         TcpStream::connect(http_port).is_ok() && http(http_port, "GET", "/readyz", "").0 == 200
     }
 
+    /// What kubelet's liveness probe asks.
+    pub(crate) fn is_alive(&self) -> bool {
+        http((self.address, 8080).into(), "GET", "/livez", "").0 == 200
+    }
+
     /// Waits until it is ready.
     pub(crate) fn ready(self) -> Self {
         let ready = wait_for(READY_WITHIN, || self.is_ready().then_some(()));
@@ -178,10 +187,7 @@ impl Pod {
     /// A metric by its name and labels; 0 when it is not there.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let (_, text) = http((self.address, 8080).into(), "GET", "/metrics", "");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().expect("a whole number"))
+        series_value(&text, series)
     }
 
     /// Log of the pod.
@@ -196,11 +202,7 @@ impl Pod {
 
     /// A field of `/proc/…/status`.
     pub(crate) fn status(&self, field: &str) -> String {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let value = line.and_then(|rest| rest.strip_prefix(':')).expect(field);
-        value.split_whitespace().collect::<Vec<_>>().join(" ")
+        status_field(self.process, field)
     }
 
     /// A path inside the container's root, from outside.

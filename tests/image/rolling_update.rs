@@ -11,11 +11,13 @@
 
 use std::thread;
 
-use crate::crowd::{statuses, wait_for_decisions, with_background_load};
 use crate::isolation::alone;
 use crate::name_server::Names;
 use crate::pod::{Pod, Rendered};
-use crate::proxy::Envoy;
+use tollgate_test_support::background_clients::{
+    statuses, wait_for_decisions, with_background_load,
+};
+use tollgate_test_support::envoy_process::Envoy;
 
 const BOOTSTRAP: &str = include_str!("envoy.yaml");
 

@@ -7,11 +7,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::asking::{Code, Service, descriptor, request};
 use crate::isolation::alone;
 use crate::pod::{Pod, Rendered};
-use crate::running::{PATIENCE, wait_for};
 use crate::volume::Volume;
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 /// User IDs of the image, of Envoy Gateway's rate limit service, and of an OpenShift range.
 const USERS: [[u32; 2]; 3] = [[65532, 65532], [65534, 65534], [1_000_650_000, 0]];
@@ -106,6 +107,8 @@ fn a_terminating_pod_is_unready_and_answers_until_its_drain_ends() {
             let ending = scope.spawn(|| pod.end());
             let unready = wait_for(PATIENCE, || (!pod.is_ready()).then_some(()));
             assert!(unready.is_some());
+            // A pod that is not alive would be killed in the middle of its drain.
+            assert!(pod.is_alive(), "{}", pod.said());
             assert_eq!(ask(&pod, 3), [Code::Ok; 3], "{}", pod.said());
             assert!(ending.join().unwrap() > Duration::from_secs(1));
         });

@@ -8,10 +8,12 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use crate::contents::Unpacked;
 use crate::isolation::{IMAGE, Machine, alone};
 use crate::pod::{Pod, Rendered};
-use crate::running::{PATIENCE, http, wait_for};
 
 /// Bounds of the unpacked image, with an optimised and an unoptimised binary.
 const IMAGE_BYTES_MAX: u64 = 25_000_000;

@@ -18,16 +18,14 @@
 )]
 
 mod baseline;
-#[path = "../../benches/instructions/check_count.rs"]
-mod check_count;
-#[path = "../running/mod.rs"]
-mod running;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use tollgate_test_support::components::{component, program};
+use tollgate_test_support::instruction_checks::CHECKS;
+
 use baseline::{Baseline, Compiler};
-use running::{component, program};
 
 const FILE: &str = "benches/instructions/baseline.txt";
 
@@ -50,7 +48,7 @@ fn count_instructions() -> BTreeMap<String, u64> {
         let metrics = &summary["profiles"][0]["data"]["parts"][0]["metrics"];
         let all = metrics["Ir"]["values"]["new"].as_u64();
         let all = all.unwrap_or_else(|| panic!("no instructions in {line}"));
-        (name, all / u64::from(check_count::CHECKS))
+        (name, all / u64::from(CHECKS))
     });
     scenarios.collect()
 }

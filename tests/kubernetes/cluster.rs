@@ -12,8 +12,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-
-use crate::running::{PATIENCE, component, free_port, wait_for};
+use tollgate_test_support::components::component;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
 
 /// The API server's token. It listens on loopback during a test.
 const TOKEN: &str = "administrator";

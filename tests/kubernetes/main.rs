@@ -16,16 +16,14 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../running/mod.rs"]
-mod running;
-
 mod cluster;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cluster::Cluster;
-use running::{PATIENCE, wait_for};
 use serde_json::{Value, json};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
+use cluster::Cluster;
 
 const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
 

@@ -30,7 +30,6 @@
     reason = "all of this is test code, of which clippy.toml knows only the functions marked #[test]"
 )]
 
-mod histories;
 mod matching;
 mod models;
 mod planted;

@@ -10,10 +10,11 @@ use h2::SendStream;
 use h2::client::ResponseFuture;
 use prost::Message as _;
 use tokio::net::TcpStream;
+use tollgate_test_support::grpc_client::request;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::descriptors;
-use crate::asking::request;
-use crate::running::{PATIENCE, Tollgate, wait_for};
 
 const RULES: &str = "
 domain: memory
@@ -57,7 +58,7 @@ async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
         whole.slice(..whole.len() - 1),
         whole.slice(whole.len() - 1..),
     );
-    let before = running.status("VmRSS");
+    let before = running.status_bytes("VmRSS");
     let mut calls = Vec::new();
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(running.grpc).await.unwrap();
@@ -78,7 +79,7 @@ async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
     // Each length was declared by the first frame; the rest is on its way.
     let all = wait_for(PATIENCE, || (running.metric(held) == bytes).then_some(()));
     assert!(all.is_some(), "{} of {bytes}", running.metric(held));
-    let weight = || running.status("VmRSS").saturating_sub(before);
+    let weight = || running.status_bytes("VmRSS").saturating_sub(before);
     let arrived = wait_for(PATIENCE, || (weight() >= bytes).then_some(()));
     assert!(arrived.is_some(), "{} of {bytes}", weight());
     let most = bytes + bytes / 100 * OVERHEAD_PERCENT_MAX;
@@ -100,7 +101,7 @@ async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
         let trailers = body.trailers().await.unwrap().unwrap();
         assert_eq!(trailers["grpc-status"], "0");
     }
-    let peak = running.status("VmHWM").saturating_sub(before);
+    let peak = running.status_bytes("VmHWM").saturating_sub(before);
     println!("at most {peak} bytes until all are answered");
     assert!(peak <= most, "{peak} bytes, more than {most}");
     assert_eq!(running.metric(held), 0);

@@ -29,14 +29,20 @@ async fn a_key_takes_no_more_than_64_bytes() {
             let running = Tollgate::start(RULES, &["--memory-max", "8GiB"]);
             // The memory of a process that has answered one request is not counted.
             ask_for_each(&running, algorithm, 0..20_000).await;
-            let (before, known) = (running.status("RssAnon"), running.sum("tollgate_buckets{"));
+            let (before, known) = (
+                running.status_bytes("RssAnon"),
+                running.metric_sum("tollgate_buckets{"),
+            );
             ask_for_each(&running, algorithm, 20_000..count).await;
-            let (all, after) = (running.status("VmRSS"), running.status("RssAnon"));
-            let keys = running.sum("tollgate_buckets{");
+            let (all, after) = (
+                running.status_bytes("VmRSS"),
+                running.status_bytes("RssAnon"),
+            );
+            let keys = running.metric_sum("tollgate_buckets{");
             assert_eq!(keys, count, "each is known once");
             let whole = all as f64 / keys as f64;
             let added = (after - before) as f64 / (keys - known) as f64;
-            let counted = running.sum("tollgate_memory_bytes{") as f64 / keys as f64;
+            let counted = running.metric_sum("tollgate_memory_bytes{") as f64 / keys as f64;
             println!(
                 "{keys} keys in {algorithm}: {all} bytes resident, {whole:.1} a key all told, {added:.1} for each added, {counted:.1} by its own count"
             );

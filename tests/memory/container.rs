@@ -140,16 +140,16 @@ async fn endless_new_keys_in_a_64_mib_container_stay_within_memory_and_keep_exha
             );
             looks += answer.statuses.len();
         }
-        assert!(running.sum("tollgate_memory_bytes{") <= SHARE);
-        // Pages of the binary are not counted: the kernel reclaims those under pressure.
-        most = running.status("RssAnon").max(most);
+        assert!(running.metric_sum("tollgate_memory_bytes{") <= SHARE);
+        // Not the pages of the binary: the kernel takes those back when it has to.
+        most = running.status_bytes("RssAnon").max(most);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let asked: u64 = tasks.join_all().await.into_iter().sum();
 
     assert!(running.running(), "it was killed: {}", running.said());
     let forgotten = running.metric("tollgate_buckets_forgotten_total");
-    let mapped = running.status("VmHWM");
+    let mapped = running.status_bytes("VmHWM");
     let kills = group.as_ref().map(Group::kills);
     println!(
         "{seconds} s: {asked} new keys, {looks} looks at kept ones, at most {most} bytes of its own resident of {LIMIT} ({mapped} with the binary's), {forgotten} forgotten, kills: {kills:?}"

@@ -44,7 +44,7 @@ fn bomb() -> bytes::Bytes {
 async fn gzip_bombs_are_cut_at_the_message_limit() {
     let running = Tollgate::start(RULES, &[]);
     ask_for_each(&running, "fixed_window", 0..1_000).await;
-    let before = running.status("VmHWM");
+    let before = running.status_bytes("VmHWM");
     let (bomb, mut answers) = (bomb(), JoinSet::new());
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(running.grpc).await.unwrap();
@@ -61,7 +61,7 @@ async fn gzip_bombs_are_cut_at_the_message_limit() {
         }
     }
     assert!(answers.join_all().await.iter().all(|status| *status == 200));
-    let grown = running.status("VmHWM") - before;
+    let grown = running.status_bytes("VmHWM") - before;
     println!("{BOMBS} gzip bombs of {EXPANDED_BYTES} bytes: the process grew by {grown} bytes");
     assert_eq!(
         running.metric("tollgate_excess_total{bound=\"message_size\"}"),

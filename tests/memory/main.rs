@@ -19,22 +19,21 @@
     clippy::cast_precision_loss
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
 mod bodies;
 mod bytes_per_key;
 mod container;
 mod gzip;
 mod released_memory;
-#[path = "../running/mod.rs"]
-mod running;
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-
-use asking::{Code, Descriptor, DescriptorStatus, RateLimitRequest, Service, hits, request};
-use running::{PATIENCE, Tollgate, wait_for};
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitRequest, hits, request,
+};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 /// Default limit of descriptors in a request.
 const AT_ONCE: u64 = 128;
@@ -42,26 +41,7 @@ const AT_ONCE: u64 = 128;
 /// Requests in progress at a time.
 const UNDER_WAY: usize = 8;
 
-impl Tollgate {
-    /// A value in `/proc/…/status`, converted from KiB to bytes.
-    fn status(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let text = line.unwrap().trim_start_matches(':').trim();
-        text.trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-
-    /// Sum of a gauge over all partitions.
-    fn sum(&self, gauge: &str) -> u64 {
-        let text = self.get("/metrics");
-        let lines = text.lines().filter(|line| line.starts_with(gauge));
-        lines
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-            .sum()
-    }
-}
-
-/// Sends one hit for each key of a rule over a few connections; all must be decided.
+/// Asks once each for these keys of a rule, as fast as a few connections can; all must be decided.
 async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Range<u64>) {
     let mut tasks = JoinSet::new();
     let share = (keys.end - keys.start).div_ceil(UNDER_WAY as u64);

@@ -92,7 +92,7 @@ async fn goes_back<T>(
     attack: impl AsyncFnOnce() -> T,
     end: impl FnOnce(T),
 ) {
-    let resident = || running.status("RssAnon");
+    let resident = || running.status_bytes("RssAnon");
     ask_for_each(running, "ordinary", 0..10_000).await;
     let before = resident();
     let made = attack().await;
@@ -200,7 +200,7 @@ async fn memory_of_large_rules_is_released_on_reload() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_of_expired_keys_is_released() {
     let running = Tollgate::start(RULES, &["--memory-max", "1GiB"]);
-    let keys = 600_000 * times();
+    let keys = 400_000 * times();
     let attack = async || ask_for_each(&running, "short", 0..keys).await;
     goes_back("keys", &running, attack, drop).await;
 }

@@ -9,9 +9,9 @@
 use prost_types::value::Kind;
 use prost_types::{Duration, Struct, Value};
 use tollgate::proto::envoy::config::core::v3::HeaderValue;
+use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 use tonic::{Code as GrpcCode, Status};
 
-use crate::asking::{Code, RateLimitResponse};
 use crate::case::{Case, Domain, OracleRequest, UNITS};
 use crate::differences::met;
 use crate::model::{self, apart, joined};

@@ -9,8 +9,8 @@
 
 use std::fmt::Write as _;
 
-use crate::asking::{Descriptor, Entry, RateLimitOverride, RateLimitRequest};
-use crate::chance::Chance;
+use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride, RateLimitRequest};
+use tollgate_test_support::seeded_rng::SeededRng;
 
 /// The units by their number in Envoy's protocol; the last is week.
 pub(crate) const UNITS: [(&str, u64); 8] = [
@@ -100,7 +100,7 @@ pub(crate) struct OracleDescriptor {
 /// Writes a rules file.
 struct Writer {
     text: String,
-    chance: Chance,
+    chance: SeededRng,
 }
 
 // === impl Case ===
@@ -110,7 +110,7 @@ impl Case {
     pub(crate) fn yaml(&self, domain: &str) -> String {
         let mut writer = Writer {
             text: String::new(),
-            chance: Chance::of_seed(self.spelling),
+            chance: SeededRng::of_seed(self.spelling),
         };
         let replaced = |field: &str| replaces_field(&self.extra, field);
         if writer.chance.once_in(6) {

@@ -3,16 +3,16 @@
 //!
 //! What it deliberately does not do: compare anything else.
 
-use tonic::{Code as GrpcCode, Status};
-
-use crate::asking::{
+use tollgate_test_support::grpc_client::{
     Code, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimitServiceClient, channel,
     descriptor, hits, request,
 };
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tonic::{Code as GrpcCode, Status};
+
 use crate::differences::{Shown, met, seen};
 use crate::reference;
 use crate::run::{SETUPS, Services};
-use crate::running::{PATIENCE, wait_for};
 
 const RULES: &str = "
 domain: d

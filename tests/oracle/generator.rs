@@ -8,7 +8,7 @@
 //! What it deliberately does not do: leave out what differs.
 
 use crate::case::{Case, Domain, Limit, Node, OracleDescriptor, OracleRequest};
-use crate::chance::Chance;
+use tollgate_test_support::seeded_rng::SeededRng;
 
 const DOMAINS: [&str; 4] = ["d", "shop", "d_k", "Öl"];
 const KEYS: [&str; 8] = ["k", "a", "user", "ip", "path", "K", "schlüssel", "x:y"];
@@ -223,7 +223,7 @@ impl Names {
 
 /// A case whose rules both services accept, unless its names are starred.
 pub(crate) fn case(seed: u64) -> Case {
-    let mut chance = Chance::of_seed(seed);
+    let mut chance = SeededRng::of_seed(seed);
     let names = match chance.below(12) {
         0 => Names::Starred,
         1 => Names::Joined,
@@ -257,7 +257,7 @@ pub(crate) fn case(seed: u64) -> Case {
 
 /// A case whose rules file has a line too many, or one in the place of another.
 pub(crate) fn spoilt(seed: u64) -> Case {
-    let mut chance = Chance::of_seed(seed ^ 0x5eed);
+    let mut chance = SeededRng::of_seed(seed ^ 0x5eed);
     let mut case = case(seed);
     case.requests.clear();
     if !chance.once_in(6) {
@@ -266,7 +266,7 @@ pub(crate) fn spoilt(seed: u64) -> Case {
     case
 }
 
-fn spoil(chance: &mut Chance, case: &mut Case) {
+fn spoil(chance: &mut SeededRng, case: &mut Case) {
     fn nth(nodes: &mut [Node], mut number: usize) -> Option<&mut Node> {
         for node in nodes {
             if number == 0 {
@@ -298,7 +298,7 @@ fn spoil(chance: &mut Chance, case: &mut Case) {
 }
 
 /// Siblings, no two of which are alike even when joined.
-fn level(chance: &mut Chance, names: Names, depth: usize) -> Vec<Node> {
+fn level(chance: &mut SeededRng, names: Names, depth: usize) -> Vec<Node> {
     let count = chance.pick(match depth {
         0 => &[1, 2, 3, 4, 5],
         1 => &[0, 0, 1, 2],
@@ -324,7 +324,7 @@ fn level(chance: &mut Chance, names: Names, depth: usize) -> Vec<Node> {
     nodes
 }
 
-fn node(chance: &mut Chance, names: Names, depth: usize) -> Node {
+fn node(chance: &mut SeededRng, names: Names, depth: usize) -> Node {
     let keys = match names {
         // Few keys, so that siblings share them.
         Names::Plain => &KEYS[..chance.pick(&[2, 3, 8])],
@@ -358,7 +358,7 @@ fn node(chance: &mut Chance, names: Names, depth: usize) -> Node {
     node
 }
 
-fn limit(chance: &mut Chance) -> Limit {
+fn limit(chance: &mut SeededRng) -> Limit {
     let unlimited = chance.once_in(12);
     let named = chance.once_in(3);
     let name = if named { chance.pick(&NAMES) } else { "" };
@@ -384,7 +384,7 @@ fn calm(nodes: &mut [Node], quotas: bool) {
 }
 
 /// Entries that walk down the rules, or stray from them.
-fn entries(chance: &mut Chance, nodes: &[Node], names: Names) -> Vec<(String, String)> {
+fn entries(chance: &mut SeededRng, nodes: &[Node], names: Names) -> Vec<(String, String)> {
     let mut entries = Vec::new();
     let mut level = nodes;
     loop {
@@ -397,7 +397,7 @@ fn entries(chance: &mut Chance, nodes: &[Node], names: Names) -> Vec<(String, St
             return entries;
         }
         let node = &level[chance.position(level.len())];
-        let fill = |chance: &mut Chance, text: &str| {
+        let fill = |chance: &mut SeededRng, text: &str| {
             let filling = ["", "1", "x", "b", "b_c", "/z"];
             let mut stars = text.split('*');
             let mut filled = stars.next().unwrap().to_owned();
@@ -430,7 +430,7 @@ fn entries(chance: &mut Chance, nodes: &[Node], names: Names) -> Vec<(String, St
 }
 
 /// Other entries that are the same text when they are joined, if there are any.
-fn twin(chance: &mut Chance, entries: &[(String, String)]) -> Vec<(String, String)> {
+fn twin(chance: &mut SeededRng, entries: &[(String, String)]) -> Vec<(String, String)> {
     let other = |(key, value): &(String, String)| {
         let whole = format!("{key}_{value}");
         let splits: Vec<_> = whole.match_indices('_').collect();
@@ -441,7 +441,7 @@ fn twin(chance: &mut Chance, entries: &[(String, String)]) -> Vec<(String, Strin
 }
 
 fn request(
-    chance: &mut Chance,
+    chance: &mut SeededRng,
     nodes: &[Node],
     wanted: &[Vec<(String, String)>],
     names: Names,

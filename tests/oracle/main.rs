@@ -16,16 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../simulation/chance.rs"]
-#[allow(dead_code)] // the simulation draws more kinds of things
-mod chance;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
-
 mod answers;
 mod case;
 mod counters;

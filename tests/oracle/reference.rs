@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::running::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 /// A running reference service.
 pub(crate) struct Reference {

@@ -16,20 +16,24 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tollgate::clock::{Clock as _, SystemClock};
+use tollgate_test_support::grpc_client::{
+    RateLimitRequest, RateLimitServiceClient, channel, descriptor, request,
+};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
 use crate::answers::{self, Answer};
-use crate::asking::{RateLimitRequest, RateLimitServiceClient, channel, descriptor, request};
 use crate::case::{Case, Domain};
 use crate::counters::{
     self, Counted, MARKER, NAME_BYTES_MAX, REFERENCE_PREFIX, TOLLGATE_PREFIX, What,
 };
 use crate::differences::met;
 use crate::model::{self, Counter};
-use crate::redis_server::RedisServer;
 use crate::reference::{Reference, sorted_lines};
-use crate::running::{PATIENCE, Tollgate, wait_for};
-use tollgate::clock::{Clock as _, SystemClock};
 
 /// How both services are set up.
 #[allow(clippy::struct_excessive_bools)] // each is a variable
@@ -225,7 +229,7 @@ impl Services {
         }
         reference.sort();
         for tollgate in &self.tollgates {
-            let (_, shown) = crate::running::http(tollgate.admin, "GET", "/rlconfig", "");
+            let (_, shown) = http(tollgate.admin, "GET", "/rlconfig", "");
             let common = shown.lines().map(in_the_references_words);
             let ours = sorted_lines(&common.collect::<Vec<_>>().join("\n"));
             for (there, here) in reference.iter().zip(&ours) {

@@ -16,11 +16,7 @@ mod lease_cost;
 #[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
-#[path = "../../benches/wire/picture.rs"]
-mod measured;
 mod page;
-#[path = "../running/mod.rs"]
-mod running;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -28,9 +24,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::components::component;
+use tollgate_test_support::performance_chart::{self, Bar};
 
-use measured::Bar;
-use running::component;
 use scene::Simulation;
 
 const FOLDER: &str = "docs/pictures";
@@ -45,7 +41,10 @@ fn pictures() -> BTreeMap<String, String> {
         )
     });
     let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
-    let measured = ("performance.svg".to_owned(), measured::draw(&bars()));
+    let measured = (
+        "performance.svg".to_owned(),
+        performance_chart::draw(&bars()),
+    );
     let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
     each.chain([all, measured, leases]).collect()
 }
@@ -74,8 +73,8 @@ fn the_pictures_match_the_algorithms() {
 }
 
 #[test]
-fn the_measured_figures_match_their_page() {
-    assert!(measured::FILE.starts_with(FOLDER));
+fn what_was_measured_is_on_its_page() {
+    assert!(performance_chart::FILE.starts_with(FOLDER));
     let bars = bars();
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
         let seen = bars.iter().filter(|bar| bar.axis == axis).count();

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::grammar::with_names;
-use crate::running::{TOLLGATE, Tollgate};
+use tollgate_test_support::rules_grammar::with_names;
+
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 pub(crate) const RULES: &str = "
 domain: shop
@@ -19,7 +20,7 @@ descriptors:
 ";
 
 pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
-    let output: Output = Command::new(TOLLGATE)
+    let output: Output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
         .output()
@@ -172,14 +173,15 @@ fn serve_names_contradicting_memory_settings() {
 #[test]
 fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
-    let tried = crate::running::wait_for(crate::running::PATIENCE, || {
-        let said = running.said();
-        Some(
-            said.lines()
-                .find(|line| line.starts_with("try: "))?
-                .to_owned(),
-        )
-    });
+    let tried =
+        tollgate_test_support::polling::wait_for(tollgate_test_support::polling::PATIENCE, || {
+            let said = running.said();
+            Some(
+                said.lines()
+                    .find(|line| line.starts_with("try: "))?
+                    .to_owned(),
+            )
+        });
     let tried = tried.expect("a command to try");
     let arguments: Vec<&str> = tried
         .strip_prefix("try: tollgate ")
@@ -222,7 +224,7 @@ fn the_deprecated_door_has_no_effect_and_serve_warns_once() {
     std::fs::write(file.path(), RULES).unwrap();
     let rules = file.path().to_str().unwrap();
     for arguments in [&["check", rules][..], &["explain", rules, "shop", "ten=x"]] {
-        let mut command = Command::new(TOLLGATE);
+        let mut command = Command::new(tollgate_binary());
         let command = command.args(arguments).env_clear();
         let output = command.env("TOLLGATE_DOOR", "tonic").output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -281,7 +283,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 
 #[test]
 fn hit_says_what_to_do_when_no_service_answers() {
-    let nobody = format!("127.0.0.1:{}", crate::running::free_port());
+    let nobody = format!("127.0.0.1:{}", tollgate_test_support::ports::free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("tollgate serve"), "{stderr}");
@@ -315,7 +317,7 @@ fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "descriptors: []\n").unwrap();
-    let mut child = Command::new(TOLLGATE)
+    let mut child = Command::new(tollgate_binary())
         .arg("serve")
         .arg(&rules)
         .args(["--grpc-port", "0", "--port", "0", "--debug-port", "0"])
@@ -344,7 +346,7 @@ fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
 fn the_name_of_the_references_binary_implies_serve() {
     let directory = tempfile::tempdir().unwrap();
     let ratelimit = directory.path().join("ratelimit");
-    std::os::unix::fs::symlink(TOLLGATE, &ratelimit).unwrap();
+    std::os::unix::fs::symlink(tollgate_binary(), &ratelimit).unwrap();
     let rules = directory.path().join("data/sub/config");
     std::fs::create_dir_all(&rules).unwrap();
     std::fs::write(rules.join("shop.yaml"), RULES).unwrap();
@@ -371,7 +373,7 @@ fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
-    let mut child = Command::new(TOLLGATE)
+    let mut child = Command::new(tollgate_binary())
         .arg("serve")
         .env_clear()
         .env("TOLLGATE_RULES", &rules)

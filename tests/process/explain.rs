@@ -2,7 +2,7 @@
 use std::process::Command;
 
 use crate::commands::{RULES, tollgate};
-use crate::running::{TOLLGATE, Tollgate};
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const TREE: &str = "
 domain: shop
@@ -263,13 +263,13 @@ fn explain_prints_all_or_nothing_and_its_source() {
         std::fs::write(file.path(), rules).unwrap();
         let arguments = ["explain", path, "shop", "plan=free,user=bob"];
         let flags = setting.map(|setting| ["--all-or-nothing", setting]);
-        let by_flag = Command::new(TOLLGATE)
+        let by_flag = Command::new(tollgate_binary())
             .args(arguments)
             .args(flags.into_iter().flatten())
             .env_clear()
             .output();
         let variables = setting.map(|setting| ("TOLLGATE_ALL_OR_NOTHING", setting));
-        let by_variable = Command::new(TOLLGATE)
+        let by_variable = Command::new(tollgate_binary())
             .args(arguments)
             .env_clear()
             .envs(variables)

@@ -5,7 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::running::{PATIENCE, Tollgate, http, wait_for};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 100000}}]}";

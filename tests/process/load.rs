@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use crate::running::{Tollgate, program};
+use tollgate_test_support::components::program;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const RULES: &str = "
 domain: load

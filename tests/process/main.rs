@@ -10,11 +10,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../grammar/mod.rs"]
-mod grammar;
-#[path = "../running/mod.rs"]
-mod running;
-
 mod commands;
 mod explain;
 mod hostile_clients;

@@ -1,16 +1,13 @@
 //! Runs the commands of the README and the other pages, and compares the table of settings.
 
-#[path = "../../benches/wire/options.rs"]
-#[allow(dead_code)] // the bench reads more of it
-mod bench_options;
-
 use std::fmt::Write as _;
 use std::process::Command;
 
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
-
-use crate::running::{TOLLGATE, Tollgate, http};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+use tollgate_test_support::wire_bench_options;
 
 fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()
@@ -46,7 +43,7 @@ fn run(text: &str) -> String {
             (Some("serve examples/edge.yaml"), ..) => assert!(running.running()),
             (Some(arguments), ..) => {
                 let arguments = arguments.replace("127.0.0.1:8081", &running.grpc.to_string());
-                let output = Command::new(TOLLGATE)
+                let output = Command::new(tollgate_binary())
                     .args(arguments.split(' '))
                     .output()
                     .unwrap();
@@ -108,14 +105,14 @@ fn can_be_made(command: &str) {
         "{command}"
     );
     let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-    let read = bench_options::Options::read(&options);
+    let read = wire_bench_options::Options::read(&options);
     assert!(read.is_ok(), "{command}: {read:?}");
 }
 
 #[test]
 fn the_performance_page_names_every_bench_option() {
     let page = std::fs::read_to_string("docs/performance.md").unwrap();
-    for (option, _) in bench_options::OPTIONS {
+    for (option, _) in wire_bench_options::OPTIONS {
         assert!(page.contains(&format!("`{option}")), "{option}");
     }
 }
@@ -160,7 +157,7 @@ fn the_grammar_shown_is_valid() {
         // Placeholders are valid values, except that a flag needs a pattern.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), yaml).unwrap();
-        let output = Command::new(TOLLGATE)
+        let output = Command::new(tollgate_binary())
             .arg("check")
             .arg(file.path())
             .output()

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::running::{PATIENCE, TOLLGATE, Tollgate, free_port, http, wait_for};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";
@@ -68,7 +71,7 @@ fn ports_open_at_once_and_readiness_waits_for_rules() {
             .success()
     );
     let (grpc, port) = (free_port().to_string(), free_port());
-    let child = std::process::Command::new(TOLLGATE)
+    let child = std::process::Command::new(tollgate_binary())
         .arg("serve")
         .arg(&pipe)
         .args(["--grpc-host", "127.0.0.1", "--grpc-port", &grpc])

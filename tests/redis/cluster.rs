@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
 use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::cluster::{RedisCluster, follow};
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::asking::Code;
 use super::exactness::{self, IN_FLIGHT};
-use super::redis_server::cluster::{RedisCluster, follow};
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, decides, descriptor, left, replica, request, verbose};
 
 const LIMIT: usize = 1_000;

@@ -1,15 +1,15 @@
 //! Three replicas, a hundred and twenty-eight questions in flight on each, and a limit of a thousand: a thousand pass.
 
 use std::fmt::Write as _;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
 use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::in_process::limit_of;
+use tollgate_test_support::redis_server::RedisServer;
 
-use super::asking::{Code, limit_of};
-use super::redis_server::RedisServer;
 use super::{ask, client, replica};
 
 pub(super) const IN_FLIGHT: usize = 128;

@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::asking::Code;
-use super::redis_server::RedisServer;
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, decides, left, replica, verbose};
 
 /// The store's deadline here: this machine does other things too.

@@ -3,10 +3,11 @@
 //! What it deliberately does not do: repeat what `tests/store/leased` shows at its own time.
 
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::asking::Code;
-use super::redis_server::RedisServer;
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, ask, client, replica};
 
 const LIMIT: usize = 1_000;

@@ -12,13 +12,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-#[path = "../running/mod.rs"]
-mod running;
-
 mod cluster;
 mod exactness;
 mod failures;
@@ -32,9 +25,12 @@ mod states;
 
 use std::time::Duration;
 
-use asking::{Code, RateLimitServiceClient, Service, descriptor, request};
-use redis_server::RedisServer;
-use running::{Tollgate, http, wait_for};
+use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
 /// A limit of a thousand an hour for each key, in one domain.

@@ -9,11 +9,12 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::{RateLimitServiceClient, descriptor, request};
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
-use super::asking::{RateLimitServiceClient, descriptor, request};
-use super::redis_server::RedisServer;
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, client, decides, replica};
 
 const REQUESTS: usize = 500;
@@ -25,14 +26,6 @@ const DEADLINE_MS: &str = "2000";
 
 /// What the system's pages, the requests' own bytes and the answers may come to besides, in bytes.
 const BESIDES: u64 = 24 << 20;
-
-/// So many bytes are resident.
-fn resident(tollgate: &Tollgate) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", tollgate.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
-    kib.parse::<u64>().unwrap() << 10
-}
 
 fn waiting(tollgate: &Tollgate) -> u64 {
     tollgate.metric("tollgate_store_waiting_checks")
@@ -67,7 +60,7 @@ async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound(
         for _ in 0..5 {
             clients.push(client(&tollgate).await);
         }
-        let before = resident(&tollgate);
+        let before = tollgate.status_bytes("VmRSS");
         let answered = ask_for_all(&clients, 0).join_all().await;
         assert!(bound_mib < 48 || !answered.contains(&true));
         let (mut most, mut afterwards) = (0, Vec::new());
@@ -81,7 +74,7 @@ async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound(
                 || (waiting(&tollgate) + full() - full_before >= KEYS).then(|| waiting(&tollgate));
             let wait = tokio::task::block_in_place(|| wait_for(RECOVERY, all));
             let wait = wait.unwrap_or_else(|| panic!("{} wait", waiting(&tollgate)));
-            most = most.max(resident(&tollgate));
+            most = most.max(tollgate.status_bytes("VmRSS"));
             if bound_mib == 48 {
                 assert_eq!((wait, full()), (KEYS, 0));
             } else {
@@ -98,7 +91,7 @@ async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound(
             assert!(
                 tokio::task::block_in_place(|| wait_for(Duration::from_secs(1), none)).is_some()
             );
-            afterwards.push(resident(&tollgate));
+            afterwards.push(tollgate.status_bytes("VmRSS"));
         }
         println!(
             "{bound_mib} MiB: {before} bytes resident before, {most} at most, {afterwards:?} afterwards"

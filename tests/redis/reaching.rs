@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use super::asking::Code;
-use super::redis_server::RedisServer;
-use super::running::{TOLLGATE, Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, replica, verbose};
 
 const PATIENT: [&str; 2] = ["--store-deadline-ms", "5000"];
@@ -211,7 +212,7 @@ async fn a_password_that_is_exchanged_is_read_again() {
 fn refused(arguments: &[&str]) -> String {
     let rules = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(rules.path(), RULES).unwrap();
-    let ended = std::process::Command::new(TOLLGATE)
+    let ended = std::process::Command::new(tollgate_binary())
         .arg("serve")
         .arg(rules.path())
         .args(arguments)

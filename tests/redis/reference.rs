@@ -5,12 +5,16 @@
 //!
 //! What it deliberately does not do: spell every name (`tests/laws`), walk by chance (`tests/twin`).
 
-use super::asking::{Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request};
-use super::redis_server::RedisServer;
-use super::running::{TOLLGATE, Tollgate, wait_for};
-use super::{RECOVERY, client, replica};
 use tollgate::clock::{Clock as _, SystemClock};
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitServiceClient, hits, request,
+};
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
+
+use super::{RECOVERY, client, replica};
 
 const RULES: &str = "
 domain: d
@@ -277,7 +281,7 @@ async fn explain_says_what_the_reference_calls_a_counter() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     let explained = |more: &[&str], descriptor: &str| {
-        let output = std::process::Command::new(TOLLGATE)
+        let output = std::process::Command::new(tollgate_binary())
             .args(["explain", &rules.display().to_string(), "--key"])
             .args(PREFIX)
             .args(more)

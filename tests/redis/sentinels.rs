@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::asking::Code;
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::redis_server::cluster::follow;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use super::cluster::{Tally, crowd, dispersed};
-use super::redis_server::RedisServer;
-use super::redis_server::cluster::follow;
-use super::running::{Tollgate, wait_for};
 use super::{RECOVERY, RULES, ask, client, decides, replica};
 
 const LIMIT: usize = 1_000;

@@ -15,9 +15,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::redis_server::RedisServer;
 
-use super::asking::{Code, descriptor, request};
-use super::redis_server::RedisServer;
 use super::{RECOVERY, RULES, ask, client, decides, left, replica};
 
 const DEADLINE_MS: u64 = 200;

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use super::asking::Code;
-use super::redis_server::RedisServer;
-use super::redis_server::cluster::Node;
-use super::running::{Tollgate, wait_for};
+use tollgate_test_support::grpc_client::Code;
+use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::redis_server::cluster::Node;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
 use super::{RECOVERY, RULES, ask, client, decides, replica, verbose};
 
 fn undecided(tollgate: &Tollgate, reason: &str) -> u64 {
@@ -151,7 +153,7 @@ async fn explain_says_what_a_bucket_is_called_under_the_replicas_own_key() {
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
     let keys: Vec<String> = redis.say(&["KEYS", "mine:tg:{*"]);
     let explained = |naming: &[&str]| {
-        let output = std::process::Command::new(super::running::TOLLGATE)
+        let output = std::process::Command::new(tollgate_binary())
             .args(["explain", &rules, "--key"])
             .args(naming)
             .args(["d", "k=a"])

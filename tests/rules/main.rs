@@ -28,9 +28,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../grammar/mod.rs"]
-mod grammar;
-
 mod accepted;
 mod bounds;
 mod files;

@@ -7,8 +7,8 @@
 //! What it deliberately does not do: test unknown names (`refused`).
 
 use tollgate::rules::file::load;
+use tollgate_test_support::rules_grammar::with_names;
 
-use crate::grammar::with_names;
 use crate::reading::{APART, bad, found, good, source};
 
 /// The only warning of a file.

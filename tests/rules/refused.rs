@@ -10,7 +10,8 @@
 //! What it deliberately does not do: more than one problem at a time (`misplaced`), what only
 //! tollgate knows (`limits`).
 
-use crate::grammar::with_names;
+use tollgate_test_support::rules_grammar::with_names;
+
 use crate::reading::{APART, bad, source};
 
 /// The problems of a file, mostly one, as they are printed; `FILE` is its name.

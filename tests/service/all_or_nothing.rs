@@ -25,10 +25,10 @@ use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
 
 use prost::Message as _;
 
-use crate::asking::{
-    Code, Descriptor, RateLimitRequest, RateLimitResponse, START, Service, descriptor, hits,
-    limit_of, request, settings,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitRequest, RateLimitResponse, descriptor, hits, request,
 };
+use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 
 const TASKS: usize = 64;
 const CALLS: usize = 150;

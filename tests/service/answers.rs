@@ -4,13 +4,13 @@
 
 use std::fmt::Write as _;
 
-use tonic::Code as Grpc;
-
-use crate::asking::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Service, descriptor,
-    hits, request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, hits,
+    request,
 };
-use crate::running::http;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tonic::Code as Grpc;
 
 const RULES: &str = "
 domain: d

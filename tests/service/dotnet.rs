@@ -6,10 +6,11 @@
 //! What it deliberately does not do: regular expressions, lists and networks (`dotnet_matching`), what Envoy does
 //! (`tests/envoy`), every case of an algorithm (`tests/laws`).
 
-use crate::asking::{
-    Code, Descriptor, DescriptorStatus, RateLimitResponse, Service, descriptor, hits, request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
-use crate::pages::{Page, arguments};
+use tollgate_test_support::in_process::{START, Service};
+use tollgate_test_support::markdown::{Page, arguments};
 
 const DOMAIN: &str = "api";
 
@@ -900,7 +901,7 @@ async fn no_limiter_never_refuses() {
 #[tokio::test]
 async fn a_clock_set_back_gives_nothing_back() {
     let mut service = serve("fixed-window").await;
-    let now = crate::asking::START;
+    let now = START;
     assert_eq!(asked(&mut service, &[("partition", "a")], 5).await, "oooo-");
     // Into the minute before: a window of its own by the time of day, but not for this bucket.
     service.clock.set(now.minus_us(30 * SECOND_US));

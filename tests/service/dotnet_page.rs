@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pages::{Page, quoted};
+use tollgate_test_support::markdown::{Page, quoted};
 
 /// The files that hold the page's tests, and what the page calls them.
 const FILES: [(&str, &str); 3] = [

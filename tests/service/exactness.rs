@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tollgate_limiter::ALGORITHMS;
-
-use crate::asking::{Code, Service, descriptor, limit_of, request};
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::in_process::{Service, limit_of};
 
 const TASKS: u32 = 64;
 const CALLS: u32 = 10_000;

@@ -21,8 +21,8 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate_limiter::{Key, Tally};
-
-use crate::asking::{RateLimitRequest, Service, hits, request};
+use tollgate_test_support::grpc_client::{RateLimitRequest, hits, request};
+use tollgate_test_support::in_process::Service;
 
 const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
 

@@ -1,14 +1,13 @@
 //! Questions as callers really send them, odd ones included: all are answered, nothing wraps, nothing dies.
 
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, channel, descriptor, hits, request,
+};
+use tollgate_test_support::in_process::{START, Service};
 use tonic::Code as Grpc;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-use crate::asking::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, START, Service, channel, descriptor,
-    hits, request,
-};
 
 const RULES: &str = "
 domain: d

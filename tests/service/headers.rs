@@ -7,11 +7,11 @@
 //! with them (`tests/envoy`).
 
 use serde_json::Value as Json;
-
-use crate::asking::{
-    Code, Descriptor, RateLimitRequest, RateLimitResponse, START, Service, hits, request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitRequest, RateLimitResponse, hits, request,
 };
-use crate::running::http;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::{START, Service};
 
 const RULES: &str = "
 domain: d
@@ -455,7 +455,7 @@ async fn what_passes_has_neither_body_nor_headers_of_a_refusal() {
 
 #[tokio::test]
 async fn a_limit_that_came_along_says_nothing_for_the_rule() {
-    use crate::asking::RateLimitOverride;
+    use tollgate_test_support::grpc_client::RateLimitOverride;
     let mut service = Service::start(SPOKEN, &[]).await;
     let along = Descriptor {
         limit: Some(RateLimitOverride {

@@ -1,7 +1,7 @@
 //! The HTTP ports, answer by answer.
 
-use crate::asking::Service;
-use crate::running::http;
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
 
 const RULES: &str = "
 domain: d

@@ -9,8 +9,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-use crate::asking::Service;
-use crate::running::PATIENCE;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::PATIENCE;
 
 const MUTATIONS: usize = 4_000;
 

@@ -8,8 +8,8 @@
 
 use tollgate::metrics::{Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
 use tollgate_limiter::{Key, Tally};
-
-use crate::asking::{RateLimitRequest, Service, descriptor, hits, request};
+use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
+use tollgate_test_support::in_process::Service;
 
 const RULES: &str = "
 domain: d

@@ -8,10 +8,10 @@
 
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Timestamp};
 
-use crate::asking::{
-    Code, Descriptor, DescriptorStatus, RateLimitResponse, Service, descriptor, hits, limit_of,
-    request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
+use tollgate_test_support::in_process::{Service, limit_of};
 
 /// One answer in a line: `o` or `X`, how many may pass, the limit's name, what is left, seconds.
 fn line(status: &DescriptorStatus) -> String {

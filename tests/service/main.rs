@@ -11,13 +11,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../pages/mod.rs"]
-mod pages;
-#[path = "../running/mod.rs"]
-mod running;
-
 mod all_or_nothing;
 mod answers;
 mod door;

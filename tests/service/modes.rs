@@ -8,11 +8,11 @@
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use serde_json::{Value as Json, json};
-
-use crate::asking::{
-    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Service, descriptor,
-    hits, request,
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, descriptor, hits,
+    request,
 };
+use tollgate_test_support::in_process::Service;
 
 const RULES: &str = "
 domain: d

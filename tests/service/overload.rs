@@ -2,9 +2,11 @@
 //!
 //! A mailbox that holds one check is full for any request with two in the same partition: overload without luck.
 
+use tollgate_test_support::grpc_client::{
+    Code, DescriptorStatus, RateLimitRequest, descriptor, hits, request,
+};
+use tollgate_test_support::in_process::Service;
 use tonic::Code as Grpc;
-
-use crate::asking::{Code, RateLimitRequest, Service, descriptor, hits, request};
 
 const RULES: &str = "
 domain: d
@@ -95,7 +97,7 @@ async fn overload_may_deny_but_not_what_is_only_watched() {
     );
 }
 
-fn tollgate_code(status: &crate::asking::DescriptorStatus) -> Code {
+fn tollgate_code(status: &DescriptorStatus) -> Code {
     status.code()
 }
 

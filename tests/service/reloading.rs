@@ -12,13 +12,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::app::{App, Listeners};
 use tollgate::clock::ManualClock;
+use tollgate_test_support::grpc_client::{Code, channel, descriptor, hits, request};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::{START, Service, settings};
 use tonic::Code as Grpc;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-use crate::asking::{Code, START, Service, channel, descriptor, hits, request, settings};
-use crate::running::http;
 
 /// One rule of so many a minute.
 fn rules(requests: u32) -> String {

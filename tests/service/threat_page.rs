@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::pages::{Page, quoted};
+use tollgate_test_support::markdown::{Page, quoted};
 
 /// What the table of attacks has.
 const COLUMNS: usize = 5;

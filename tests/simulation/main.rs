@@ -42,10 +42,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-
-mod chance;
 mod executor;
 mod journal;
 mod judge;

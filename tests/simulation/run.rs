@@ -26,9 +26,10 @@ use tollgate::store::memory::MemoryStore;
 use tollgate_limiter::Timestamp;
 
 use prost::Message as _;
+use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
+use tollgate_test_support::in_process::{START, settings};
+use tollgate_test_support::seeded_rng::SeededRng;
 
-use crate::asking::{self, RateLimitRequest, RateLimitResponse};
-use crate::chance::Chance;
 use crate::executor::{Boxed, Task, Timers};
 use crate::journal::{self, Tap};
 use crate::judge::{Broken, Judge, Now, Sights};
@@ -79,7 +80,7 @@ struct Worker {
 }
 
 struct World<'s> {
-    chance: &'s mut Chance,
+    chance: &'s mut SeededRng,
     scenario: &'s Scenario,
     rules: Rules,
     plant: Option<Plant>,
@@ -99,7 +100,7 @@ struct World<'s> {
 
 /// Runs one seed, as it is or with a bug in it.
 pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
-    let mut chance = Chance::of_seed(seed);
+    let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
     let timers = Timers::new();
     let _entered = timers.enter();
@@ -119,19 +120,19 @@ pub(crate) fn run(seed: u64, bug: Option<&Bug>, printed: bool) -> Report {
 
 impl<'s> World<'s> {
     fn build(
-        chance: &'s mut Chance,
+        chance: &'s mut SeededRng,
         scenario: &'s Scenario,
         timers: &'s Timers,
         plant: Option<Plant>,
         printed: bool,
     ) -> Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        let mut settings = SETTINGS.get_or_init(|| asking::settings(&[])).clone();
+        let mut settings = SETTINGS.get_or_init(|| settings(&[])).clone();
         settings.on_overload = scenario.on_overload;
         settings.decision.all_or_nothing = scenario.all_or_nothing;
 
         // Somewhere in a second, a minute and an hour.
-        let start_us = asking::START.as_us() + chance.below(3_600_000_000);
+        let start_us = START.as_us() + chance.below(3_600_000_000);
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
         let shared: Arc<dyn Clock> = clock.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -309,7 +310,7 @@ impl<'s> World<'s> {
 
     fn ask(&mut self, wishes: Vec<Wish>, timeout_us: Option<u64>) {
         let descriptors = wishes.iter().map(Wish::descriptor).collect();
-        let request = asking::request(DOMAIN, descriptors);
+        let request = request(DOMAIN, descriptors);
         let caller = self.came;
         self.came += 1;
         self.note(format_args!(

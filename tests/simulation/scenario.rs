@@ -11,9 +11,8 @@
 use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Unit};
-
-use crate::asking::{Descriptor, Entry, RateLimitOverride};
-use crate::chance::Chance;
+use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride};
+use tollgate_test_support::seeded_rng::SeededRng;
 
 pub(crate) const DOMAIN: &str = "simulated";
 
@@ -159,7 +158,7 @@ const ROOMY: usize = 1 << 20;
 // === impl Scenario ===
 
 impl Scenario {
-    pub(crate) fn draw(chance: &mut Chance) -> Self {
+    pub(crate) fn draw(chance: &mut SeededRng) -> Self {
         let partitions = chance.position(4) + 1;
         let bounds = MemoryLimits {
             partitions,
@@ -226,7 +225,7 @@ impl Scenario {
     }
 
     /// What a new caller asks for: mostly of few buckets, so that callers meet.
-    pub(crate) fn wishes(&self, chance: &mut Chance) -> Vec<Wish> {
+    pub(crate) fn wishes(&self, chance: &mut SeededRng) -> Vec<Wish> {
         let count = chance.pick(&[1, 1, 2, 3, 4]);
         let wish = |_| {
             let key = if chance.once_in(8) {
@@ -260,7 +259,7 @@ impl Scenario {
 // === impl Rules ===
 
 impl Rules {
-    fn draw(chance: &mut Chance) -> Self {
+    fn draw(chance: &mut SeededRng) -> Self {
         let quotas = chance.once_in(3);
         let mut position = 0;
         let limits = [(); LIMITED].map(|()| {
@@ -286,7 +285,7 @@ impl Rules {
     }
 
     /// What a reload makes of them: mostly other sizes in the same buckets, sometimes another window, and so another bucket.
-    pub(crate) fn redrawn(&self, chance: &mut Chance) -> Self {
+    pub(crate) fn redrawn(&self, chance: &mut SeededRng) -> Self {
         let mut limits = self.limits.clone();
         for terms in limits.iter_mut().flatten() {
             *terms = match chance.below(8) {
@@ -367,7 +366,7 @@ impl Rules {
     }
 
     /// The window of one of the limits.
-    pub(crate) fn window_us(&self, chance: &mut Chance) -> u64 {
+    pub(crate) fn window_us(&self, chance: &mut SeededRng) -> u64 {
         let key = chance.position(LIMITED);
         chance.pick(&self.limits[key]).window_us()
     }
@@ -389,7 +388,7 @@ impl Rules {
 // === impl Terms ===
 
 impl Terms {
-    fn draw(chance: &mut Chance, mode: Mode) -> Self {
+    fn draw(chance: &mut SeededRng, mode: Mode) -> Self {
         // The first is the default, and what most rules will ever use.
         let algorithms = ALGORITHMS.iter().chain(ALGORITHMS.first());
         let algorithms: Vec<_> = algorithms.map(|algorithm| algorithm.name()).collect();
@@ -407,7 +406,7 @@ impl Terms {
     }
 
     /// In the same bucket.
-    fn resized(self, chance: &mut Chance) -> Self {
+    fn resized(self, chance: &mut SeededRng) -> Self {
         let requests = chance.pick(&[0, 1, 2, 3, 3, 4, 5, 7, 10]);
         let bursts = matches!(
             self.algorithm,

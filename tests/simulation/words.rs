@@ -7,8 +7,8 @@ use std::fmt;
 
 use tollgate::store::CheckResult;
 use tollgate_limiter::{Check, Hits, Outcome};
+use tollgate_test_support::grpc_client::Code;
 
-use crate::asking::Code;
 use crate::journal::{Entry, Ticket};
 use crate::judge::Now;
 use crate::run::Answered;

@@ -16,9 +16,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
-
 mod asking;
 mod flood;
 mod leased;
@@ -29,7 +26,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_server::RedisServer;
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
@@ -38,6 +34,7 @@ use tollgate::store::{
     StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
+use tollgate_test_support::redis_server::RedisServer;
 
 /// A store that runs, and what it was made of.
 struct Running {

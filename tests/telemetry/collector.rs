@@ -29,11 +29,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tonic::{Request, Response, Status};
 
-use crate::running::{PATIENCE, wait_for};
-
-/// Protocol of the exporter.
+/// By which protocol it is spoken to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Grpc,

@@ -1,8 +1,9 @@
 //! Real Envoy with tracing: a decision's span is a child of Envoy's span of the rate limit call.
 
+use tollgate_test_support::envoy_process::Envoy;
+use tollgate_test_support::http_client::http;
+
 use crate::collector::{Collector, Protocol};
-use crate::proxy::Envoy;
-use crate::running::http;
 use crate::traces::start_traced;
 
 /// Bootstrap of an Envoy that traces every request with OpenTelemetry; names in @ signs are

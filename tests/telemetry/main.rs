@@ -15,18 +15,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../asking/mod.rs"]
-mod asking;
-#[path = "../running/mod.rs"]
-mod running;
-
-#[path = "../gateway/certified.rs"]
-#[allow(dead_code)] // it was made for another binary
-mod certified;
-#[path = "../envoy/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
 mod collector;
 mod envoy;
 mod shutdown;

@@ -13,10 +13,11 @@ use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
 use tollgate::tracing::export_settings::TraceExport;
 use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
 use tollgate_limiter::Request;
+use tollgate_test_support::grpc_client::request;
+use tollgate_test_support::in_process::{START, settings};
+use tollgate_test_support::polling::PATIENCE;
 
-use crate::asking::{START, request, settings};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::running::PATIENCE;
 use crate::traces::{ask, key, start_traced};
 
 /// Spans that wait at shutdown, and the size of a batch.

@@ -7,9 +7,13 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tollgate_test_support::grpc_client::{Code, descriptor, hits, request};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::RULES;
-use crate::asking::{Code, Service, descriptor, hits, request};
-use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
 
 /// Sum of each received counter.
 #[derive(Clone, Default)]

@@ -8,15 +8,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use tollgate_test_support::certificates::{Authority, Leaf};
+use tollgate_test_support::grpc_client::request;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
-use crate::asking::request;
-use crate::certified::{Authority, Signed};
 use crate::collector::{Collector, PROTOCOLS, Protocol};
-use crate::running::{PATIENCE, Tollgate, wait_for};
 use crate::traces::{ask, key};
 
-fn acceptor(authority: &Authority, ours: &Signed, protocol: Protocol) -> TlsAcceptor {
+fn acceptor(authority: &Authority, ours: &Leaf, protocol: Protocol) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap();

@@ -7,11 +7,12 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use crate::RULES;
-use crate::asking::{
-    Code, Descriptor, RateLimitRequest, RateLimitServiceClient, Service, descriptor, request,
-};
 use crate::collector::{Collector, PROTOCOLS, Protocol, ReceivedSpan};
-use crate::running::Tollgate;
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
+};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

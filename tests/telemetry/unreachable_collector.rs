@@ -4,10 +4,14 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use tollgate_test_support::grpc_client::{Code, descriptor, request};
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+use tollgate_test_support::ports::free_port;
+use tollgate_test_support::tollgate_process::Tollgate;
+
 use crate::RULES;
-use crate::asking::{Code, Service, descriptor, request};
 use crate::collector::PROTOCOLS;
-use crate::running::{PATIENCE, Tollgate, free_port, wait_for};
 
 /// Number of decisions, and length of the queue.
 const DECISIONS: u64 = 2_000;

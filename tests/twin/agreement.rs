@@ -13,10 +13,10 @@ use tollgate::store::redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Check, Holder, Key, Mark, Outcome, State, Timestamp,
 };
+use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use crate::histories::{History, Question, Walk, histories};
-use crate::server::Server;
 
 /// Time, registers and marks.
 type Kept = (Timestamp, [u64; 2], Vec<Mark>);
@@ -142,8 +142,8 @@ pub(crate) fn challenge(
     algorithm: &'static dyn Algorithm,
     mut runner: TestRunner,
 ) -> Result<(), TestError<History>> {
-    let mut server = Server::start();
-    let mut connection = server.connect();
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     let sha1 = connection.load(text);
     let connection = RefCell::new(connection);
     runner.run(&histories(), |history| {
@@ -154,7 +154,7 @@ pub(crate) fn challenge(
 /// New histories at every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
-        cases: Config::default().cases.max(10_000),
+        cases: cases_or(4_000),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/twin/regressions.txt",
         ))),

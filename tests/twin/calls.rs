@@ -4,17 +4,17 @@ use tollgate::store::redis::script::{self, CHECKS_MAX, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use crate::server::Server;
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_US: u64 = 60_000_000;
 
 /// A server that knows the script.
-fn begun() -> (Server, Connection) {
-    let mut server = Server::start();
-    let mut connection = server.connect();
+fn begun() -> (RedisServer, Connection) {
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     assert_eq!(connection.load(script::text()), script::sha1());
     (server, connection)
 }

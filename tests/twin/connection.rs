@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use tollgate::store::redis::script::{self, ScriptResult};
 use tollgate_limiter::{Check, Timestamp};
+use tollgate_test_support::redis_server::RedisServer;
 
 pub(crate) struct Connection {
     stream: BufReader<UnixStream>,
@@ -37,7 +38,8 @@ pub(crate) struct Call {
 // === impl Connection ===
 
 impl Connection {
-    pub(crate) fn new(stream: UnixStream) -> Self {
+    pub(crate) fn open(server: &RedisServer) -> Self {
+        let stream = UnixStream::connect(server.socket()).expect("a connection");
         Self {
             stream: BufReader::new(stream),
             commands: Vec::new(),

@@ -3,8 +3,8 @@
 //! Why: a decision exists twice, and a limit shared through Redis is only as good as the copy. Whole numbers past 2^53, an edge
 //! met to the microsecond, a clock set back: a script in doubles gets such things wrong quietly.
 //!
-//! How: a real server in a folder of its own, on a socket there; the random histories of `tests/laws`, ten thousand an
-//! algorithm, and every outcome and what is left in the bucket must be equal. Time is an argument of the script, so nothing
+//! How: a real server in a folder of its own, on a socket there; the random histories of `bucket_histories` in tests/support, four
+//! thousand an algorithm, and every outcome and what is left in the bucket must be equal. Time is an argument of the script, so nothing
 //! waits.
 //!
 //! | file or folder | what it holds |
@@ -14,9 +14,7 @@
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks in a call, expiry, what cannot be read, a script that the server forgot |
 //! | `reference` | a counter of Envoy's reference service, to which both add |
-//! | `server` | starts Redis and stops it |
 //! | `connection` | as much of its protocol as is needed |
-//! | `../laws/histories` | random histories of one bucket |
 //!
 //! A history that ever failed stays in `regressions.txt` and is replayed first. `PROPTEST_CASES=100000 cargo test --test twin`
 //! looks longer; `REDIS_SERVER=…` asks another server (`make test-servers`).
@@ -34,10 +32,6 @@
 mod agreement;
 mod calls;
 mod connection;
-#[path = "../laws/histories/mod.rs"]
-#[allow(dead_code, reason = "models need more of a history than twins do")]
-mod histories;
 mod numbers;
 mod planted;
 mod reference;
-mod server;

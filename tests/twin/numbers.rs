@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use tollgate_limiter::Timestamp;
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Connection, Reply};
-use crate::server::Server;
 
 /// Gives what each line of four numbers comes to: a quotient and a rest, then the limbs of a sum.
 const HARNESS: &str = "
@@ -124,8 +124,8 @@ fn products_quotients_and_sums_are_exact() {
         "{NAMES}{}{HARNESS}",
         include_str!("../../src/store/redis/script/numbers.lua")
     );
-    let mut server = Server::start();
-    let mut connection = server.connect();
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let mut divided = 0;

@@ -14,17 +14,17 @@ use tollgate::store::redis::script::{self, InvalidBucket};
 use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
+use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
-use crate::server::Server;
 
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_S: u64 = 60;
 const STEPS: u64 = 6_000;
 
-fn begun() -> (Server, Connection) {
-    let mut server = Server::start();
-    let mut connection = server.connect();
+fn begun() -> (RedisServer, Connection) {
+    let server = RedisServer::start(&[]);
+    let mut connection = Connection::open(&server);
     assert_eq!(connection.load(script::text()), script::sha1());
     (server, connection)
 }

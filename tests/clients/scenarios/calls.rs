@@ -2,7 +2,8 @@
 //!
 //! What it deliberately does not do: hold an answer back (`waiting`).
 
-use crate::running::{PATIENCE, wait_for};
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use crate::setup::{Case, accepted, decided, service};
 
 /// Runs so many calls at the same time on one connection; all are answered.

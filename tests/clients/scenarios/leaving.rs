@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use crate::program::Outcome;
 use crate::relay::Relay;
-use crate::running::{PATIENCE, wait_for};
 use crate::setup::{Case, accepted, decided, service};
 
 /// Calls until `stop`.

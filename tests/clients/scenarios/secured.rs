@@ -2,7 +2,8 @@
 //!
 //! What it deliberately does not do: look at wrong certificates one by one (`tests/gateway`).
 
-use crate::certified::{Authority, Secret};
+use tollgate_test_support::certificates::{Authority, Secret};
+
 use crate::setup::{Case, accepted, service};
 
 const CALLS: &str = "calls=500 at-once=500 deadline-ms=30000";

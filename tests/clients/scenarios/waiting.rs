@@ -6,8 +6,9 @@
 //! What it deliberately does not do: look at what the service does with a late caller's hits
 //! (`tests/service`).
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use crate::relay::Relay;
-use crate::running::{PATIENCE, wait_for};
 use crate::setup::{Case, Client, accepted, decided, service};
 
 /// Calls that are given up, and calls after them on the same connection.

@@ -23,8 +23,7 @@ mod token_bucket;
 mod token_bucket_interval;
 
 use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
-
-use crate::histories::Terms;
+use tollgate_test_support::bucket_histories::Terms;
 
 /// A bucket that remembers everything.
 pub(crate) trait Model {

@@ -3,9 +3,9 @@
 //! What it deliberately does not do: compare states. Only outcomes matter.
 
 use super::{Candidate, Verdict, ensure};
-use crate::histories::{History, Walk};
 use crate::models::model_of;
 use tollgate_limiter::State;
+use tollgate_test_support::bucket_histories::{History, Walk};
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     let mut model = model_of(candidate.algorithm.name());

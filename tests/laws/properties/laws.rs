@@ -10,9 +10,9 @@ use std::num::NonZeroU16;
 use proptest::test_runner::TestCaseError;
 use tollgate_limiter::algorithm::REGISTER_MAX;
 use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
+use tollgate_test_support::bucket_histories::{History, Question, Size, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
-use crate::histories::{History, Question, Size, Walk};
 
 /// A bucket after an operation, and the outcome.
 struct Asked<'a> {

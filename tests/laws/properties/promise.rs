@@ -8,9 +8,9 @@
 //! What it deliberately does not do: check refusals.
 
 use tollgate_limiter::{Hits, Holder, Operation, State};
+use tollgate_test_support::bucket_histories::{History, Step, Terms, Walk};
 
 use super::{Candidate, Verdict, ensure};
-use crate::histories::{History, Step, Terms, Walk};
 
 /// Hits admitted, and the bucket's time.
 struct Admitted {

@@ -15,9 +15,9 @@ use std::collections::HashMap;
 
 use proptest::test_runner::TestCaseError;
 use tollgate_limiter::{Hits, Operation, Outcome, State, Timestamp};
+use tollgate_test_support::bucket_histories::{History, Question, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
-use crate::histories::{History, Question, Walk};
 
 /// A bucket without one take.
 struct Twin {

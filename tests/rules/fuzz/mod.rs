@@ -12,6 +12,7 @@ mod shapes;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocation_counter::measure;
 use tollgate::rules::file::{DIAGNOSTICS_MAX, load};
@@ -189,6 +190,22 @@ fn read_whatever(sources: &[Source]) {
     }
 }
 
+/// Checks each of these on one of several threads. Allocations are counted by thread.
+fn in_parallel<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(one);
+                }
+            });
+        }
+    });
+    assert!(next.into_inner() >= all.len() + threads);
+}
+
 #[test]
 fn the_corpus_holds_what_it_says() {
     let corpus = corpus();
@@ -235,7 +252,7 @@ fn every_beginning_of_a_good_file_is_read_or_refused() {
 
 #[test]
 fn twice_the_file_is_no_more_than_twice_the_work() {
-    for (name, shape) in shapes::SHAPES {
+    in_parallel(shapes::SHAPES, |(name, shape)| {
         let cost = |bytes: usize| {
             let files = [source("hostile.yaml", &shape(bytes))];
             let cost = measure(|| read_whatever(&files));
@@ -264,12 +281,12 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
             large.bytes_max / large_bytes < 400,
             "{name}: {large:?} for {large_bytes} bytes"
         );
-    }
+    });
 }
 
 #[test]
 fn what_patterns_cost_is_bounded_whatever_they_are() {
-    for (name, shape) in shapes::PATTERNS {
+    in_parallel(shapes::PATTERNS, |(name, shape)| {
         for bytes in [24 << 10, 96 << 10] {
             let files = [source("hostile.yaml", &shape(bytes))];
             let cost = measure(|| read_whatever(&files));
@@ -279,7 +296,7 @@ fn what_patterns_cost_is_bounded_whatever_they_are() {
             assert!(cost.bytes_total < 480 << 20, "{name}, {bytes}: {cost:?}");
             assert!(cost.count_total < 1_500_000, "{name}, {bytes}: {cost:?}");
         }
-    }
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! What it deliberately does not do: run those clients (`tests/clients`).
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tollgate_test_support::in_process::Service;
 
 use super::hostile::{
     CONTINUATION, DATA, END_HEADERS, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, Hostile, PING, RST_STREAM,
@@ -13,7 +14,6 @@ use super::hostile::{
 };
 use super::raw::{Raw, question};
 use super::{left, one, service};
-use crate::asking::Service;
 
 /// The longest frame that a client may send at first.
 const FRAME_BYTES: usize = 16_384;

@@ -7,12 +7,12 @@
 
 use http::Request;
 use prost::Message as _;
+use tollgate_test_support::grpc_client::{Code, RateLimitRequest, request};
 
 use super::gzip::gzipped;
 use super::raw::{PATH, call, frame, question};
 use super::routes::Pair;
 use super::{RULES, left, one};
-use crate::asking::{Code, RateLimitRequest, request};
 
 /// A case: its name, the call's head, its frames of data and the gRPC status it must get; none where HTTP answers.
 type Case = (

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tollgate_test_support::in_process::Service;
 
 use super::raw::{Raw, call, question};
 use super::{left, one, service};
-use crate::asking::Service;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -9,11 +9,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::Request;
 use prost::Message as _;
+use tollgate_test_support::grpc_client::{Code, request};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::raw::{Raw, Seen, call};
 use super::{one, service};
-use crate::asking::{Code, request};
 
 /// A gRPC frame whose message gzip compressed.
 pub(crate) fn gzipped(message: &[u8]) -> Vec<u8> {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tollgate_test_support::in_process::Service;
 
 use super::raw::{PATH, Raw, question};
 use super::{left, one, service};
-use crate::asking::Service;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

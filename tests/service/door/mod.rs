@@ -17,7 +17,8 @@ mod routes;
 mod streaming;
 mod streams;
 
-use crate::asking::{Descriptor, RateLimitRequest, Service, hits, request};
+use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, hits, request};
+use tollgate_test_support::in_process::Service;
 
 pub(crate) const RULES: &str = "
 domain: d

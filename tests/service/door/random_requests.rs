@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 use http::Request;
 use prost::Message as _;
 use tollgate_limiter::ALGORITHMS;
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, RateLimitRequest, descriptor,
+};
+use tollgate_test_support::in_process::limit_of;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -20,7 +24,6 @@ use super::cases::TIMEOUTS;
 use super::gzip::gzipped;
 use super::raw::{PATH, Seen, call, frame};
 use super::routes::Pair;
-use crate::asking::{Code, Descriptor, RateLimitOverride, RateLimitRequest, descriptor, limit_of};
 
 /// How many calls each set of arguments gets.
 const CALLS: usize = 400;

@@ -13,8 +13,7 @@ use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use crate::asking::{RateLimitRequest, RateLimitResponse};
+use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse};
 
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -17,7 +17,7 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 
 use super::raw::{Raw, Seen, words};
-use crate::asking::Service;
+use tollgate_test_support::in_process::Service;
 
 /// Our server, and the oracle.
 pub(crate) struct Pair {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
+use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, hits, request};
+use tollgate_test_support::in_process::Service;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -16,7 +18,6 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::service;
-use crate::asking::{RateLimitServiceClient, Service, channel, hits, request};
 
 const OPEN: &str = "tollgate_streaming_calls";
 

@@ -4,6 +4,8 @@
 
 use h2::Reason;
 use tokio::task::JoinSet;
+use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, hits, request};
+use tollgate_test_support::in_process::Service;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -13,7 +15,6 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::raw::{Open, Raw, call, frame, question};
 use super::{left, one, service};
-use crate::asking::{RateLimitServiceClient, channel, hits, request};
 
 /// How many a connection waits for in its own hands, and some.
 const CROWD: usize = 100;
@@ -149,7 +150,7 @@ impl tokio_stream::Stream for Questions {
 }
 
 /// How many checks wait in all mailboxes.
-fn waiting(service: &crate::asking::Service) -> u64 {
+fn waiting(service: &Service) -> u64 {
     let text = service.metrics.render().unwrap();
     let lines = text
         .lines()

@@ -12,9 +12,9 @@ use tollgate::pipeline::RequestError;
 use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
 use tollgate_limiter::{Hits, Outcome};
+use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 
 use super::{Caller, CheckSeen};
-use crate::asking::{Code, RateLimitResponse};
 use crate::scenario::{Mode, Rules, Said, Terms, unit_on_the_wire};
 
 pub(crate) const OK: i32 = Code::Ok as i32;

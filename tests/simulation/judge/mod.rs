@@ -33,9 +33,9 @@ use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
 use tollgate::store::{CheckResult, CommitMode, StoreError};
 use tollgate_limiter::{Check, Hits, Operation, Outcome};
+use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
-use crate::asking::RateLimitResponse;
 use crate::journal::{Entry, Ticket};
 use crate::recount::{Account, Asked, Counted};
 use crate::scenario::{Bucket, Mode, Rules, Said, Scenario, Terms, Wish};

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use tollgate::pipeline::Pipeline;
 use tollgate::store::StoreReply;
 use tollgate_limiter::{Outcome, Timestamp};
+use tollgate_test_support::grpc_client::{Code, RateLimitRequest};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending};
-use crate::asking::{Code, RateLimitRequest};
 use crate::executor::Boxed;
 use crate::judge::Law;
 use crate::run::{Answered, Door};

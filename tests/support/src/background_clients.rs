@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::caller::Caller;
-use crate::proxy::Envoy;
-use crate::running::{PATIENCE, Tollgate, wait_for};
+use crate::envoy_process::Envoy;
+use crate::http_connection::HttpConnection;
+use crate::polling::{PATIENCE, wait_for};
+use crate::tollgate_process::Tollgate;
 
-const CALLERS: usize = 6;
+const CLIENTS: usize = 6;
 
 /// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -25,17 +26,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Most requests of a client, if the change never completes.
 const REQUESTS_MAX: usize = 20_000;
 
-/// Number of answers by status and x-ratelimit-limit.
-pub(crate) type Answers = BTreeMap<(u16, Option<String>), usize>;
+/// The number of responses by status and x-ratelimit-limit.
+pub type Answers = BTreeMap<(u16, Option<String>), usize>;
 
-/// Sends requests for `path` to Envoy while `happens` runs.
-pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
+/// Has clients request `path` for as long as `happens` takes.
+pub fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Ends the clients even if an assertion fails.
+        // The clients end however this ends.
         let enough_at_end = SetOnDrop(&enough);
         let (edge, enough) = (envoy.edge, &enough);
-        let callers: Vec<_> = (0..CALLERS)
+        let callers: Vec<_> = (0..CLIENTS)
             .map(|number| scope.spawn(move || ask(edge, path, number, enough)))
             .collect();
         happens();
@@ -52,7 +53,7 @@ pub(crate) fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOn
 
 /// One client: sends requests until the flag is set.
 fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answers {
-    let mut caller = Caller::of(edge);
+    let mut caller = HttpConnection::open(edge);
     let key = format!("caller-{number}");
     let mut counted = Answers::new();
     for _ in 0..REQUESTS_MAX {
@@ -68,13 +69,13 @@ fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answ
 }
 
 /// The distinct statuses.
-pub(crate) fn statuses(answers: &Answers) -> Vec<u16> {
+pub fn statuses(answers: &Answers) -> Vec<u16> {
     let statuses: BTreeSet<_> = answers.keys().map(|(status, _)| *status).collect();
     statuses.into_iter().collect()
 }
 
 /// Waits until `more` requests were decided, without a failure.
-pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
+pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
     let decided = || {
         let counts = envoy.counts();
         assert_eq!(counts.error, 0, "{counts:?}");
@@ -86,13 +87,13 @@ pub(crate) fn wait_for_decisions(envoy: &Envoy, more: u64) {
 }
 
 /// Asserts that this replica received requests.
-pub(crate) fn assert_received_requests(tollgate: &Tollgate) {
+pub fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
-    assert!(tollgate.metric(requests) > 100, "Envoy asks both");
+    assert!(tollgate.metric(requests) > 100, "Envoy calls both");
 }
 
 /// Sets a flag when dropped, also after a failed assertion.
-pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+pub struct SetOnDrop<'f>(pub &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: set a variable other than addresses and ports.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
@@ -14,50 +14,31 @@ use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
-use crate::running::{PATIENCE, TOLLGATE, free_port, http, wait_for};
+use crate::http_client::http;
+use crate::metrics_text::series_value;
+use crate::polling::{PATIENCE, wait_for};
+use crate::ports::free_port;
+use crate::tollgate_process::tollgate_binary;
 
 /// A running service.
-pub(crate) struct Replica {
-    pub(crate) child: Child,
-    pub(crate) grpc: SocketAddr,
-    pub(crate) http: SocketAddr,
-    pub(crate) admin: SocketAddr,
-    pub(crate) prometheus: SocketAddr,
+pub struct RatelimitProcess {
+    pub child: Child,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub admin: SocketAddr,
+    pub prometheus: SocketAddr,
     said: Arc<Mutex<String>>,
     _bin: TempDir,
 }
 
-/// A process that is gone when the test is.
-pub(crate) struct Ended(pub(crate) Child);
+// === impl RatelimitProcess ===
 
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// How it ends, if it does, and what it says.
-pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String) {
-    let mut process = Ended(command.stderr(Stdio::piped()).spawn().unwrap());
-    let status = wait_for(PATIENCE, || process.0.try_wait().unwrap());
-    let _ = process.0.kill(); // or nobody would ever stop speaking
-    let mut said = String::new();
-    let mut stderr = process.0.stderr.take().unwrap();
-    stderr.read_to_string(&mut said).unwrap();
-    (status.and_then(|status| status.code()), said)
-}
-
-// === impl Replica ===
-
-impl Replica {
-    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands
-    /// for a port.
-    pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
+impl RatelimitProcess {
+    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands for a port.
+    pub fn start(variables: &[(&str, &str)]) -> Self {
         let bin = tempfile::tempdir().unwrap();
         let program = bin.path().join("ratelimit");
-        symlink(TOLLGATE, &program).unwrap();
+        symlink(tollgate_binary(), &program).unwrap();
         let [grpc, http_port, admin, prometheus] =
             [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         let port = |address: SocketAddr| address.port().to_string();
@@ -103,40 +84,37 @@ impl Replica {
         replica
     }
 
-    pub(crate) fn said(&self) -> String {
+    pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    pub(crate) fn health(&self) -> u16 {
+    pub fn health(&self) -> u16 {
         http(self.http, "GET", "/healthcheck", "").0
     }
 
-    /// Waits until a probe would be content.
-    pub(crate) fn wait_until_ready(&self) {
+    /// Waits until the health check passes.
+    pub fn wait_until_ready(&self) {
         let ready = || (self.health() == 200).then_some(());
         assert!(wait_for(PATIENCE, ready).is_some(), "{}", self.said());
     }
 
-    /// The value of a metric, as `running` finds it.
-    pub(crate) fn metric(&self, series: &str) -> u64 {
+    /// The value of a metric; 0 when it is absent.
+    pub fn metric(&self, series: &str) -> u64 {
         let (_, text) = http(self.http, "GET", "/metrics", "");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().unwrap())
+        series_value(&text, series)
     }
 
     /// The limits in use.
-    pub(crate) fn rules(&self) -> String {
+    pub fn rules(&self) -> String {
         http(self.admin, "GET", "/rlconfig", "").1
     }
 
-    pub(crate) fn rules_hash(&self) -> u64 {
+    pub fn rules_hash(&self) -> u64 {
         self.metric("tollgate_rules_hash")
     }
 }
 
-impl Drop for Replica {
+impl Drop for RatelimitProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();

@@ -1,22 +1,43 @@
-//! A tollgate process of one's own: started on free ports, stopped by its id, gone when dropped.
+//! A `tollgate serve` process, started on free ports and stopped when dropped.
 //!
-//! Why: tests of the whole thing want the real binary. How: every port is 0, and the line it prints says which it got.
-//!
-//! What it deliberately does not do: reuse a process between tests, or wait for luck. It waits for a line.
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+//! Why a process: end-to-end tests run the real binary. Every port is 0, and the line it prints when
+//! it listens says which ports it got.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// The binary under test.
-pub const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
+use crate::http_client::http;
+use crate::metrics_text::{series_sum, series_value};
+use crate::polling::wait_for;
+use crate::process_usage::{cpu_seconds, status_bytes};
 
-/// How long anything may take before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The path of the `tollgate` binary that cargo built for this test or benchmark.
+///
+/// It lies one folder above the running executable: `target/PROFILE/tollgate` beside
+/// `target/PROFILE/deps/NAME-HASH`. Only the tests of the `tollgate` package have it as
+/// `CARGO_BIN_EXE_tollgate`, and this is another package.
+///
+/// # Panics
+///
+/// If there is no such file.
+pub fn tollgate_binary() -> &'static str {
+    static BINARY: LazyLock<String> = LazyLock::new(|| {
+        let executable = std::env::current_exe().expect("the path of this executable");
+        let profile = executable.ancestors().nth(2).expect("target/PROFILE");
+        let binary = profile.join("tollgate");
+        assert!(binary.is_file(), "{} is missing", binary.display());
+        binary
+            .into_os_string()
+            .into_string()
+            .expect("a path of text")
+    });
+    &BINARY
+}
 
 /// A running `tollgate serve`.
 pub struct Tollgate {
@@ -70,7 +91,7 @@ impl Tollgate {
                     .iter()
                     .map(|(name, value)| format!("{name}={value}")),
             )
-            .arg(TOLLGATE);
+            .arg(tollgate_binary());
         let mut started = Self::start_by(command, 0, &file, arguments);
         started.directory = Some(directory);
         started
@@ -85,7 +106,7 @@ impl Tollgate {
                     .iter()
                     .map(|(name, value)| format!("{name}={value}")),
             )
-            .arg(TOLLGATE);
+            .arg(tollgate_binary());
         Self::start_by(command, 0, rules, &[])
     }
 
@@ -99,14 +120,14 @@ impl Tollgate {
         command
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(procs)
-            .arg(TOLLGATE);
+            .arg(tollgate_binary());
         let mut started = Self::start_by(command, 0, &file, arguments);
         started.directory = Some(directory);
         started
     }
 
     fn start_on(grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
-        Self::start_by(Command::new(TOLLGATE), grpc_port, rules, arguments)
+        Self::start_by(Command::new(tollgate_binary()), grpc_port, rules, arguments)
     }
 
     fn start_by(mut command: Command, grpc_port: u16, rules: &Path, arguments: &[&str]) -> Self {
@@ -203,13 +224,25 @@ impl Tollgate {
         http(self.http, "GET", path, "").1
     }
 
-    /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
+    /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is
+    /// absent.
     pub fn metric(&self, series: &str) -> u64 {
-        let text = self.get("/metrics");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().expect("a whole number"))
+        series_value(&self.get("/metrics"), series)
+    }
+
+    /// The sum of a gauge over all partitions.
+    pub fn metric_sum(&self, gauge: &str) -> u64 {
+        series_sum(&self.get("/metrics"), gauge)
+    }
+
+    /// A size in `/proc/…/status`, in bytes.
+    pub fn status_bytes(&self, field: &str) -> u64 {
+        status_bytes(self.id(), field)
+    }
+
+    /// The CPU time used so far.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(&format!("/proc/{}/stat", self.id()))
     }
 }
 
@@ -219,70 +252,4 @@ impl Drop for Tollgate {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// One HTTP/1.1 request on a connection of its own: status and body.
-pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .expect("the request is sent");
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .expect("the answer is text");
-    let status = answer
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    let body = answer
-        .split_once("\r\n\r\n")
-        .map(|(_, body)| body.to_owned());
-    (status.expect("a status"), body.expect("a body"))
-}
-
-/// Asks until there is an answer, no longer than `within`. The pause is a bound on how often, not a wait for luck.
-pub fn wait_for<T>(within: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let pause = Duration::from_millis(20);
-    for _ in 0..=(within.as_millis() / pause.as_millis()) {
-        if let Some(answer) = ask() {
-            return Some(answer);
-        }
-        std::thread::sleep(pause);
-    }
-    None
-}
-
-/// A port that was free a moment ago, for processes that cannot be given port 0.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
-/// A component that `make deps` installs, below `target/`.
-pub fn component(path: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("target")
-        .join(path);
-    assert!(
-        path.exists(),
-        "{} is missing; run `make deps`",
-        path.display()
-    );
-    path
-}
-
-/// A program on the PATH.
-pub fn program(name: &str) -> &str {
-    let found = Command::new(name)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    assert!(found.is_ok(), "`{name}` is missing; run `make deps`");
-    name
 }

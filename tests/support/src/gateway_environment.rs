@@ -31,7 +31,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 
 /// These variables with the folder of the certificates (which ends with a slash), the address of
 /// the xDS server, Redis, and a Redis deadline that a busy machine keeps.
-pub(crate) fn environment(
+pub fn environment(
     certificates: &str,
     xds_server: &str,
     redis: &RedisServer,

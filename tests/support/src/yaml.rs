@@ -1,16 +1,13 @@
-//! YAML as others read it: by PyYAML, in the tests' own virtual environment.
-//!
-//! What it deliberately does not do: read rules. That is what is tested.
+//! YAML, parsed by PyYAML in the tests' virtual environment.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use crate::components::component;
 use serde_json::Value;
 
-use crate::running::component;
-
-/// The documents of a YAML text; those with nothing in them are left out.
-pub(crate) fn yaml(text: &str) -> Vec<Value> {
+/// The documents of a YAML text, without the empty ones.
+pub fn yaml(text: &str) -> Vec<Value> {
     const READ: &str =
         "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
     let mut python = Command::new(component("venv/bin/python"))

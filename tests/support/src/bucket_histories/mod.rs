@@ -10,7 +10,7 @@
 //! What it deliberately does not do: decide, or read a bucket's state.
 
 mod calendar;
-mod chance;
+mod generator;
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -20,44 +20,44 @@ use tollgate_limiter::{
     Unit,
 };
 
-pub(crate) use calendar::CALENDARS;
-pub(crate) use chance::histories;
+pub use calendar::CALENDARS;
+pub use generator::{cases_or, histories};
 
 /// The operations on one bucket.
 #[derive(Clone)]
-pub(crate) struct History {
-    pub(crate) unit: Unit,
-    pub(crate) multiplier: NonZeroU32,
-    /// The index in [`CALENDARS`], only for algorithms with calendars.
-    pub(crate) calendar: Option<usize>,
-    pub(crate) size: Size,
-    pub(crate) start_us: u64,
-    pub(crate) steps: Vec<Step>,
+pub struct History {
+    pub unit: Unit,
+    pub multiplier: NonZeroU32,
+    /// Which of [`CALENDARS`], only for algorithms that have one.
+    pub calendar: Option<usize>,
+    pub size: Size,
+    pub start_us: u64,
+    pub steps: Vec<Step>,
 }
 
 /// What a reload can change without changing the bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) requests: u32,
-    /// This and the following only for algorithms that have the option.
-    pub(crate) burst: Option<u32>,
-    pub(crate) segments: NonZeroU16,
-    pub(crate) slot_seconds: NonZeroU32,
-    pub(crate) count_refused: Option<CountRefused>,
+pub struct Size {
+    pub requests: u32,
+    /// This and what follows only for algorithms that have it.
+    pub burst: Option<u32>,
+    pub segments: NonZeroU16,
+    pub slot_seconds: NonZeroU32,
+    pub count_refused: Option<CountRefused>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    pub(crate) reload: Option<Size>,
-    pub(crate) pause: Pause,
-    pub(crate) wish: Wish,
-    /// The holder; none is anonymous.
-    pub(crate) holder: Option<u64>,
+pub struct Step {
+    pub reload: Option<Size>,
+    pub pause: Pause,
+    pub wish: Wish,
+    /// On whose behalf; nobody's when none.
+    pub holder: Option<u64>,
 }
 
 /// How the caller's clock moves before an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pause {
+pub enum Pause {
     Still,
     Us(u64),
     /// This many thousandths of a window, and so many microseconds.
@@ -75,7 +75,7 @@ pub(crate) enum Pause {
 
 /// What a step wants of the bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wish {
+pub enum Wish {
     Take(u64),
     /// The most that could ever pass at once, and so many more.
     TakeAll(i64),
@@ -92,19 +92,19 @@ pub(crate) enum Wish {
 
 /// A limit in plain numbers, for models and promises.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) requests: i128,
-    pub(crate) burst: i128,
-    /// The length of a window, the longest where they differ; the slot time for slots.
-    pub(crate) window_us: i128,
-    pub(crate) segments: i128,
-    pub(crate) count_refused: Option<CountRefused>,
-    /// The starts of windows, if not every `window_us`.
-    pub(crate) edges: Option<&'static [i128]>,
+pub struct Terms {
+    pub requests: i128,
+    pub burst: i128,
+    /// The length of a window, the longest where they differ; of a slot, where there are slots.
+    pub window_us: i128,
+    pub segments: i128,
+    pub count_refused: Option<CountRefused>,
+    /// Where windows begin, if not every `window_us`.
+    pub edges: Option<&'static [i128]>,
 }
 
-/// A history in progress.
-pub(crate) struct Walk<'h> {
+/// A history under way.
+pub struct Walk<'h> {
     history: &'h History,
     algorithm: &'h dyn Algorithm,
     size: Size,
@@ -124,18 +124,18 @@ struct Taken {
 
 /// One step as an operation at an instant.
 #[derive(Clone, Copy)]
-pub(crate) struct Question {
-    pub(crate) terms: Terms,
-    pub(crate) limit: Limit,
-    pub(crate) ask: Operation,
-    pub(crate) now: Timestamp,
+pub struct Question {
+    pub terms: Terms,
+    pub limit: Limit,
+    pub ask: Operation,
+    pub now: Timestamp,
 }
 
 // === impl History ===
 
 impl History {
     /// The terms of a limit of this size, from the protocol's definitions rather than from `Limit`.
-    pub(crate) fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
+    pub fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
         let calendar = self.calendar(algorithm);
@@ -176,7 +176,7 @@ impl History {
     }
 
     /// The same limit as a rules file would build it.
-    pub(crate) fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
+    pub fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
         if has(AlgorithmOption::Slots) {
@@ -255,7 +255,7 @@ impl fmt::Debug for History {
 
 impl Terms {
     /// The number of the window, counted from 1970, that contains `time`; the first is 0.
-    pub(crate) fn number_of(&self, time: i128) -> i128 {
+    pub fn number_of(&self, time: i128) -> i128 {
         match self.edges {
             None => time.div_euclid(self.window_us),
             Some(edges) => {
@@ -266,7 +266,7 @@ impl Terms {
     }
 
     /// The start of the window with this number.
-    pub(crate) fn edge(&self, number: i128) -> i128 {
+    pub fn edge(&self, number: i128) -> i128 {
         match self.edges {
             None => number * self.window_us,
             Some(edges) => edges[usize::try_from(number).unwrap()],
@@ -295,7 +295,7 @@ impl fmt::Debug for Question {
 // === impl Walk ===
 
 impl<'h> Walk<'h> {
-    pub(crate) fn new(history: &'h History, algorithm: &'h dyn Algorithm) -> Self {
+    pub fn new(history: &'h History, algorithm: &'h dyn Algorithm) -> Self {
         Self {
             history,
             algorithm,
@@ -314,7 +314,7 @@ impl<'h> Walk<'h> {
     }
 
     /// The operation of this step, and its instant.
-    pub(crate) fn question(&mut self, step: &Step) -> Question {
+    pub fn question(&mut self, step: &Step) -> Question {
         self.size = step.reload.unwrap_or(self.size);
         let terms = self.history.terms(self.size, self.algorithm);
         self.now_us = self.moved(&terms, step.pause).min(Timestamp::MAX_US);
@@ -346,7 +346,7 @@ impl<'h> Walk<'h> {
     }
 
     /// Records the outcome, which later steps refer to.
-    pub(crate) fn answered(&mut self, question: &Question, outcome: &Outcome) {
+    pub fn answered(&mut self, question: &Question, outcome: &Outcome) {
         self.last = *outcome;
         if outcome.allowed && question.ask.hits.requested() > 0 {
             self.taken.push(Taken {

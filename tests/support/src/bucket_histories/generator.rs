@@ -12,13 +12,22 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::Config;
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{CountRefused, Timestamp, Unit};
 
 use super::{CALENDARS, History, Pause, Size, Step, Wish};
 
+/// The number of histories that a search tries: `PROPTEST_CASES`, or this many if it is not set.
+pub fn cases_or(default: u32) -> u32 {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => Config::default().cases,
+        None => default,
+    }
+}
+
 /// Anything that can happen to a bucket.
-pub(crate) fn histories() -> impl Strategy<Value = History> {
+pub fn histories() -> impl Strategy<Value = History> {
     let multiplier = prop_oneof![
         6 => Just(1),
         3 => 2..=60_u32,

@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-pub(crate) const FILE: &str = "docs/pictures/performance.svg";
+pub const FILE: &str = "docs/pictures/performance.svg";
 
 /// Pixels.
 const LEFT: f64 = 330.0;
@@ -46,9 +46,9 @@ text { fill: #e6edf3 }
 
 /// The drawn part of a line of the table.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Bar {
-    pub(crate) axis: String,
-    pub(crate) what: String,
+pub struct Bar {
+    pub axis: String,
+    pub what: String,
     server: String,
     median: f64,
     lowest: f64,
@@ -57,7 +57,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// Parses a line of the table; none for any other line.
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    pub fn read(line: &str) -> Option<Self> {
         let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [axis, what, server, cpu, _, _, _] = cells[..] else {
@@ -90,7 +90,7 @@ impl Bar {
 }
 
 /// Draws all bars, grouped by axis.
-pub(crate) fn draw(bars: &[Bar]) -> String {
+pub fn draw(bars: &[Bar]) -> String {
     let most = bars
         .iter()
         .map(|bar| bar.highest)

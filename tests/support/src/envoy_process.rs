@@ -12,14 +12,17 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::running::{PATIENCE, Tollgate, component, http, wait_for};
+use crate::components::component;
+use crate::http_client::http;
+use crate::polling::{PATIENCE, wait_for};
+use crate::tollgate_process::Tollgate;
 
-/// The bootstrap of most tests, with words in @ signs to be replaced.
-const BOOTSTRAP: &str = include_str!("bootstrap.yaml");
+/// The bootstrap of most tests. Words between @ signs are placeholders.
+const BOOTSTRAP: &str = include_str!("envoy_bootstrap.yaml");
 
-/// What becomes of requests when the service answers with an error: the filter's failure_mode_deny.
+/// The filter's `failure_mode_deny`: what it does when the service answers with an error.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum OnError {
+pub enum OnError {
     Deny,
     Allow,
 }
@@ -27,40 +30,40 @@ pub(crate) enum OnError {
 /// Whether Envoy adds headers of its own from the statuses: `x-ratelimit-*`, and `retry-after` on a
 /// refusal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum OwnHeaders {
+pub enum OwnHeaders {
     Yes,
     No,
 }
 
 /// A running Envoy.
-pub(crate) struct Envoy {
+pub struct Envoy {
     child: Child,
     admin: SocketAddr,
-    /// Where requests go.
-    pub(crate) edge: SocketAddr,
+    /// The address of the listener.
+    pub edge: SocketAddr,
     _directory: TempDir,
 }
 
-/// What the rate limit filter says it met: `cluster.backend.ratelimit.*`.
+/// The rate limit filter's counters: `cluster.backend.ratelimit.*`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Counts {
-    pub(crate) ok: u64,
-    pub(crate) over_limit: u64,
-    pub(crate) error: u64,
-    pub(crate) failure_mode_allowed: u64,
+pub struct Counts {
+    pub ok: u64,
+    pub over_limit: u64,
+    pub error: u64,
+    pub failure_mode_allowed: u64,
 }
 
 // === impl Envoy ===
 
 impl Envoy {
-    /// Starts one that asks these services in turn.
-    pub(crate) fn asking(services: &[&Tollgate], on_error: OnError) -> Self {
+    /// Starts one that calls these services in turn.
+    pub fn asking(services: &[&Tollgate], on_error: OnError) -> Self {
         let services: Vec<_> = services.iter().map(|service| service.grpc).collect();
         Self::asking_at(&services, on_error, OwnHeaders::Yes)
     }
 
-    /// Starts one that asks what listens at these addresses in turn.
-    pub(crate) fn asking_at(services: &[SocketAddr], on_error: OnError, own: OwnHeaders) -> Self {
+    /// Starts one that calls the services at these addresses in turn.
+    pub fn asking_at(services: &[SocketAddr], on_error: OnError, own: OwnHeaders) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let backend = directory.path().join("backend.sock");
         let endpoints: Vec<_> = services
@@ -87,7 +90,7 @@ impl Envoy {
     }
 
     /// Starts one with this bootstrap, which must have a listener named `edge`.
-    pub(crate) fn start(bootstrap: &str) -> Self {
+    pub fn start(bootstrap: &str) -> Self {
         Self::start_in(
             tempfile::tempdir().expect("a temporary directory"),
             bootstrap,
@@ -140,7 +143,7 @@ impl Envoy {
     }
 
     /// A counter or gauge; 0 when Envoy has not needed it yet.
-    pub(crate) fn stat(&self, name: &str) -> u64 {
+    pub fn stat(&self, name: &str) -> u64 {
         let (_, text) = http(self.admin, "GET", "/stats", "");
         let line = text
             .lines()
@@ -148,8 +151,8 @@ impl Envoy {
         line.map_or(0, |value| value.parse().expect("a number"))
     }
 
-    /// What the rate limit filter has met so far.
-    pub(crate) fn counts(&self) -> Counts {
+    /// The rate limit filter's counters so far.
+    pub fn counts(&self) -> Counts {
         let count = |name: &str| self.stat(&format!("cluster.backend.ratelimit.{name}"));
         Counts {
             ok: count("ok"),
@@ -168,7 +171,7 @@ impl Drop for Envoy {
     }
 }
 
-/// Where a listener is: the admin port's lines are `name::address`.
+/// The address of a listener: the admin port's lines are `name::address`.
 fn listener(admin: SocketAddr, name: &str) -> SocketAddr {
     let (_, text) = http(admin, "GET", "/listeners", "");
     let line = text

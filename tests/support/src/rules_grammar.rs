@@ -1,9 +1,7 @@
-//! Which names may stand where in a rules file, as hints list them.
+//! The names that a rules file may have at each place, as hints list them.
 //!
-//! Why in one place: several binaries hold hints word by word, and a new name is one line here.
-//!
-//! What it deliberately does not do: ask the loader. It would then agree with itself.
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+//! Why: several test binaries compare whole hints, and a new name is one line here. The lists are not
+//! taken from the loader, which would then be compared with itself.
 
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption};
 

@@ -1,11 +1,7 @@
-//! A Redis of one's own: started on a free port and a socket, stopped by its id, gone when dropped.
+//! A Redis server for one test, started on a free port and a Unix socket, stopped when dropped.
 //!
-//! Why real: what a server does when it is frozen, full, read-only or killed is what the store is for, and no imitation knows.
-//!
+//! Why a real server: the store is tested with servers that are frozen, full, read-only or killed.
 //! `REDIS_SERVER` names another program (`make test-servers`).
-//!
-//! What it deliberately does not do: keep anything on disk, reuse a server between tests.
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
 pub mod cluster;
 
@@ -14,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue};
+
+use crate::ports::free_port;
 
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -210,10 +208,4 @@ fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("`redis-server` is missing; run `make deps`")
-}
-
-/// A port that was free a moment ago, for processes that cannot be given port 0.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }

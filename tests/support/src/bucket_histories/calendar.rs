@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use tollgate_limiter::{Calendar, Span, Timestamp};
 
 /// Windows of these lengths, one after the other, repeated.
-pub(crate) struct Uneven {
+pub struct Uneven {
     name: &'static str,
     hours: &'static [u64],
     edges: LazyLock<Vec<i128>>,
@@ -26,7 +26,7 @@ const MONTHS: &[u64] = &[744, 672, 744, 720, 744, 720, 744, 744, 720, 744, 720, 
 /// The lengths of days around changes of the clock, and across the date line.
 const DAYS: &[u64] = &[24, 24, 23, 24, 25, 49, 1];
 
-pub(crate) static CALENDARS: [Uneven; 2] = [
+pub static CALENDARS: [Uneven; 2] = [
     Uneven {
         name: "months",
         hours: MONTHS,
@@ -57,7 +57,7 @@ fn edges(hours: &[u64]) -> Vec<i128> {
 
 impl Uneven {
     /// The starts of its windows, the first in 1970.
-    pub(crate) fn edges(&'static self) -> &'static [i128] {
+    pub fn edges(&'static self) -> &'static [i128] {
         &self.edges
     }
 }

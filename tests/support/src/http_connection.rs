@@ -9,23 +9,23 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::running::PATIENCE;
+use crate::polling::PATIENCE;
 
-/// A connection to Envoy.
-pub(crate) struct Caller(BufReader<TcpStream>);
+/// An open connection.
+pub struct HttpConnection(BufReader<TcpStream>);
 
 /// A response of Envoy.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct HttpResponse {
+    pub status: u16,
     headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
 }
 
-// === impl Caller ===
+// === impl HttpConnection ===
 
-impl Caller {
-    pub(crate) fn of(edge: SocketAddr) -> Self {
+impl HttpConnection {
+    pub fn open(edge: SocketAddr) -> Self {
         let stream = TcpStream::connect(edge).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
@@ -33,18 +33,18 @@ impl Caller {
     }
 
     /// Sends a GET with the value of the limited descriptor in x-key.
-    pub(crate) fn get(&mut self, path: &str, key: &[u8]) -> Answer {
+    pub fn get(&mut self, path: &str, key: &[u8]) -> HttpResponse {
         self.get_with(path, &[("x-key", key)])
     }
 
-    /// Sends a GET with these headers.
-    pub(crate) fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> Answer {
+    /// Sends a GET with these headers, and reads the response.
+    pub fn get_with(&mut self, path: &str, headers: &[(&str, &[u8])]) -> HttpResponse {
         self.send(path, headers);
         self.answer().expect("an answer")
     }
 
     /// The sending half of [`Caller::get_with`].
-    pub(crate) fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
+    pub fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
         let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n").into_bytes();
         for (name, value) in headers {
             request.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -57,7 +57,7 @@ impl Caller {
     }
 
     /// Reads a response; fails if the connection ends first.
-    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+    pub fn answer(&mut self) -> io::Result<HttpResponse> {
         let mut answer = self.head()?;
         let length = answer.number("content-length").expect("a content-length");
         answer.body = vec![0; usize::try_from(length).expect("a length")];
@@ -66,13 +66,13 @@ impl Caller {
     }
 
     /// Reads the head of a response.
-    pub(crate) fn head(&mut self) -> io::Result<Answer> {
+    pub fn head(&mut self) -> io::Result<HttpResponse> {
         let first = self.line()?;
         let status = first
             .split(' ')
             .nth(1)
             .and_then(|status| status.parse().ok());
-        let mut answer = Answer {
+        let mut answer = HttpResponse {
             status: status.unwrap_or_else(|| panic!("no status in {first:?}")),
             headers: Vec::new(),
             body: Vec::new(),
@@ -88,7 +88,7 @@ impl Caller {
     }
 
     /// A handle with which another thread can close the connection.
-    pub(crate) fn handle(&self) -> TcpStream {
+    pub fn handle(&self) -> TcpStream {
         self.0.get_ref().try_clone().expect("a handle")
     }
 
@@ -101,11 +101,11 @@ impl Caller {
     }
 }
 
-// === impl Answer ===
+// === impl HttpResponse ===
 
-impl Answer {
-    /// The only value of a header; its name in lower case, as Envoy writes it.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+impl HttpResponse {
+    /// A header's only value; its name in lower case, as Envoy writes it.
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(found, _)| found == name);
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "two of {name} in {self:?}");
@@ -113,13 +113,13 @@ impl Answer {
     }
 
     /// The value of a header as a number; none when it is absent.
-    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+    pub fn number(&self, name: &str) -> Option<u64> {
         let value = self.header(name)?;
         Some(value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
     }
 
     /// The value of x-ratelimit-remaining.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         self.number("x-ratelimit-remaining")
     }
 }

@@ -1,17 +1,16 @@
-//! All the randomness there is, from one number.
+//! A random number generator whose sequence depends on its seed alone.
 //!
-//! Why our own: a seed must mean the same run on every machine and after every `cargo update`. How: splitmix64 (Steele,
-//! Lea and Flood, 2014), a counter and a mix of its bits.
-//!
-//! What it deliberately does not do: be even to the last bit. A remainder is good enough to choose among ten things.
+//! Why our own: a seed must give the same run on every machine and after every `cargo update`. It is
+//! splitmix64 (Steele, Lea and Flood, 2014), a counter and a mix of its bits. Its choices are not
+//! uniform to the last bit: a remainder is good enough to choose among ten things.
 
-/// The choices of one run.
-pub(crate) struct Chance(u64);
+/// The random choices of one run.
+pub struct SeededRng(u64);
 
-// === impl Chance ===
+// === impl SeededRng ===
 
-impl Chance {
-    pub(crate) fn of_seed(seed: u64) -> Self {
+impl SeededRng {
+    pub fn of_seed(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -24,35 +23,35 @@ impl Chance {
     }
 
     /// Less than `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
     /// From `least` to `most`, both included.
-    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    pub(crate) fn between_u32(&mut self, least: u32, most: u32) -> u32 {
+    pub fn between_u32(&mut self, least: u32, most: u32) -> u32 {
         u32::try_from(self.between(least.into(), most.into())).unwrap()
     }
 
     /// True once in so many times.
-    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+    pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// A position in a list of this length.
-    pub(crate) fn position(&mut self, length: usize) -> usize {
+    pub fn position(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap()
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.position(of.len())]
     }
 
     /// A position in a list of weights; one of weight 0 never comes. Not all may be 0.
-    pub(crate) fn weighed(&mut self, weights: &[u64]) -> usize {
+    pub fn weighed(&mut self, weights: &[u64]) -> usize {
         let mut left = self.below(weights.iter().sum());
         for (position, weight) in weights.iter().enumerate() {
             match left.checked_sub(*weight) {
@@ -64,7 +63,7 @@ impl Chance {
     }
 
     /// Sixteen bytes for a keyed hash.
-    pub(crate) fn secret(&mut self) -> [u8; 16] {
+    pub fn secret(&mut self) -> [u8; 16] {
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&self.next().to_le_bytes());
         secret[8..].copy_from_slice(&self.next().to_le_bytes());

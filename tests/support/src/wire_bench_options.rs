@@ -6,7 +6,7 @@
 //! What it deliberately does not do: choose what is measured (`axes`).
 
 /// Every option, and what it does.
-pub(crate) const OPTIONS: [(&str, &str); 6] = [
+pub const OPTIONS: [(&str, &str); 6] = [
     ("--quick", "one short round of everything: whether it works"),
     ("--full", "more and longer rounds, and 10 M keys"),
     (
@@ -22,16 +22,16 @@ pub(crate) const OPTIONS: [(&str, &str); 6] = [
 ];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) full: bool,
-    pub(crate) write: bool,
-    pub(crate) rounds: usize,
-    pub(crate) requests: u64,
-    /// Duration of an open-loop run.
-    pub(crate) latency_seconds: u64,
-    pub(crate) axis: Option<String>,
-    /// Command line, for the page.
-    pub(crate) called: String,
+pub struct Options {
+    pub full: bool,
+    pub write: bool,
+    pub rounds: usize,
+    pub requests: u64,
+    /// The duration of an open-loop run.
+    pub latency_seconds: u64,
+    pub axis: Option<String>,
+    /// The command line, for the page.
+    pub called: String,
 }
 
 impl Options {
@@ -40,7 +40,7 @@ impl Options {
     /// # Errors
     ///
     /// A message for an unknown option.
-    pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
+    pub fn read(arguments: &[String]) -> Result<Self, String> {
         let flag = |name: &str| arguments.iter().any(|argument| argument == name);
         let value = |name: &str| {
             let at = arguments.iter().position(|argument| argument == name)?;

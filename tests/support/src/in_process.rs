@@ -1,10 +1,8 @@
-//! A tollgate in this process, on real sockets, at whatever time the test likes, and a gRPC client to ask it.
+//! A tollgate in the test's own process, on real sockets, with a clock that the test sets.
 //!
-//! Why: what the service promises is promised on the wire, but no test waits for a window to turn. How: `App` takes bound
-//! listeners, a clock and a shutdown future; here the clock is a `ManualClock` and the shutdown a oneshot.
-//!
-//! What it deliberately does not do: start processes (`running`).
-#![allow(dead_code, unreachable_pub, unused_imports)] // each test binary uses its part
+//! Why: the service's promises are promises about bytes on the wire, but no test waits for a window
+//! to turn. [`App`](tollgate::app::App) takes bound listeners, a clock and a shutdown future; here
+//! the clock is a `ManualClock`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +15,15 @@ use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
-use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
-use tollgate::proto::envoy::service::ratelimit::v3 as rls;
 use tollgate::settings::Settings;
 use tollgate_limiter::{Algorithm, AlgorithmOption, RuleSet, Timestamp};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-pub use common::RateLimitDescriptor as Descriptor;
-pub use common::rate_limit_descriptor::{Entry, RateLimitOverride};
-pub use rls::rate_limit_response::{Code, DescriptorStatus};
-pub use rls::rate_limit_service_client::RateLimitServiceClient;
-pub use rls::{RateLimitRequest, RateLimitResponse};
+use crate::grpc_client::{
+    Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
+    channel, request,
+};
+use crate::metrics_text::series_value;
 
 /// An instant 10.5 s into a minute, an hour, a day, … none of which is about to turn.
 pub const START: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
@@ -161,11 +157,7 @@ impl Service {
 
     /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
     pub fn metric(&self, series: &str) -> u64 {
-        let text = self.metrics.render().expect("text");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().expect("a whole number"))
+        series_value(&self.metrics.render().expect("text"), series)
     }
 
     /// Has it read its rules again, these if any are given, and waits until it has taken or refused them.
@@ -193,40 +185,5 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.running.abort();
-    }
-}
-
-/// A connection.
-pub async fn channel(grpc: SocketAddr) -> Channel {
-    let endpoint = Endpoint::from_shared(format!("http://{grpc}")).expect("an address");
-    endpoint.connect().await.expect("a connection")
-}
-
-/// A request with no addend of its own.
-pub fn request(domain: &str, descriptors: Vec<Descriptor>) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: domain.to_owned().into(),
-        descriptors,
-        hits_addend: 0,
-    }
-}
-
-/// A descriptor of these entries, given as bytes or text.
-pub fn descriptor<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: &[(K, V)]) -> Descriptor {
-    let entry = |(key, value): &(K, V)| Entry {
-        key: key.as_ref().to_vec().into(),
-        value: value.as_ref().to_vec().into(),
-    };
-    Descriptor {
-        entries: entries.iter().map(entry).collect(),
-        ..Default::default()
-    }
-}
-
-/// A descriptor of one entry that takes so many hits.
-pub fn hits(key: &str, value: &str, hits: u64) -> Descriptor {
-    Descriptor {
-        hits_addend: Some(hits),
-        ..descriptor(&[(key, value)])
     }
 }

@@ -1,9 +1,9 @@
-//! A page of the documentation as tests read it: its snippets by the heading they stand under, and the rows of its tables.
+//! A page of the documentation: its snippets by heading, and the rows of its tables.
 //!
-//! Why: a snippet that a test has a copy of is one that the page can get wrong. So the test takes it from the page.
-//!
-//! What it deliberately does not do: understand Markdown. A heading is a line that begins with `#`, a row one with `|`.
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+//! Why: a test takes a snippet from the page, because a copy of it could differ from the page. A
+//! heading is a line that begins with `#`, a row one that begins with `|`.
+
+use crate::components::repository;
 
 /// A page.
 pub struct Page {
@@ -13,12 +13,11 @@ pub struct Page {
 impl Page {
     /// The page at this path below the repository's root.
     pub fn read(path: &str) -> Self {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(root.join(path)).expect("the page");
+        let text = std::fs::read_to_string(repository().join(path)).expect("the page");
         Self { text }
     }
 
-    /// What stands in the first fenced block under the heading of that name.
+    /// The first fenced block under the heading of that name.
     pub fn snippet(&self, name: &str) -> String {
         let heading = format!("\n### {name}\n");
         let (_, section) = self
@@ -32,7 +31,7 @@ impl Page {
         block.split("```").next().expect("a snippet").to_owned()
     }
 
-    /// The headings under which snippets stand.
+    /// The headings that have a snippet.
     pub fn snippets(&self) -> Vec<&str> {
         let headings = self
             .text
@@ -56,7 +55,7 @@ impl Page {
             .collect()
     }
 
-    /// Where the page links to within itself.
+    /// The targets of the page's links to itself.
     pub fn anchors(&self) -> Vec<&str> {
         let links = self.text.split("](#").skip(1);
         links
@@ -65,7 +64,7 @@ impl Page {
     }
 }
 
-/// What a snippet says the service is to be told: its lines that begin with `# serve with`.
+/// The arguments that a snippet gives the service, in lines that begin with `# serve with`.
 pub fn arguments(snippet: &str) -> Vec<&str> {
     let lines = snippet
         .lines()
@@ -73,7 +72,7 @@ pub fn arguments(snippet: &str) -> Vec<&str> {
     lines.flat_map(str::split_whitespace).collect()
 }
 
-/// The parts of a cell that stand between backticks.
+/// The parts of a cell between backticks.
 pub fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use super::{RedisServer, free_port};
+use super::RedisServer;
+use crate::ports::free_port;
 
 /// How long servers may take to agree.
 const PATIENCE: Duration = Duration::from_secs(20);

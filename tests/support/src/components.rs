@@ -1,0 +1,35 @@
+//! The repository's folder, and the programs that `make deps` installs for the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The repository's root folder.
+pub fn repository() -> &'static Path {
+    let support = Path::new(env!("CARGO_MANIFEST_DIR"));
+    support
+        .ancestors()
+        .nth(2)
+        .expect("the crate lies in tests/support")
+}
+
+/// The path of a component that `make deps` installs below `target/`.
+pub fn component(path: &str) -> PathBuf {
+    let path = repository().join("target").join(path);
+    assert!(
+        path.exists(),
+        "{} is missing; run `make deps`",
+        path.display()
+    );
+    path
+}
+
+/// The name of a program, after a check that it is on the PATH.
+pub fn program(name: &str) -> &str {
+    let found = Command::new(name)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(found.is_ok(), "`{name}` is missing; run `make deps`");
+    name
+}

@@ -1,0 +1,57 @@
+//! Helpers that several test binaries and benchmarks of tollgate share.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `background_clients` | clients that call Envoy while a test changes something |
+//! | `bucket_histories` | random histories of one bucket |
+//! | `certificates` | authorities, the certificates that they sign, mounted secrets |
+//! | `child_process` | child processes that are killed when dropped |
+//! | `components` | the repository's folder, and the programs that `make deps` installs |
+//! | `envoy_process` | an Envoy process |
+//! | `gateway_environment` | the variables that Envoy Gateway sets for its rate limit service |
+//! | `grpc_client` | requests to the rate limit service and their client |
+//! | `http_client` | one HTTP/1.1 request |
+//! | `http_connection` | an HTTP/1.1 connection that stays open |
+//! | `in_process` | a tollgate in the test's own process, with a clock that the test sets |
+//! | `instruction_checks` | the number of checks in a scenario of `benches/instructions` |
+//! | `markdown` | the snippets and tables of a documentation page |
+//! | `metrics_text` | values in the text of `/metrics` |
+//! | `performance_chart` | the chart in docs/performance.md |
+//! | `polling` | waiting for a condition |
+//! | `ports` | free ports |
+//! | `process_usage` | the memory and CPU time of a process |
+//! | `ratelimit_process` | a tollgate that is started as Envoy's reference service is |
+//! | `redis_server` | a Redis server or cluster for one test |
+//! | `rules_grammar` | the names that a rules file may have at each place |
+//! | `seeded_rng` | random choices that depend on a seed alone |
+//! | `tls_client` | a TLS client |
+//! | `tollgate_process` | a `tollgate serve` process |
+//! | `wire_bench_options` | the command line options of `benches/wire` |
+//! | `yaml` | YAML, parsed by PyYAML |
+
+pub mod background_clients;
+pub mod bucket_histories;
+pub mod certificates;
+pub mod child_process;
+pub mod components;
+pub mod envoy_process;
+pub mod gateway_environment;
+pub mod grpc_client;
+pub mod http_client;
+pub mod http_connection;
+pub mod in_process;
+pub mod instruction_checks;
+pub mod markdown;
+pub mod metrics_text;
+pub mod performance_chart;
+pub mod polling;
+pub mod ports;
+pub mod process_usage;
+pub mod ratelimit_process;
+pub mod redis_server;
+pub mod rules_grammar;
+pub mod seeded_rng;
+pub mod tls_client;
+pub mod tollgate_process;
+pub mod wire_bench_options;
+pub mod yaml;
