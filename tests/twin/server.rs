@@ -1,6 +1,5 @@
-//! A Redis server of the test's own: on a socket in a temporary folder, without persistence, gone with the test.
-//!
-//! What it deliberately does not do: use a server that is there already, or a port that somebody else might want.
+//! A Redis server for one test: on a socket in a temporary folder, without persistence, stopped
+//! with the test. It uses no existing server and no port.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -14,12 +13,12 @@ use crate::connection::Connection;
 pub(crate) struct Server {
     process: Child,
     socket: PathBuf,
-    /// Deleted last.
+    /// Dropped last.
     _folder: TempDir,
 }
 
-/// How often it is tried, and how long it takes until the next time. A busy machine is slow, and none is slower than twenty
-/// seconds.
+/// How often to try, and how long to wait in between. A busy machine is slow, but not slower than
+/// twenty seconds.
 const TRIES_MAX: usize = 4_000;
 const BETWEEN: Duration = Duration::from_millis(5);
 
@@ -47,7 +46,7 @@ impl Server {
         }
     }
 
-    /// A connection, as soon as the server listens.
+    /// Connects as soon as the server listens.
     pub(crate) fn connect(&mut self) -> Connection {
         for _ in 0..TRIES_MAX {
             if let Ok(stream) = UnixStream::connect(&self.socket) {
