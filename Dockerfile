@@ -19,6 +19,7 @@ COPY Cargo.toml Cargo.lock build.rs ./
 COPY .cargo .cargo
 COPY proto proto
 COPY src src
+COPY crates crates
 # Cargo.toml names them; they are not built.
 COPY benches benches
 COPY tests/image/release.rs tests/image/release.rs

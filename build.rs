@@ -1,10 +1,10 @@
-//! Turns `proto/` into Rust, with no `protoc` on the machine.
+//! Generates Rust from `proto/`, without `protoc` on the machine.
 //!
-//! One thing is unusual. Envoy copies header bytes straight into protobuf strings, valid UTF-8 or not, and a
-//! decoder that insists on UTF-8 refuses the whole message: one 0xFF byte in a header and Envoy lets the caller
-//! past the limit. So the fields in `BYTES_NOT_TEXT` are declared `string` in `proto/` (what Envoy declares, what
-//! reflection publishes, what other people's clients generate from) and are `bytes` in the code made here. The two
-//! are the same on the wire.
+//! One thing is unusual. Envoy copies header bytes into protobuf strings, whether they are valid
+//! UTF-8 or not. A decoder that requires UTF-8 rejects the whole message: one 0xFF byte in a
+//! header, and Envoy lets the client past the limit. So the fields in `BYTES_NOT_TEXT` are declared
+//! `string` in `proto/` (what Envoy declares, what reflection publishes, what clients generate
+//! from) and are `bytes` in the generated code. The two are the same on the wire.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use prost::Message as _;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// Message path and field, as protobuf names them.
+/// Message path and field, in protobuf names.
 const BYTES_NOT_TEXT: &[(&str, &str)] = &[
     (
         "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry",
@@ -26,9 +26,14 @@ const BYTES_NOT_TEXT: &[(&str, &str)] = &[
     ("envoy.service.ratelimit.v3.RateLimitRequest", "domain"),
 ];
 
+/// One Lua script per algorithm, named after it. A script may start with `-- use: NAME`, which puts
+/// the text of another file of this folder in front of it.
+const ALGORITHM_SCRIPTS: &str = "src/store/redis/script/algorithms";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={ALGORITHM_SCRIPTS}");
 
     let published = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
@@ -52,12 +57,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(true)
         .build_server(true)
         .compile_fds_with_config(compiled, config)?;
-    of_xds(&out_dir)
+    compile_xds(&out_dir)?;
+    write_algorithm_scripts(&out_dir)
 }
 
-/// The client of an xDS server, in a folder of its own: it shares a package with the rest and is no part of what is
-/// published. The server's side is made as well, for tests.
-fn of_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
+/// Generates the xDS client in a folder of its own: it shares a package with the rest and is not
+/// published. The server side is generated as well, for tests.
+fn compile_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
     let files = [
         "envoy/service/discovery/v3/discovery.proto",
         "ratelimit/config/ratelimit/v3/rls_conf.proto",
@@ -73,7 +79,7 @@ fn of_xds(out_dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Makes every field of `BYTES_NOT_TEXT` a `bytes` field; says how many it found.
+/// Turns every field of `BYTES_NOT_TEXT` into a `bytes` field; returns how many it found.
 fn declare_bytes(files: &mut FileDescriptorSet) -> usize {
     files
         .file
@@ -98,4 +104,33 @@ fn declare_bytes_in(messages: &mut [DescriptorProto], parent: &str) -> usize {
         changed += declare_bytes_in(&mut message.nested_type, &path);
     }
     changed
+}
+
+/// Writes the algorithms' scripts as a list of names and texts, so that a new one is only a new
+/// file.
+fn write_algorithm_scripts(out_dir: &Path) -> Result<(), Box<dyn Error>> {
+    let folder = std::env::current_dir()?.join(ALGORITHM_SCRIPTS);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name).with_extension("lua"));
+    let mut scripts = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(&folder)? {
+        let path = entry?.path();
+        let (Some(name), Some("lua")) = (
+            path.file_stem().and_then(|name| name.to_str()),
+            path.extension().and_then(|extension| extension.to_str()),
+        ) else {
+            continue;
+        };
+        let text = read(name)?;
+        let text = match text
+            .strip_prefix("-- use: ")
+            .and_then(|rest| rest.split_once('\n'))
+        {
+            Some((used, own)) => read(used)? + own,
+            None => text,
+        };
+        scripts.insert(name.to_owned(), text);
+    }
+    let pairs: Vec<_> = scripts.iter().collect();
+    std::fs::write(out_dir.join("algorithm_scripts.rs"), format!("&{pairs:?}"))?;
+    Ok(())
 }

@@ -1,33 +1,34 @@
-//! The only file that asks what time it is.
+//! Clock: the only file that reads the time.
 //!
-//! Why a seam: below it time is an argument, so no test sleeps to see a window turn. Two readings, because they answer
-//! two questions: [`Clock::now`] is the time of day, which windows are aligned to and which may jump; [`Clock::uptime_us`]
-//! only ever grows, and is what deadlines and latencies are measured with.
+//! Why a trait: everything else takes the time as an argument, so no test sleeps to see a window
+//! turn. Two readings, because they answer two questions: [`Clock::now`] is the time of day, which
+//! windows are aligned to and which may jump; [`Clock::uptime_us`] is monotonic, for deadlines and
+//! latencies.
 //!
-//! What it deliberately does not do: smooth, cache or correct the system's clock. The limiter's two clock laws say what
-//! a jump means (`limiter/algorithm`).
+//! What it deliberately does not do: smooth, cache or correct the system clock. The limiter's two
+//! clock laws define what a jump means (`crates/limiter/src/algorithm`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 
-/// Tells the time.
+/// Source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day. May jump, both ways.
+    /// Time of day. May jump in both directions.
     fn now(&self) -> Timestamp;
 
-    /// Microseconds since some fixed instant of this process. Never goes back.
+    /// Microseconds since a fixed instant of this process. Monotonic.
     fn uptime_us(&self) -> u64;
 }
 
-/// The machine's clocks.
+/// The system's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     started: Instant,
 }
 
-/// A clock that stands still until it is set: for tests and simulations.
+/// A clock that changes only when it is set, for tests and simulations.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_us: AtomicU64,
@@ -55,7 +56,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[allow(clippy::disallowed_methods)] // this is the file
     fn now(&self) -> Timestamp {
-        // A clock set before 1970 counts as 1970: late is safer than never.
+        // A clock before 1970 counts as 1970: late is safer than never.
         let since_1970 = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

@@ -1,8 +1,10 @@
-//! The keyed 128-bit hash behind [`KeyHasher`]: SipHash-1-3 (Aumasson and Bernstein, 2012) by the `siphasher` crate.
+//! Keyed 128-bit hash behind [`KeyHasher`]: SipHash-1-3 (Aumasson and Bernstein, 2012), from the
+//! `siphasher` crate.
 //!
-//! Why this one: keys come from strangers, so the hash must be keyed or they could aim at one partition; 128 bits so
-//! that two buckets never meet by chance (at a billion keys: one in 10^20). The secret is made when the process starts
-//! and leaves it never; replicas that share a store must agree, and are all given the same.
+//! Why this one: clients choose the keys, so the hash must be keyed, or they could aim at one
+//! partition. 128 bits make chance collisions of buckets negligible (at a billion keys: one in
+//! 10^20). The secret is generated at start and never leaves the process; replicas that share a
+//! store are all configured with the same one.
 //!
 //! What it deliberately does not do: choose between the two (`app` does).
 
@@ -11,33 +13,33 @@ use std::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::limiter::{Digest, KeyHasher};
+use tollgate_limiter::{Digest, KeyHasher};
 
-/// SipHash with a secret.
+/// SipHash with a secret key.
 #[derive(Clone, Copy)]
 pub struct KeyedHash {
     secret: [u8; 16],
 }
 
-/// A hash under way.
+/// A hash in progress.
 #[derive(Clone, Debug)]
 pub struct SipDigest(SipHasher13);
 
 // === impl KeyedHash ===
 
 impl KeyedHash {
-    /// With a secret that nobody knows.
+    /// With a random secret.
     ///
     /// # Errors
     ///
-    /// When the system has no randomness to give.
+    /// When the system provides no randomness.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;
         Ok(Self { secret })
     }
 
-    /// With a secret made of another that is of any length: the same for the same.
+    /// With a secret derived from a key of any length. The same key gives the same secret.
     pub fn derived_from(secret: &[u8]) -> Self {
         let mut digest = SipHasher13::new_with_key(b"tollgate's keys!");
         digest.write(secret);
@@ -46,7 +48,7 @@ impl KeyedHash {
         }
     }
 
-    /// With a known secret: tests repeat, and replicas agree.
+    /// With a known secret, for tests and for replicas that must agree.
     pub const fn with_secret(secret: [u8; 16]) -> Self {
         Self { secret }
     }

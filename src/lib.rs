@@ -1,54 +1,56 @@
-//! # tollgate, the map
-//!
-//! A rate-limit decision service. Something asks "may this pass?"; tollgate answers, completely, in microseconds.
-//! This file holds no logic: it says which rooms there are, who may import whom, and which way a request walks.
+//! tollgate: a rate-limit decision service. This file is the map of the code and holds no logic.
 //!
 //! ```text
-//! socket ─ accept ─ door ───────▶ for every call that has come:
-//!                    1 door::read(bytes)      ▶ Request
-//!                    2 Plan::written_on(…)    ▶ Plan       one generation of rules for the whole request
-//!                    3 asking.add, send       ▶ Outcomes   one message a partition, under the callers' deadlines
-//!                    │     memory: key → partition → mailbox ─▶ worker ─▶ partition.apply ─▶ algorithm
-//!                    │     redis:  mailbox ─▶ a server's worker ─▶ one script for all that wait
-//!                    │     leased: key → partition → mailbox ─▶ worker ─▶ a lease, or redis for more
-//!                    4 plan.conclude(…)       ▶ Decision   statuses in the order asked
-//!                    5 metrics; door::write   ▶ bytes      one write for all
-//! socket ◀───────────┘
+//! socket → net (accept, TLS) → grpc (HTTP/2, every call that has arrived)
+//!        → pipeline (decode, plan)
+//!        → store.apply   memory: key → partition → queue → worker → algorithm
+//!                        redis:  queue → a node's worker → one script for all checks that wait
+//!                        lease:  key → partition → queue → worker → a lease, or redis for more
+//!        → pipeline (decide, count, encode) → grpc (one write for all answers of a turn) → socket
 //! ```
 //!
-//! By tonic (`--door tonic`, `/json`) the same steps: `wire::decode`, `RateLimit::should_rate_limit`, `wire::encode`.
+//! ## Which module may import which
 //!
-//! ## Who may import whom
+//! `tests/tidy.rs` reads this table and checks every `crate::` path in `src/`. A module may import
+//! from itself and from the modules named in its row, which stand above it.
 //!
-//! `tests/tidy.rs` reads this table and checks every `crate::` path in `src/`. A room may always import from itself.
-//!
-//! | room | may import | why it exists |
+//! | module | may import | what it is |
 //! | --- | --- | --- |
-//! | `limiter` | | what rate limiting is; `std` only, compiles alone |
-//! | `clock` | `limiter` | the only file that asks the time |
-//! | `keyed_hash` | `limiter` | the hash behind `limiter::KeyHasher` |
-//! | `metrics` | `limiter` | every metric once |
-//! | `accept` | `metrics` | connections, bounded, for every port |
-//! | `store` | `limiter`, `clock`, `metrics` | where buckets live |
-//! | `config` | `limiter`, `keyed_hash` | what the operator wrote |
-//! | `telemetry` | `limiter`, `metrics`, `config` | what goes out by itself: traces, statsd |
-//! | `service` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry` | the front door: gRPC |
-//! | `admin` | `limiter`, `metrics`, `accept`, `config`, `service` | the side door: HTTP |
-//! | `app` | `limiter`, `clock`, `keyed_hash`, `metrics`, `accept`, `store`, `config`, `telemetry`, `service`, `admin` | builds the rooms and joins them |
-//! | `cli` | `limiter`, `clock`, `config`, `service`, `admin`, `app` | one file a command |
+//! | `clock` | | the only file that reads the time |
+//! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
+//! | `proto` | | types generated from `proto/` |
+//! | `metrics` | | every metric, declared once |
+//! | `tls` | | certificates: files, reloading, names, expiry |
+//! | `settings` | `tls` | flags and variables, one declaration each |
+//! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
+//! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
+//! | `rules` | `keyed_hash`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
+//! | `store` | `clock`, `metrics` | where buckets live |
+//! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
+//! | `statsd` | `metrics`, `settings` | counters sent to statsd |
+//! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `tracing` | the one decision path |
+//! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
+//! | `admin` | `metrics`, `settings`, `net`, `pipeline`, `grpc` | health, `/json`, `/metrics`, `/rlconfig` |
+//! | `app` | `clock`, `keyed_hash`, `metrics`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
+//! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |
 //!
-//! And some crates have one home: see `tests/tidy.rs`.
+//! The limiter and the HTTP/2 codec are crates of their own, in `crates/`.
 
-pub mod accept;
 pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod clock;
-pub mod config;
+pub mod grpc;
+pub mod grpc_client;
 pub mod keyed_hash;
-pub mod limiter;
 pub mod metrics;
-pub mod service;
+pub mod net;
+pub mod pipeline;
+pub mod proto;
+pub mod rules;
+pub mod settings;
+pub mod statsd;
 pub mod store;
-pub mod telemetry;
+pub mod tls;
+pub mod tracing;

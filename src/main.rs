@@ -1,9 +1,10 @@
 //! The binary: parse, run, exit code.
 //!
-//! It brings its own allocator. HTTP/2 allocates and frees a dozen small blocks for each stream, and jemalloc does that in half
-//! the time of the system's. A thread of jemalloc's own returns freed pages to the system within some ten seconds, also while
-//! nobody calls: what an attack or a reload took must not add to the next one in a container (`tests/memory/given_back.rs`).
-//! `.cargo/config.toml` configures it.
+//! It uses jemalloc. HTTP/2 allocates and frees a dozen small blocks for each stream, and jemalloc
+//! does that in half the time of the system's allocator. A background thread of jemalloc returns
+//! freed pages to the system within some ten seconds, even without traffic: memory that an attack
+//! or a reload took must not add to the next one in a container
+//! (`tests/memory/released_memory.rs`). `.cargo/config.toml` configures it.
 
 use std::process::ExitCode;
 

@@ -19,8 +19,8 @@ use std::process::{Child, Command, Stdio};
 
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
-use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
-use tollgate::config::settings::REFERENCE_REDIS;
+use tollgate::settings::REDIS_VARIABLES;
+use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 /// The reference's variables, chapter by chapter of its page.
@@ -100,19 +100,19 @@ fn every_variable_of_the_reference_is_known_and_no_other() {
 #[test]
 fn what_is_understood_is_a_setting_and_nothing_else_is() {
     let settings = settings();
-    for (name, fate) in REFERENCE_VARIABLES {
+    for (name, support) in REFERENCE_VARIABLES {
         assert_eq!(
-            *fate == Fate::Understood,
+            *support == Support::Setting,
             settings.contains(*name),
-            "{name}: {fate:?}"
+            "{name}: {support:?}"
         );
     }
     // What is read apart from settings is read there and nowhere else.
     let read = REFERENCE_VARIABLES
         .iter()
-        .filter(|(_, fate)| *fate == Fate::Read);
+        .filter(|(_, support)| *support == Support::StoreVariable);
     let read: BTreeSet<&str> = read.map(|(name, _)| *name).collect();
-    assert_eq!(read, REFERENCE_REDIS.iter().copied().collect());
+    assert_eq!(read, REDIS_VARIABLES.iter().copied().collect());
     // And a setting that the reference does not have is not taken for one of its own.
     for setting in settings
         .iter()
@@ -124,17 +124,17 @@ fn what_is_understood_is_a_setting_and_nothing_else_is() {
 
 #[test]
 fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
-    for (name, fate) in REFERENCE_VARIABLES {
-        let said = remarks([*name]);
-        if *fate == Fate::Understood || *name == "REDIS_URL" {
+    for (name, support) in REFERENCE_VARIABLES {
+        let said = warnings([*name]);
+        if *support == Support::Setting || *name == "REDIS_URL" {
             assert!(said.is_empty(), "{said:?}");
             continue;
         }
-        if *fate == Fate::Read {
+        if *support == Support::StoreVariable {
             // Beside the variable that says where the store is, it says something, and with a word of ours nothing again.
-            let beside = remarks([*name, "REDIS_URL", "REDIS_PERSECOND"]);
+            let beside = warnings([*name, "REDIS_URL", "REDIS_PERSECOND"]);
             assert!(beside.is_empty(), "{beside:?}");
-            let ours = remarks([*name, "REDIS_URL", "TOLLGATE_STORE"]);
+            let ours = warnings([*name, "REDIS_URL", "TOLLGATE_STORE"]);
             assert_eq!(ours.len(), 2, "{ours:?}");
         }
         assert_eq!(said.len(), 1, "{name}");
@@ -142,13 +142,13 @@ fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
             || said[0].starts_with(&format!("{name} is not needed: "));
         assert!(begins && !said[0].ends_with(": "), "{}", said[0]);
     }
-    let mogrifier = remarks(["DOG_STATSD_MOGRIFIER_TAG_PATTERN"]);
+    let mogrifier = warnings(["DOG_STATSD_MOGRIFIER_TAG_PATTERN"]);
     assert_eq!(
         mogrifier,
         ["DOG_STATSD_MOGRIFIER_TAG_PATTERN has no effect: relabel where you scrape"]
     );
     assert!(
-        remarks(["PATH", "HOME", "REDIS", "redis_url"]).is_empty(),
+        warnings(["PATH", "HOME", "REDIS", "redis_url"]).is_empty(),
         "what is not the reference's is nobody's business"
     );
 }

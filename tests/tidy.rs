@@ -45,7 +45,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "h2",
         &[],
-        "one door speaks HTTP/2 by itself, and below the other hyper does",
+        "the gRPC server has its own HTTP/2 (`service/door/http2`)",
     ),
     (
         "tikv_jemallocator",
@@ -112,11 +112,6 @@ const HOMES: &[(&str, &[&str], &str)] = &[
         "tokio_rustls",
         &["accept/secure.rs", "config/channel"],
         "as rustls",
-    ),
-    (
-        "futures_util",
-        &["service/connections/taken.rs"],
-        "one task polls many streams",
     ),
     (
         "rustix",

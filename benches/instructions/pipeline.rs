@@ -15,16 +15,17 @@ use std::sync::Arc;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::config::reload::Rules;
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
-use tollgate::config::settings::Settings;
+use tollgate::grpc::ByHand;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::Timestamp;
 use tollgate::metrics::Metrics;
-use tollgate::service::ratelimit::{Parts, RateLimit};
-use tollgate::service::{ByHand, Generations};
+use tollgate::pipeline::Generations;
+use tollgate::pipeline::{self, Parts};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
+use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, memory};
+use tollgate_limiter::Timestamp;
 
 /// An instant within a minute, an hour, a day, … none of which is about to turn.
 const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
@@ -58,9 +59,9 @@ impl Pipeline {
         let (store, workers) = (BACKENDS[0].build)(&Setup {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            memory: memory::Bounds {
+            memory: memory::MemoryLimits {
                 partitions: PARTITIONS,
-                mailbox_checks_max: 16_384,
+                queue_checks_max: 16_384,
                 memory_max: 64 * 1024 * 1024,
                 when_full: memory::WhenFull::Share,
             },
@@ -72,7 +73,7 @@ impl Pipeline {
             name: "rules.yaml".to_owned(),
             text: rules.to_owned(),
         };
-        let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+        let loaded = file::load(&[source], Options::default()).expect("good rules");
         generations.take(Some(Ok(Rules { loaded, hash: 0 })));
         let parts = Parts {
             generations,
@@ -83,8 +84,8 @@ impl Pipeline {
             traces: None,
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
-        let service = Arc::new(RateLimit::new(parts, &settings));
-        let core = ByHand::new(service, workers, &settings, metrics).expect("a memory store");
+        let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
+        let core = ByHand::new(&service, workers, &settings, &metrics).expect("a memory store");
         Self { runtime, core }
     }
 

@@ -9,9 +9,9 @@ use std::cell::Ref;
 
 use bytes::Bytes;
 use prost::Message as _;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use tollgate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::pipeline::Pipeline;
 

@@ -6,18 +6,18 @@
 //!
 //! What it deliberately does not do: print (`table`).
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::wire_bench_options::Options;
 
-use crate::asking::{Ask, Template};
-use crate::figures::{Spread, grouped};
 use crate::generator::{self, Expected, Shape, Target};
 use crate::h2load;
+use crate::requests::{Template, Workload};
 use crate::servers::{Kind, Server, cpu, used_us};
+use crate::statistics::{Spread, grouped};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum By {
+pub(crate) enum LoadGenerator {
     /// h2load, one key.
     H2load,
     /// Our generator.
@@ -27,11 +27,11 @@ pub(crate) enum By {
 pub(crate) struct Cell {
     pub(crate) name: String,
     kind: Kind,
-    ask: Ask,
+    workload: Workload,
     cores: usize,
     /// As tollgate chooses, unless said.
     partitions: Option<usize>,
-    by: By,
+    load_generator: LoadGenerator,
     shape: Shape,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Row {
 }
 
 /// One measurement.
-struct Measured {
+struct Measurement {
     cpu_us: f64,
     rate: f64,
     generator_busy: f64,
@@ -74,14 +74,14 @@ const SHAPES: [(u32, u32); 3] = [(2, 100), (8, 8), (2, 1)];
 /// Keys enough that every partition has its share in every batch.
 const KEYS_SPREAD: u64 = 100_000;
 
-fn cell(name: impl Into<String>, kind: Kind, ask: Ask) -> Cell {
+fn cell(name: impl Into<String>, kind: Kind, workload: Workload) -> Cell {
     Cell {
         name: name.into(),
         kind,
-        ask,
+        workload,
         cores: 1,
         partitions: None,
-        by: By::Generator,
+        load_generator: LoadGenerator::Generator,
         shape: SHAPE,
     }
 }
@@ -89,21 +89,20 @@ fn cell(name: impl Into<String>, kind: Kind, ask: Ask) -> Cell {
 /// Every axis, in the order of the page.
 #[allow(clippy::too_many_lines)] // a table
 pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
-    let tollgates = Kind::tollgates;
-    let usual = || Ask::of_keys(KEYS);
+    let usual = || Workload::with_keys(KEYS);
     let mut all = Vec::new();
     let mut axis = |name, cells| all.push(Axis { name, cells });
 
     let mut cells = Vec::new();
     for (connections, streams) in SHAPES {
         let name = format!("{connections} × {streams} streams");
-        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
-            by: By::H2load,
+        cells.extend(Kind::all().into_iter().map(|kind| Cell {
+            load_generator: LoadGenerator::H2load,
             shape: Shape {
                 connections,
                 streams,
             },
-            ..cell(name.clone(), kind, Ask::of_keys(1))
+            ..cell(name.clone(), kind, Workload::with_keys(1))
         }));
     }
     axis("one-key", cells);
@@ -112,20 +111,20 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     let mut cells = Vec::new();
     for (connections, streams) in SHAPES {
         let name = format!("{connections} × {streams} streams");
-        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
+        cells.extend(Kind::all().into_iter().map(|kind| Cell {
             cores,
             shape: Shape {
                 connections,
                 streams,
             },
-            ..cell(name.clone(), kind, Ask::of_keys(KEYS_SPREAD))
+            ..cell(name.clone(), kind, Workload::with_keys(KEYS_SPREAD))
         }));
     }
     axis("spread", cells);
 
     let mut cells = vec![Cell {
         cores,
-        ..cell("", Kind::Bare, Ask::of_keys(KEYS_SPREAD))
+        ..cell("", Kind::Bare, Workload::with_keys(KEYS_SPREAD))
     }];
     for partitions in [1, 2, 4, 16] {
         cells.push(Cell {
@@ -134,7 +133,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
             ..cell(
                 partitions.to_string(),
                 Kind::Tollgate,
-                Ask::of_keys(KEYS_SPREAD),
+                Workload::with_keys(KEYS_SPREAD),
             )
         });
     }
@@ -143,7 +142,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     let mut cells = Vec::new();
     for cores in 1..=cores_max.min(2) {
         let name = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
-        cells.extend(Kind::everyone().into_iter().map(|kind| Cell {
+        cells.extend(Kind::all().into_iter().map(|kind| Cell {
             cores,
             ..cell(name.clone(), kind, usual())
         }));
@@ -154,26 +153,25 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     let mut cells = vec![bare()];
     // The same requests whatever other rules there are; and a rule for each key, so that every request is for another.
     let beside = [1, 10, 1_000, 10_000].map(|rules| {
-        let ask = Ask {
+        let workload = Workload {
             idle_rules: rules - 1,
             ..usual()
         };
-        (grouped(rules as f64), ask)
+        (grouped(rules as f64), workload)
     });
     let each = [1_000, 10_000].map(|rules| {
-        let ask = Ask {
+        let workload = Workload {
             rules,
             keys: rules,
             ..usual()
         };
-        (format!("{}, all asked for", grouped(rules as f64)), ask)
+        (
+            format!("{}, all asked for", grouped(rules as f64)),
+            workload,
+        )
     });
-    for (name, ask) in beside.into_iter().chain(each) {
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name.clone(), kind, ask.clone())),
-        );
+    for (name, workload) in beside.into_iter().chain(each) {
+        cells.push(cell(name, Kind::Tollgate, workload));
     }
     axis("rules", cells);
 
@@ -184,37 +182,24 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     }
     for keys in counts {
         let name = grouped(keys as f64);
-        let ask = Ask::of_keys(keys);
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name.clone(), kind, ask.clone())),
-        );
+        cells.push(cell(name, Kind::Tollgate, Workload::with_keys(keys)));
     }
     axis("keys", cells);
 
     let mut cells = Vec::new();
     for descriptors in [1, 4] {
-        let ask = Ask {
+        let workload = Workload {
             descriptors,
             ..usual()
         };
-        let kinds = [vec![Kind::Bare], tollgates()].concat();
-        cells.extend(
-            kinds
-                .into_iter()
-                .map(|kind| cell(descriptors.to_string(), kind, ask.clone())),
-        );
+        let kinds = [Kind::Bare, Kind::Tollgate];
+        cells.extend(kinds.map(|kind| cell(descriptors.to_string(), kind, workload.clone())));
     }
     axis("descriptors", cells);
 
     let mut cells = vec![bare()];
-    for (name, ask) in [("allowed", usual()), ("over limit", usual().over_limit())] {
-        cells.extend(
-            tollgates()
-                .into_iter()
-                .map(|kind| cell(name, kind, ask.clone())),
-        );
+    for (name, workload) in [("allowed", usual()), ("over limit", usual().over_limit())] {
+        cells.push(cell(name, Kind::Tollgate, workload));
     }
     axis("verdict", cells);
 
@@ -232,12 +217,13 @@ impl Axis {
             .cells
             .iter()
             .map(|cell| {
-                let server = Server::start(cell.kind, &cell.ask, (cell.cores, cell.partitions));
+                let server =
+                    Server::start(cell.kind, &cell.workload, (cell.cores, cell.partitions));
                 cell.warm_up(&server);
                 server
             })
             .collect();
-        let mut rounds: Vec<Vec<Measured>> = self.cells.iter().map(|_| Vec::new()).collect();
+        let mut rounds: Vec<Vec<Measurement>> = self.cells.iter().map(|_| Vec::new()).collect();
         for _ in 0..options.rounds {
             for ((cell, server), rounds) in self.cells.iter().zip(&servers).zip(&mut rounds) {
                 rounds.push(cell.measure(server, options.requests));
@@ -273,27 +259,27 @@ impl Cell {
     fn template(&self) -> Template {
         match self.kind {
             Kind::Throttlecrab => Template::throttle(),
-            _ => self.ask.template(),
+            _ => self.workload.template(),
         }
     }
 
     /// Makes every bucket, and sees code and caches through a first while.
     fn warm_up(&self, server: &Server) {
         let target = Target::of(server);
-        if matches!(self.kind, Kind::Tollgate | Kind::TonicDoor) {
-            generator::on_this_thread(generator::send_all(&target, self.ask.warming()));
+        if self.kind == Kind::Tollgate {
+            generator::on_this_thread(generator::send_all(&target, self.workload.warming()));
         }
         generator::on_this_thread(generator::closed_loop(
             &target,
             &self.template(),
-            (self.ask.keys, Expected::Any.or_file(server)),
+            (self.workload.keys, Expected::Any.or_file(server)),
             self.shape,
             4_000,
         ));
     }
 
     #[allow(clippy::cast_precision_loss)] // requests
-    fn measure(&self, server: &Server, requests: u64) -> Measured {
+    fn measure(&self, server: &Server, requests: u64) -> Measurement {
         // One check at a time takes so long that fewer say as much.
         let requests = if self.shape.streams == 1 {
             requests.div_ceil(5)
@@ -304,14 +290,14 @@ impl Cell {
         let template = self.template();
         let (decided_before, children_before) = (server.decided(), children_us());
         let (before, own_before) = (server.cpu(), own());
-        let seconds = match self.by {
-            By::H2load => h2load::run(server, &template.frame(0), self.shape, requests),
-            By::Generator => {
-                let expected = generator::expected(server, self.ask.code);
+        let seconds = match self.load_generator {
+            LoadGenerator::H2load => h2load::run(server, &template.frame(0), self.shape, requests),
+            LoadGenerator::Generator => {
+                let expected = generator::expected(server, self.workload.code);
                 generator::on_this_thread(generator::closed_loop(
                     &Target::of(server),
                     &template,
-                    (self.ask.keys, expected),
+                    (self.workload.keys, expected),
                     self.shape,
                     requests,
                 ))
@@ -322,7 +308,7 @@ impl Cell {
         if let (Some(before), Some(after)) = (decided_before, server.decided()) {
             assert_eq!(after - before, requests, "{}: requests decided", self.name);
         }
-        Measured {
+        Measurement {
             cpu_us: used / requests as f64,
             rate: requests as f64 / seconds,
             generator_busy: own_used / 1e6 / seconds,

@@ -19,7 +19,7 @@ use http::Request;
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
-use crate::asking::Template;
+use crate::requests::Template;
 use crate::servers::{FLOOR_BYTES, Kind, Server};
 
 /// How many answers may lie unread before the client suspects an attack. All of a burst may, where the generator did not get
@@ -69,7 +69,7 @@ pub(crate) fn expected(server: &Server, code: u8) -> Expected {
         Kind::Floor => Expected::File,
         // It never refuses.
         Kind::Bare => Expected::Any,
-        Kind::Tollgate | Kind::TonicDoor | Kind::Reference => Expected::Code(code),
+        Kind::Tollgate | Kind::Reference => Expected::Code(code),
         // Its first field says whether the request is allowed.
         Kind::Throttlecrab => Expected::Code(1),
     }

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, yield_now};
 use tollgate_test_support::wire_bench_options::Options;
 
-use crate::asking::Ask;
-use crate::figures::{Spread, quantile};
 use crate::generator::{self, Keys, Shape, Target};
+use crate::requests::Workload;
 use crate::servers::{Kind, Server};
+use crate::statistics::{Spread, quantile};
 
 const CAPACITY_PERCENT: [u64; 3] = [25, 50, 75];
 const KEYS: u64 = 10_000;
@@ -53,14 +53,14 @@ struct Run {
 /// Bare tonic and every tollgate in turn, round by round.
 #[allow(clippy::cast_precision_loss)] // rates
 pub(crate) fn run(options: &Options) -> Vec<Row> {
-    let ask = Ask::of_keys(KEYS);
-    let kinds = [vec![Kind::Bare], Kind::tollgates()].concat();
+    let workload = Workload::with_keys(KEYS);
+    let kinds = [Kind::Bare, Kind::Tollgate];
     let servers: Vec<Server> = kinds
         .iter()
         .map(|kind| {
-            let server = Server::start(*kind, &ask, (1, None));
+            let server = Server::start(*kind, &workload, (1, None));
             let target = Target::of(&server);
-            generator::on_this_thread(generator::send_all(&target, ask.warming()));
+            generator::on_this_thread(generator::send_all(&target, workload.warming()));
             server
         })
         .collect();
@@ -68,11 +68,11 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
     runs.resize_with(kinds.len() * CAPACITY_PERCENT.len(), Vec::new);
     for _ in 0..options.rounds {
         for (server, runs) in servers.iter().zip(runs.chunks_mut(CAPACITY_PERCENT.len())) {
-            let capacity = capacity(server, &ask, options.requests);
+            let capacity = capacity(server, &workload, options.requests);
             for (percent, runs) in CAPACITY_PERCENT.iter().zip(runs) {
                 let rate = capacity * *percent as f64 / 100.0;
                 let requests = (rate * options.latency_seconds as f64) as u64;
-                let run = generator::on_this_thread(open_loop(server, &ask, rate, requests));
+                let run = generator::on_this_thread(open_loop(server, &workload, rate, requests));
                 runs.push((rate, run));
             }
         }
@@ -101,11 +101,11 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
 }
 
 #[allow(clippy::cast_precision_loss)] // requests
-fn capacity(server: &Server, ask: &Ask, requests: u64) -> f64 {
+fn capacity(server: &Server, workload: &Workload, requests: u64) -> f64 {
     let seconds = generator::on_this_thread(generator::closed_loop(
         &Target::of(server),
-        &ask.template(),
-        (ask.keys, generator::expected(server, ask.code)),
+        &workload.template(),
+        (workload.keys, generator::expected(server, workload.code)),
         SHAPE,
         requests,
     ));
@@ -114,9 +114,9 @@ fn capacity(server: &Server, ask: &Ask, requests: u64) -> f64 {
 
 /// So many requests, each at its instant.
 #[allow(clippy::disallowed_methods, clippy::cast_precision_loss)] // a bench measures time
-async fn open_loop(server: &Server, ask: &Ask, rate: f64, requests: u64) -> Run {
-    let (target, template) = (Target::of(server), ask.template());
-    let expected = generator::expected(server, ask.code);
+async fn open_loop(server: &Server, workload: &Workload, rate: f64, requests: u64) -> Run {
+    let (target, template) = (Target::of(server), workload.template());
+    let expected = generator::expected(server, workload.code);
     let mut connections = Vec::new();
     for _ in 0..SHAPE.connections {
         connections.push(generator::connect(&target).await);
@@ -125,7 +125,7 @@ async fn open_loop(server: &Server, ask: &Ask, rate: f64, requests: u64) -> Run 
         latencies: Vec::new(),
         late: Vec::new(),
     }));
-    let mut keys = Keys::new(1, ask.keys);
+    let mut keys = Keys::new(1, workload.keys);
     let mut under_way = JoinSet::new();
     let mut read_at = BURST;
     let began = Instant::now();

@@ -7,15 +7,14 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `options` | how long, how much |
 //! | `axes` | what is compared, and the rounds |
 //! | `latency` | the open loop |
 //! | `shared` | limits shared through Redis |
 //! | `reference` | Envoy's reference service and tollgate on one Redis |
-//! | `asking` | rules, and requests encoded beforehand |
-//! | `servers`, `bare` | who is asked |
+//! | `requests` | rules, and requests encoded beforehand |
+//! | `servers`, `bare_tonic` | who is asked |
 //! | `generator`, `h2load` | who asks |
-//! | `figures`, `table` | what is shown |
+//! | `statistics`, `table` | what is shown |
 //!
 //! `make bench` runs it; `docs/performance.md` says how to read it.
 //!
@@ -32,16 +31,16 @@
     clippy::cast_sign_loss
 )]
 
-mod asking;
 mod axes;
-mod bare;
-mod figures;
+mod bare_tonic;
 mod generator;
 mod h2load;
 mod latency;
 mod reference;
+mod requests;
 mod servers;
 mod shared;
+mod statistics;
 mod table;
 
 use std::process::{Command, ExitCode};
@@ -59,9 +58,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = arguments.filter(|argument| argument != "--bench").collect();
     if arguments
         .first()
-        .is_some_and(|argument| argument == bare::ARGUMENT)
+        .is_some_and(|argument| argument == bare_tonic::ARGUMENT)
     {
-        bare::serve();
+        bare_tonic::serve();
         return ExitCode::SUCCESS;
     }
     let options = match Options::read(&arguments) {

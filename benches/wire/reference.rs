@@ -11,16 +11,15 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::generator::{self, Expected, Shape, Target};
+use crate::requests::{OK, Workload};
+use crate::servers::{Server, cpu, reference_service, used_us};
+use crate::shared::value;
+use crate::statistics::Spread;
 use tollgate_test_support::components::program;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
-
-use crate::asking::{Ask, OK};
-use crate::figures::Spread;
-use crate::generator::{self, Expected, Shape, Target};
-use crate::servers::{Server, cpu, reference_service, used_us};
-use crate::shared::value;
 
 /// How this is asked for.
 pub(crate) const AXIS: &str = "reference";
@@ -46,13 +45,13 @@ const SHAPES: [(Shape, u64); 2] = [
     ),
 ];
 
-/// Who is measured: a name, and variables; none for the reference.
-type Who = (
+/// Candidate is measured: a name, and variables; none for the reference.
+type Candidate = (
     &'static str,
     Option<&'static [(&'static str, &'static str)]>,
 );
 
-const SERVERS: [Who; 4] = [
+const SERVERS: [Candidate; 4] = [
     ("reference", None),
     (
         "tollgate, the reference's keys",
@@ -66,7 +65,7 @@ const SERVERS: [Who; 4] = [
 ];
 
 /// One measurement.
-struct Measured {
+struct Measurement {
     rate: f64,
     server_us: f64,
     redis_us: f64,
@@ -97,11 +96,11 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
         .stdout(Stdio::null())
         .status();
     assert!(pinned.expect("taskset runs").success());
-    let ask = Ask::of_keys(KEYS);
-    let template = ask.template();
+    let workload = Workload::with_keys(KEYS);
+    let template = workload.template();
     let servers: Vec<_> = SERVERS
         .iter()
-        .map(|(_, own)| start(&ask, &redis, *own))
+        .map(|(_, own)| start(&workload, &redis, *own))
         .collect();
     let mut rows = Vec::new();
     for (shape, part) in SHAPES {
@@ -112,7 +111,7 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
             let asked = generator::closed_loop(&target, &template, asking, shape, requests);
             let seconds = generator::on_this_thread(asked);
             let of_all = requests as f64;
-            Measured {
+            Measurement {
                 rate: of_all / seconds,
                 server_us: used_us(&before, &server.cpu()) / of_all,
                 redis_us: used_us(&redis_before, &cpu(redis.id())) / of_all,
@@ -123,7 +122,7 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
             // Connections, counters, leases that have found their size.
             measure(server, requests / 2 + 1);
         }
-        let mut rounds: Vec<Vec<Measured>> = servers.iter().map(|_| Vec::new()).collect();
+        let mut rounds: Vec<Vec<Measurement>> = servers.iter().map(|_| Vec::new()).collect();
         for _ in 0..options.rounds {
             for (server, rounds) in servers.iter().zip(&mut rounds) {
                 rounds.push(measure(server, requests));
@@ -144,7 +143,7 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
     rows
 }
 
-fn start(ask: &Ask, redis: &RedisServer, own: Option<&[(&str, &str)]>) -> Server {
+fn start(workload: &Workload, redis: &RedisServer, own: Option<&[(&str, &str)]>) -> Server {
     let socket = redis.socket().display().to_string();
     let shared = [
         ("REDIS_SOCKET_TYPE", "unix"),
@@ -152,11 +151,11 @@ fn start(ask: &Ask, redis: &RedisServer, own: Option<&[(&str, &str)]>) -> Server
         ("USE_STATSD", "false"),
     ];
     let Some(own) = own else {
-        return Server::start_reference(ask, &shared);
+        return Server::start_reference(workload, &shared);
     };
     let deadline = [("TOLLGATE_STORE_DEADLINE_MS", "1000")];
     let variables = [&shared[..], &deadline, own].concat();
-    let server = Server::start_with(ask, 1, &variables);
+    let server = Server::start_with(workload, 1, &variables);
     let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
     wait_for(Duration::from_secs(10), up).expect("it finds Redis");
     server

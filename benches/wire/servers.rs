@@ -18,8 +18,8 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ports::free_port;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::asking::Ask;
-use crate::bare;
+use crate::bare_tonic;
+use crate::requests::Workload;
 
 /// What nghttpd serves: as much as a short answer.
 pub(crate) const FLOOR_BYTES: usize = 40;
@@ -35,8 +35,6 @@ pub(crate) enum Kind {
     Bare,
     /// tollgate as its settings stand.
     Tollgate,
-    /// tollgate by the door that tonic serves, where there are two.
-    TonicDoor,
     /// throttlecrab-server, where `make bench-peers` installed it. It speaks a protocol of its own.
     Throttlecrab,
     /// Envoy's reference service, where `make deps` built it. It wants a Redis.
@@ -62,28 +60,18 @@ impl Kind {
             Self::Floor => "nghttpd",
             Self::Bare => "bare tonic",
             Self::Tollgate => "tollgate",
-            Self::TonicDoor => "tollgate --door tonic",
             Self::Throttlecrab => "throttlecrab",
             Self::Reference => "reference",
         }
     }
 
     /// Everyone that can be asked one thing.
-    pub(crate) fn everyone() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
         let mut all = vec![Self::Floor, Self::Bare];
         all.extend(peers);
-        all.extend(Self::tollgates());
+        all.push(Self::Tollgate);
         all
-    }
-
-    /// Every tollgate there is to measure.
-    pub(crate) fn tollgates() -> Vec<Self> {
-        if knows("--door") {
-            vec![Self::TonicDoor, Self::Tollgate]
-        } else {
-            vec![Self::Tollgate]
-        }
     }
 }
 
@@ -122,7 +110,7 @@ impl Server {
     /// Starts it on that many cores, ready to answer. A tollgate may be told how many partitions to have.
     pub(crate) fn start(
         kind: Kind,
-        ask: &Ask,
+        workload: &Workload,
         (cores, partitions): (usize, Option<usize>),
     ) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
@@ -131,7 +119,10 @@ impl Server {
             Kind::Floor => Self::start_floor(command, cores, files),
             Kind::Bare => {
                 let this = std::env::current_exe().expect("this program");
-                command.arg(this).arg(bare::ARGUMENT).stdout(Stdio::piped());
+                command
+                    .arg(this)
+                    .arg(bare_tonic::ARGUMENT)
+                    .stdout(Stdio::piped());
                 let mut child = command.spawn().expect("it starts again");
                 let mut line = String::new();
                 BufReader::new(child.stdout.take().expect("stdout"))
@@ -146,30 +137,34 @@ impl Server {
                 }
             }
             Kind::Throttlecrab => Self::start_throttlecrab(command, files),
-            Kind::Reference => Self::start_reference(ask, &[]),
-            Kind::Tollgate | Kind::TonicDoor => {
+            Kind::Reference => Self::start_reference(workload, &[]),
+            Kind::Tollgate => {
                 if let Some(partitions) = partitions {
                     command.env("TOLLGATE_PARTITIONS", partitions.to_string());
                 }
-                Self::start_tollgate(kind, command, ask, cores, files)
+                Self::start_tollgate(command, workload, cores, files)
             }
         }
     }
 
     /// Starts a tollgate on that many cores with these variables.
-    pub(crate) fn start_with(ask: &Ask, cores: usize, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(
+        workload: &Workload,
+        cores: usize,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         let mut command = on_cores(cores);
         command.envs(variables.iter().copied());
-        Self::start_tollgate(Kind::Tollgate, command, ask, cores, files)
+        Self::start_tollgate(command, workload, cores, files)
     }
 
     /// Starts Envoy's reference service on the first core, with these variables.
-    pub(crate) fn start_reference(ask: &Ask, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_reference(workload: &Workload, variables: &[(&str, &str)]) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         let folder = files.path().join("config");
         std::fs::create_dir(&folder).expect("a folder for the rules");
-        std::fs::write(folder.join("rules.yaml"), ask.rules()).expect("the rules file");
+        std::fs::write(folder.join("rules.yaml"), workload.rules()).expect("the rules file");
         let mut command = on_cores(1);
         let port = free_port();
         command
@@ -223,14 +218,13 @@ impl Server {
     }
 
     fn start_tollgate(
-        kind: Kind,
         mut command: Command,
-        ask: &Ask,
+        workload: &Workload,
         cores: usize,
         files: tempfile::TempDir,
     ) -> Self {
         let rules = files.path().join("rules.yaml");
-        std::fs::write(&rules, ask.rules()).expect("the rules file");
+        std::fs::write(&rules, workload.rules()).expect("the rules file");
         command
             .args([tollgate_binary(), "serve"])
             .arg(&rules)
@@ -249,9 +243,6 @@ impl Server {
         }
         if knows("--cores") {
             command.arg(format!("--cores={cores}"));
-        }
-        if kind == Kind::TonicDoor {
-            command.arg("--door=tonic");
         }
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
@@ -274,7 +265,7 @@ impl Server {
             text.trim().parse().expect("an address")
         };
         Self {
-            kind,
+            kind: Kind::Tollgate,
             address: address("gRPC "),
             metrics: Some(address("HTTP ")),
             child,

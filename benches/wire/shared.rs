@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
-use tollgate::limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
-use tollgate::store::{Asking, Deadline, Setup, Store as _, Terms, memory};
+use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, memory};
+use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
 
-use crate::asking::{Ask, OK};
-use crate::figures::Spread;
 use crate::generator::{self, Expected, Keys, Shape, Target};
 use crate::h2load;
+use crate::requests::{OK, Workload};
 use crate::servers::{Server, cpu, used_us};
+use crate::statistics::Spread;
 
 /// What this is asked for by.
 pub(crate) const AXIS: &str = "shared";
@@ -53,28 +53,28 @@ const SHAPE: Shape = Shape {
     streams: 100,
 };
 
-/// Who is measured.
-enum Who {
+/// Candidate is measured.
+enum Candidate {
     /// `redis-benchmark`.
     Script { sha1: String },
     /// The store of this library, asked as a core of the service asks.
-    Store(Box<Driven>),
+    Store(Box<StoreDriver>),
     /// The service over gRPC.
-    Service { server: Server, ask: Ask },
+    Service { server: Server, workload: Workload },
 }
 
 struct Cell {
     what: &'static str,
     keys: u64,
-    who: Who,
+    candidate: Candidate,
     /// Beside which cell it is put.
     reference: usize,
 }
 
 /// The store and what it needs to run, on this thread.
-struct Driven {
+struct StoreDriver {
     runtime: Runtime,
-    asking: Box<dyn Asking>,
+    asking: Box<dyn BatchClient>,
     metrics: Arc<Metrics>,
     ticket: u32,
     /// Never dropped before what asks it.
@@ -82,7 +82,7 @@ struct Driven {
 }
 
 /// One measurement.
-struct Measured {
+struct Measurement {
     rate: f64,
     redis_us: f64,
     /// Calls of Redis for a thousand checks.
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         .status();
     assert!(pinned.expect("taskset runs").success());
     let url = redis.url();
-    let service = |ask: &Ask, mode: Option<&str>| {
+    let service = |workload: &Workload, mode: Option<&str>| {
         let variables = mode.map_or(Vec::new(), |mode| {
             vec![
                 ("TOLLGATE_STORE", url.as_str()),
@@ -116,34 +116,34 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
                 ("TOLLGATE_STORE_DEADLINE_MS", "1000"),
             ]
         });
-        let server = Server::start_with(ask, 1, &variables);
+        let server = Server::start_with(workload, 1, &variables);
         if mode.is_some() {
             // It starts without Redis, and is to be measured with it.
             let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
             wait_for(Duration::from_secs(10), up).expect("it finds Redis");
         }
-        let ask = ask.clone();
-        Who::Service { server, ask }
+        let workload = workload.clone();
+        Candidate::Service { server, workload }
     };
-    let cell = |what, keys, who, reference| Cell {
+    let cell = |what, keys, candidate, reference| Cell {
         what,
         keys,
-        who,
+        candidate,
         reference,
     };
     let sha1 = redis.say(&["SCRIPT", "LOAD", &repeating()]);
-    let (one, many) = (Ask::of_keys(1), Ask::of_keys(KEYS));
+    let (one, many) = (Workload::with_keys(1), Workload::with_keys(KEYS));
     let mut cells = vec![
         cell(
             "`redis-benchmark`, the same script",
             KEYS,
-            Who::Script { sha1 },
+            Candidate::Script { sha1 },
             0,
         ),
         cell(
             "exact: the store alone",
             KEYS,
-            Who::Store(Box::new(Driven::start(&url))),
+            Candidate::Store(Box::new(StoreDriver::start(&url))),
             0,
         ),
         cell("memory: the service", 1, service(&one, None), 2),
@@ -162,7 +162,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         // Connections, buckets, leases that have found their size.
         cell.measure(&redis, options.requests / 2 + 1);
     }
-    let mut rounds: Vec<Vec<Measured>> = cells.iter().map(|_| Vec::new()).collect();
+    let mut rounds: Vec<Vec<Measurement>> = cells.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
         for (cell, rounds) in cells.iter_mut().zip(&mut rounds) {
             rounds.push(cell.measure(&redis, options.requests));
@@ -183,30 +183,30 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
 }
 
 impl Cell {
-    fn measure(&mut self, redis: &RedisServer, requests: u64) -> Measured {
+    fn measure(&mut self, redis: &RedisServer, requests: u64) -> Measurement {
         // What is quick is measured as long as what is slow.
-        let requests = match self.who {
-            Who::Script { .. } | Who::Store(_) => requests * 5,
-            Who::Service { .. } => requests,
+        let requests = match self.candidate {
+            Candidate::Script { .. } | Candidate::Store(_) => requests * 5,
+            Candidate::Service { .. } => requests,
         };
         let (before, calls_before) = (cpu(redis.id()), calls(redis));
-        let (decided, seconds) = match &mut self.who {
-            Who::Script { sha1 } => benchmark(redis.port(), sha1, requests),
-            Who::Store(driven) => (requests, driven.decide(requests)),
-            Who::Service { server, ask } if ask.keys == 1 => {
-                let frame = ask.template().frame(0);
+        let (decided, seconds) = match &mut self.candidate {
+            Candidate::Script { sha1 } => benchmark(redis.port(), sha1, requests),
+            Candidate::Store(driven) => (requests, driven.decide(requests)),
+            Candidate::Service { server, workload } if workload.keys == 1 => {
+                let frame = workload.template().frame(0);
                 (requests, h2load::run(server, &frame, SHAPE, requests))
             }
-            Who::Service { server, ask } => {
+            Candidate::Service { server, workload } => {
                 let (target, expected) = (Target::of(server), Expected::Code(OK));
-                let (asking, template) = ((ask.keys, expected), ask.template());
+                let (asking, template) = ((workload.keys, expected), workload.template());
                 let asked = generator::closed_loop(&target, &template, asking, SHAPE, requests);
                 (requests, generator::on_this_thread(asked))
             }
         };
         let used = used_us(&before, &cpu(redis.id()));
         let decided = decided as f64;
-        Measured {
+        Measurement {
             rate: decided / seconds,
             redis_us: used / decided,
             trips: (calls(redis) - calls_before) / decided * 1_000.0,
@@ -241,9 +241,9 @@ fn check(key: Key) -> Check {
         key,
         limit: Limit::per(u32::MAX, Unit::Year, std::num::NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: Hits::Take(1).into(),
-        source: 0,
-        shared: false,
+        operation: Hits::Take(1).into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }
@@ -283,9 +283,9 @@ fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
     (calls * keys as u64, calls as f64 / rate)
 }
 
-// === impl Driven ===
+// === impl StoreDriver ===
 
-impl Driven {
+impl StoreDriver {
     fn start(url: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -296,9 +296,9 @@ impl Driven {
         let setup = Setup {
             clock,
             metrics: Arc::clone(&metrics),
-            memory: memory::Bounds {
+            memory: memory::MemoryLimits {
                 partitions: 1,
-                mailbox_checks_max: 1,
+                queue_checks_max: 1,
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
@@ -318,7 +318,7 @@ impl Driven {
         for worker in workers {
             runtime.spawn(worker);
         }
-        let asking = store.asking().expect("it can be asked");
+        let asking = store.batch_client().expect("it can be asked");
         let up = metrics.store.up.clone();
         runtime.block_on(async {
             while up.get() == 0 {
@@ -352,14 +352,14 @@ impl Driven {
             loop {
                 while asked < checks && asked - answered < IN_FLIGHT {
                     let one = [check(key())];
-                    let added = asking.add(*ticket, &one, Deadline::NEVER, Terms::Final);
+                    let added = asking.add(*ticket, &one, Deadline::NEVER, CommitMode::Immediate);
                     assert_eq!(added, Ok(1));
                     *ticket = ticket.wrapping_add(1);
                     asked += 1;
                 }
                 asking.send();
                 let before = answered;
-                asking.take_answers(cx, &mut |share| {
+                asking.take_replies(cx, &mut |share| {
                     for answer in share.answers {
                         assert!(answer.as_ref().expect("an outcome").allowed);
                         answered += 1;

@@ -8,10 +8,10 @@ use std::process::Command;
 use tollgate_test_support::wire_bench_options::Options;
 
 use crate::axes::Row;
-use crate::figures::{Spread, grouped};
 use crate::latency;
 use crate::reference;
 use crate::shared;
+use crate::statistics::{Spread, grouped};
 
 pub(crate) const PAGE: &str = "docs/performance.md";
 const BEGIN: &str = "<!-- figures: ";
@@ -130,7 +130,7 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     let load = load.split(' ').next().unwrap_or("unknown");
     let busy = load.parse().is_ok_and(|load: f64| load > cores as f64);
     let mut text = format!(
-        "Measured on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
+        "Measurement on {} at {}: {cores} cores of an {}, Linux {}, {}, {}. ",
         said("date", &["-u", "+%F"]),
         said("git", &["describe", "--always", "--dirty"]),
         processor.unwrap_or("unknown processor"),

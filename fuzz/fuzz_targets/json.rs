@@ -7,10 +7,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::service::understand;
+use tollgate::admin::round_trip;
 
 fuzz_target!(|body: &[u8]| {
-    if let Err(words) = understand(body) {
+    if let Err(words) = round_trip(body) {
         panic!("{words}");
     }
 });

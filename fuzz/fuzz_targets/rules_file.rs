@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::config::rules_file::{Options, PROBLEMS_MAX, load};
-use tollgate::config::rules_path::Source;
+use tollgate::rules::file::{Options, DIAGNOSTICS_MAX, load};
+use tollgate::rules::path::Source;
 
 fuzz_target!(|text: &str| {
     let source = Source {
@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
             problems
         }
     };
-    assert!(told.len() <= PROBLEMS_MAX);
+    assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         assert!(problem.at.line >= 1 && problem.at.column >= 1);
         assert!(problem.to_string().len() < 2_000);

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::service::agreement::agree;
+use tollgate::pipeline::agreement::agree;
 
 fuzz_target!(|message: &[u8]| {
     if let Err(words) = agree(message) {

@@ -6,24 +6,24 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::config::reload::LoadError;
-use tollgate::config::rules_file::{Options, PROBLEMS_MAX};
-use tollgate::config::xds::load_bytes;
+use tollgate::rules::reload::LoadError;
+use tollgate::rules::file::{Options, DIAGNOSTICS_MAX};
+use tollgate::rules::xds::load_bytes;
 
 fuzz_target!(|resource: &[u8]| {
     let told = match load_bytes(&[resource], Options::default()) {
         Ok(rules) => rules.loaded.warnings,
-        Err(LoadError::Problems(problems)) => {
+        Err(LoadError::Diagnostics(problems)) => {
             assert!(!problems.is_empty());
             problems
         }
-        Err(LoadError::Sent(words)) => {
+        Err(LoadError::Resource(words)) => {
             assert!(words.len() < 2_000);
             Vec::new()
         }
         Err(other) => panic!("{other}"),
     };
-    assert!(told.len() <= PROBLEMS_MAX);
+    assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         assert!(problem.to_string().len() < 2_000);
     }

@@ -1,6 +1,7 @@
-//! HTTP/1.1 for a router, on connections that `accept` hands over.
+//! HTTP/1.1 server for a router, on connections that `net` accepts.
 //!
-//! Why not axum's own server: it has no time limit for a request's headers, and these ports face strangers.
+//! Why not axum's own server: it has no timeout for request headers, and these ports are exposed to
+//! untrusted clients.
 //!
 //! What it deliberately does not do: HTTP/2, TLS, routes.
 
@@ -12,15 +13,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 
-use crate::accept::{Connection, Stopping, serve_each};
+use crate::net::{Connection, ShutdownSignal, serve_each};
 
-/// How long a client may take to send a request's headers.
+/// Timeout of the headers of a request.
 const HEADERS_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How many bytes of headers a client may send.
+/// Most bytes of headers.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Serves `router` until `shutdown`, then lets what is under way end.
+/// Serves `router` until `shutdown`, then lets requests in progress finish.
 pub async fn serve(
     router: Router,
     connections: mpsc::Receiver<Connection>,
@@ -30,7 +31,7 @@ pub async fn serve(
     serve_each(connections, shutdown, serve_one).await;
 }
 
-async fn serve_one(router: Router, connection: Connection, mut stopping: Stopping) {
+async fn serve_one(router: Router, connection: Connection, mut stopping: ShutdownSignal) {
     let mut serving = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

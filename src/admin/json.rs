@@ -1,9 +1,10 @@
 //! `/json`: one decision for one body, as the reference answers it.
 //!
-//! 200 when it may pass, 429 when over limit, 400 when the question is not understood. One thing is different: a store
-//! that cannot decide is 503 here, so that a caller can tell its own mistake from ours.
+//! 200 when allowed, 429 when over the limit, 400 when the request is invalid. One status differs
+//! from the reference: a store that cannot decide is 503 here, so that a client can tell its own
+//! error from ours.
 //!
-//! What it deliberately does not do: decide, or know protobuf (`service`).
+//! What it deliberately does not do: decide (`pipeline`) or know protobuf (`grpc`).
 
 use ::http::{StatusCode, header};
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
-use crate::service::ratelimit::Unanswered;
-use crate::service::{JsonAnswer, JsonRateLimit};
+use crate::admin::protobuf_json::{JsonResult, JsonService};
+use crate::pipeline::RequestError;
 
-/// The largest question, in bytes.
+/// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
-pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Response {
+pub(super) async fn decide(json: Arc<JsonService>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
-    match json.ask(&head.headers, &body).await {
-        JsonAnswer::Decided { allowed, body } => {
+    match json.decide(&head.headers, &body).await {
+        JsonResult::Decided { allowed, body } => {
             let status = if allowed {
                 StatusCode::OK
             } else {
@@ -32,26 +33,26 @@ pub(super) async fn decide(json: Arc<JsonRateLimit>, request: Request) -> Respon
             };
             (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
         }
-        JsonAnswer::NotUnderstood(why) => {
-            tracing::debug!(why, "/json: question not understood");
+        JsonResult::Invalid(why) => {
+            tracing::debug!(why, "/json: invalid request");
             refusal(StatusCode::BAD_REQUEST)
         }
-        JsonAnswer::Unanswered(why @ (Unanswered::Store(_) | Unanswered::NoRules)) => {
-            tracing::debug!(%why, "/json: question not answered");
+        JsonResult::Failed(why @ (RequestError::Store(_) | RequestError::NoRules)) => {
+            tracing::debug!(%why, "/json: request failed");
             refusal(StatusCode::SERVICE_UNAVAILABLE)
         }
-        JsonAnswer::Unanswered(why) => {
-            tracing::debug!(%why, "/json: question not answered");
+        JsonResult::Failed(why) => {
+            tracing::debug!(%why, "/json: request failed");
             refusal(StatusCode::BAD_REQUEST)
         }
-        JsonAnswer::Unwritable(why) => {
-            tracing::error!(why, "/json: answer cannot be written");
+        JsonResult::Unwritable(why) => {
+            tracing::error!(why, "/json: cannot encode the response");
             refusal(StatusCode::INTERNAL_SERVER_ERROR)
         }
     }
 }
 
-/// The status's own words and a line end: what the reference sends.
+/// The reason phrase of the status and a line end, as the reference sends it.
 fn refusal(status: StatusCode) -> Response {
     let words = status.canonical_reason().unwrap_or_default();
     (status, format!("{words}\n")).into_response()

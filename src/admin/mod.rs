@@ -1,15 +1,18 @@
-//! The side door: HTTP for people, probes and Prometheus.
+//! HTTP endpoints for people, probes and Prometheus.
 //!
-//! Two listeners, because they have two audiences. Port 8080 faces the network: health, `/json`, `/metrics`, and
-//! nothing else about rules or stores. Port 6070 shows the rules themselves, and so stays on loopback unless a token
-//! (`guard`) or client certificates keep strangers away. A third listener, for metrics alone, is where the reference has it.
+//! Two ports, because they have two audiences. Port 8080 faces the network: health, `/json`,
+//! `/metrics`, and nothing else about rules or stores. Port 6070 shows the rules, so it stays on
+//! loopback unless a token (`token`) or client certificates protect it. A third port serves metrics
+//! only, at the reference's address.
 //!
-//! What it deliberately does not do: decide (`service`), accept connections (`accept`), count (`metrics`).
+//! What it deliberately does not do: decide (`pipeline`), accept connections (`net`), count
+//! (`metrics`).
 
-mod guard;
 mod http;
 mod json;
+mod protobuf_json;
 mod readiness;
+mod token;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -24,43 +27,46 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, put};
 
-pub use self::guard::Token;
 pub use self::http::serve;
+pub use self::protobuf_json::JsonService;
+#[cfg(fuzzing)]
+pub use self::protobuf_json::round_trip;
 pub use self::readiness::Readiness;
-use crate::limiter::{Allowance, Rule};
+pub use self::token::AdminToken;
 use crate::metrics::Metrics;
-use crate::service::{Generations, JsonRateLimit};
+use crate::pipeline::Generations;
+use tollgate_limiter::{Allowance, Rule};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// What the side door shows.
+/// State that the endpoints read.
 #[derive(Clone)]
-pub struct Shown {
-    /// Whether requests should come here.
+pub struct AdminState {
+    /// Readiness of the service.
     pub readiness: Readiness,
-    /// Every metric.
+    /// All metrics.
     pub metrics: Arc<Metrics>,
     /// The rules in use.
     pub generations: Arc<Generations>,
-    /// Decisions by JSON; none when a setting switches them off.
-    pub json: Option<Arc<JsonRateLimit>>,
-    /// How the log level is changed, where it can be.
+    /// Decisions over JSON; none when `/json` is disabled.
+    pub json: Option<Arc<JsonService>>,
+    /// Changes the log level; none when it cannot be changed.
     pub log_level: Option<LogLevelSwitch>,
 }
 
-/// Changes the log level; says why it cannot.
+/// Sets the log level, or returns why it cannot.
 pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// How many requests for decisions or metrics are worked on at a time; more are answered 503 at once. Probes are not
-/// among them: they must be answered when everything else is not.
+/// Most requests for decisions or metrics in progress; further ones get 503 at once. Probes are not
+/// limited: they must be answered under overload.
 const WORK_MAX: usize = 64;
 
-/// How long one may take, the arrival of its body included.
+/// Timeout of such a request, including its body.
 const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What port 8080 answers.
-pub fn public(shown: Shown) -> Router {
-    let shed = shown.metrics.connections.http_shed.clone();
+/// Endpoints of port 8080.
+pub fn public_router(state: AdminState) -> Router {
+    let shed = state.metrics.connections.http_shed.clone();
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |_: BoxError| {
             shed.inc();
@@ -70,7 +76,7 @@ pub fn public(shown: Shown) -> Router {
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
     let mut router = Router::new().route("/metrics", get(metrics));
-    if let Some(json) = shown.json.clone() {
+    if let Some(json) = state.json.clone() {
         router = router.route("/json", any(move |request| json::decide(json, request)));
     }
     router
@@ -78,16 +84,16 @@ pub fn public(shown: Shown) -> Router {
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
-        .with_state(shown)
+        .with_state(state)
 }
 
-/// What the port for metrics alone answers.
-pub fn prometheus(shown: Shown, path: &str) -> Router {
-    Router::new().route(path, get(metrics)).with_state(shown)
+/// Endpoints of the Prometheus port.
+pub fn metrics_router(state: AdminState, path: &str) -> Router {
+    Router::new().route(path, get(metrics)).with_state(state)
 }
 
-/// What port 6070 answers; with a token only those who carry it.
-pub fn private(shown: Shown, token: Option<Token>) -> Router {
+/// Endpoints of port 6070; with a token, only requests that carry it are served.
+pub fn admin_router(state: AdminState, token: Option<AdminToken>) -> Router {
     let router = Router::new()
         .route("/", get(index))
         .route("/rlconfig", get(rlconfig))
@@ -95,40 +101,40 @@ pub fn private(shown: Shown, token: Option<Token>) -> Router {
         .route("/healthcheck", any(healthcheck))
         .route("/readyz", get(readyz))
         .route("/log-level", put(log_level))
-        .with_state(shown);
+        .with_state(state);
     match token {
         None => router,
-        Some(token) => router.layer(middleware::from_fn_with_state(token, guard::check)),
+        Some(token) => router.layer(middleware::from_fn_with_state(token, token::require_token)),
     }
 }
 
-/// As the reference answers it: 200 and OK, or 500 and nothing.
-async fn healthcheck(State(shown): State<Shown>) -> Response {
-    if shown.readiness.ready() {
+/// Health as the reference reports it: 200 and `OK`, or 500 and no body.
+async fn healthcheck(State(state): State<AdminState>) -> Response {
+    if state.readiness.ready() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
-/// Whether it is ready; with `?verbose` also why.
-async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> Response {
-    let status = if shown.readiness.ready() {
+/// Readiness; `?verbose` adds the reasons.
+async fn readyz(State(state): State<AdminState>, RawQuery(query): RawQuery) -> Response {
+    let status = if state.readiness.ready() {
         StatusCode::OK
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
     let verbose = query.is_some_and(|query| query == "verbose" || query.starts_with("verbose="));
     let body = if verbose {
-        shown.readiness.reasons()
+        state.readiness.report()
     } else {
         String::new()
     };
     (status, body).into_response()
 }
 
-async fn log_level(State(shown): State<Shown>, level: String) -> Response {
-    let Some(switch) = &shown.log_level else {
+async fn log_level(State(state): State<AdminState>, level: String) -> Response {
+    let Some(switch) = &state.log_level else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match switch(level.trim()) {
@@ -137,9 +143,9 @@ async fn log_level(State(shown): State<Shown>, level: String) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
-    // It may be megabytes, and the threads here decide.
-    let rendered = tokio::task::spawn_blocking(move || shown.metrics.render()).await;
+async fn metrics(State(state): State<AdminState>) -> Response {
+    // On a blocking thread: the text may be megabytes, and the threads here also decide.
+    let rendered = tokio::task::spawn_blocking(move || state.metrics.render()).await;
     match rendered
         .map_err(|error| error.to_string())
         .and_then(|text| text.map_err(|error| error.to_string()))
@@ -165,14 +171,14 @@ async fn index() -> &'static str {
      /rlconfig: print the limits in use\n"
 }
 
-async fn rlconfig(State(shown): State<Shown>) -> String {
-    let Some(generation) = shown.generations.present() else {
+async fn rlconfig(State(state): State<AdminState>) -> String {
+    let Some(generation) = state.generations.current() else {
         return String::new();
     };
     generation.rules.rules().iter().map(rlconfig_line).collect()
 }
 
-/// One limit in the reference's words; what it does not say about a limit stands behind them.
+/// One limit in the reference's format; fields that the reference lacks follow.
 fn rlconfig_line(rule: &Rule) -> String {
     let mut line = match rule.allowance {
         Allowance::Unlimited => format!("{}: unit=UNKNOWN requests_per_unit=0", rule.full_name()),
@@ -181,8 +187,8 @@ fn rlconfig_line(rule: &Rule) -> String {
             rule.full_name(),
             limit
                 .unit()
-                // No window, as on the wire.
-                .map_or("unknown", crate::limiter::Unit::name)
+                // The wire has no window either.
+                .map_or("unknown", tollgate_limiter::Unit::name)
                 .to_ascii_uppercase(),
             limit.requests_per_unit(),
         ),

@@ -1,35 +1,34 @@
-//! Whether requests should come here: rules are loaded, and nobody has asked to stop.
+//! Readiness: rules are loaded and the service is not draining.
 //!
-//! What it deliberately does not do: change by itself. `app` says what happened.
+//! What it deliberately does not do: watch anything. `app` reports what happens.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::config::settings::Settings;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::settings::Settings;
 
-/// Readiness, shared by everyone who shows it.
+/// Shared readiness state.
 #[derive(Clone)]
 pub struct Readiness {
     generations: Arc<Generations>,
     stopping: Arc<AtomicBool>,
-    /// Ready without rules.
+    /// Report ready without rules.
     without_rules: bool,
-    /// Rules without any domain count as none.
+    /// Rules without any domain do not count.
     needs_a_domain: bool,
-    store: StoreWords,
+    store: StoreStatus,
 }
 
-/// Whether the store that replicas share decides, and how it is; none where there is no such store.
-type StoreWords = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
+/// Whether the shared store works, and its state in words; none without a shared store.
+type StoreStatus = Arc<dyn Fn() -> Option<(bool, String)> + Send + Sync>;
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Ready as soon as there are rules, or as the settings say.
-    /// `store` tells how the store is; whatever it is, requests are answered as another setting says, so it is told and
-    /// changes nothing.
+    /// Ready as soon as there are rules, or as the settings say. The state of the store is reported
+    /// and does not change readiness, since requests are answered by the failure policy.
     pub fn new(
         generations: Arc<Generations>,
         settings: &Settings,
@@ -44,18 +43,18 @@ impl Readiness {
         }
     }
 
-    /// Not ready from now on.
+    /// Turns readiness off for good.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Whether requests should come here.
+    /// Whether the service is ready for requests.
     pub fn ready(&self) -> bool {
         !self.stopping.load(Ordering::Acquire) && self.rules_ready()
     }
 
     fn rules_ready(&self) -> bool {
-        let generation = self.generations.present();
+        let generation = self.generations.current();
         let domains = generation
             .as_ref()
             .map(|generation| generation.rules.domain_count());
@@ -66,15 +65,15 @@ impl Readiness {
         }
     }
 
-    /// The reasons, a line each: `[+]` for what is as it should be, `[-]` for what is not.
-    pub(super) fn reasons(&self) -> String {
+    /// The conditions, one line each: `[+]` for met, `[-]` for not met.
+    pub(super) fn report(&self) -> String {
         let mark = |good| if good { "[+]" } else { "[-]" };
-        let mut reasons = String::new();
+        let mut report = String::new();
         let mut say = |good, what: std::fmt::Arguments<'_>| {
             // Writing to a string does not fail.
-            let _ = writeln!(reasons, "{} {what}", mark(good));
+            let _ = writeln!(report, "{} {what}", mark(good));
         };
-        match self.generations.present() {
+        match self.generations.current() {
             Some(generation) => say(
                 self.rules_ready(),
                 format_args!(
@@ -101,8 +100,8 @@ impl Readiness {
         };
         say(!stopping, format_args!("stop: {words}"));
         let verdict = if self.ready() { "ready" } else { "not ready" };
-        reasons.push_str(verdict);
-        reasons.push('\n');
-        reasons
+        report.push_str(verdict);
+        report.push('\n');
+        report
     }
 }

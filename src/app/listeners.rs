@@ -1,39 +1,43 @@
-//! The ports: bound before anything else is, so that a start that cannot be fails at once and says which setting to change.
+//! Binds the ports before anything else starts, so that a port in use fails the start at once, with
+//! the setting to change.
 //!
-//! What it deliberately does not do: accept (`accept`), serve.
+//! What it deliberately does not do: accept connections (`net`) or serve them.
 
 use std::io;
 
 use tokio::net::TcpListener;
 
-use crate::accept::{self, Listener};
-use crate::config::settings::Settings;
+use crate::net::{self, Listener};
+use crate::settings::Settings;
 
-/// The ports, already bound.
+/// Bound listeners of all ports.
 #[derive(Debug)]
 pub struct Listeners {
     /// gRPC.
     pub grpc: Listener,
     /// Health, JSON, metrics.
     pub http: TcpListener,
-    /// Rules; the reference calls it the debug port. A port that cannot be had is no reason not to limit.
+    /// Rules and log level; the reference calls it the debug port. The service starts without it
+    /// when it cannot be bound.
     pub admin: Option<TcpListener>,
-    /// Metrics alone, where the reference has them. As above.
+    /// Metrics only, at the reference's address. The service starts without it when it cannot be
+    /// bound.
     pub prometheus: Option<TcpListener>,
 }
 
 // === impl Listeners ===
 
 impl Listeners {
-    /// Binds the ports that the settings name.
+    /// Binds the configured ports.
     ///
     /// # Errors
     ///
-    /// When the gRPC or the HTTP port cannot be had; the message names it and its setting. When strangers could reach the
-    /// admin port and nothing guards it.
+    /// When the gRPC or the HTTP port cannot be bound; the message names the address and its
+    /// setting. When the admin port would be reachable from other machines without a token or
+    /// client certificates.
     pub async fn bind(settings: &Settings) -> io::Result<Self> {
         let grpc = match &settings.grpc_uds {
-            Some(path) => accept::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
+            Some(path) => net::bind_unix(path, settings.grpc_uds_mode.0).map_err(|error| {
                 let message = format!("cannot listen on {}: {error} (--grpc-uds)", path.display());
                 io::Error::new(error.kind(), message)
             })?,
@@ -44,15 +48,15 @@ impl Listeners {
         let http = bind(&settings.host, settings.port, "--port").await?;
         let admin = bind(&settings.debug_host, settings.debug_port, "--debug-port").await;
         let admin = admin
-            .inspect_err(|error| tracing::error!(%error, "going on without the admin port"))
+            .inspect_err(|error| tracing::error!(%error, "running without the admin port"))
             .ok();
         let guard = &settings.admin;
-        let guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
-        if let Some(admin) = admin.as_ref().filter(|_| !guarded) {
+        let is_guarded = guard.admin_token_file.is_some() || guard.admin_client_cacert.is_some();
+        if let Some(admin) = admin.as_ref().filter(|_| !is_guarded) {
             let address = admin.local_addr()?;
             if !address.ip().is_loopback() {
                 let message = format!(
-                    "the admin port shows rules and would listen on {address}, where strangers may reach it; leave DEBUG_HOST at 127.0.0.1, or guard it by --admin-token-file or --admin-client-cacert"
+                    "the admin port shows rules and would be reachable from other machines at {address}; leave DEBUG_HOST at 127.0.0.1, or set --admin-token-file or --admin-client-cacert"
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
@@ -61,7 +65,7 @@ impl Listeners {
             wanted if wanted.use_prometheus => {
                 let (host, port) = &wanted.prometheus_addr;
                 bind_all(host, *port).await.inspect_err(
-                    |error| tracing::error!(%error, "going on without a port for metrics alone"),
+                    |error| tracing::error!(%error, "running without the Prometheus port"),
                 )
             }
             .ok(),
@@ -76,7 +80,7 @@ impl Listeners {
     }
 }
 
-/// Binds a host, or, without one, every address there is: of both families where the system has both.
+/// Binds `host`, or every address of both families if it is empty.
 async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
     let setting = "PROMETHEUS_ADDR";
     if !host.is_empty() {
@@ -89,7 +93,7 @@ async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
 }
 
 async fn bind(host: &str, port: u16, setting: &str) -> io::Result<TcpListener> {
-    accept::bind(host, port).await.map_err(|error| {
+    net::bind(host, port).await.map_err(|error| {
         let message =
             format!("cannot listen on {host}:{port}: {error}; choose another with {setting}");
         io::Error::new(error.kind(), message)

@@ -1,7 +1,7 @@
 //! The store that the settings ask for.
 //!
-//! Without a word it is in memory. With one it is Redis, and behind that a store of this replica's own, for domains whose rules
-//! or settings say `local` when Redis is out of order.
+//! By default it is in memory. With a Redis URL it is Redis, with a store of this replica behind
+//! it, for domains whose rules or settings say `local` when Redis fails.
 //!
 //! What it deliberately does not do: connect. A service starts without Redis.
 
@@ -9,20 +9,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::AppError;
-use crate::config::settings::{
-    NamedVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
-};
+use super::error::AppError;
 use crate::keyed_hash::KeyedHash;
-use crate::limiter::key::Identity;
-use crate::limiter::{Allowance, Entry, Lease, Rule};
-use crate::store::fallback::Fallback;
-use crate::store::leased::{self, LeasedStore};
+use crate::settings::{
+    EnvironmentVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
+};
+use crate::store::failover::FailoverStore;
+use crate::store::lease::{self, LeasedStore};
 use crate::store::redis::{
-    Certificates, Password, RedisSetup, ReferenceNames, Secret, Servers, Target, TargetError,
+    Certificates, Password, RedisSetup, ReferenceVariables, Secret, Servers, Target, TargetError,
     bucket_name, reference_name,
 };
 use crate::store::{BuildError, Setup, Store, Worker, backend};
+use tollgate_limiter::key::BucketIdentity;
+use tollgate_limiter::{Allowance, Entry, LeasePolicy, Rule};
 
 /// The digest's key where none is given: no secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
@@ -111,7 +111,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
     let mut all = vec![workers, shared_workers];
     if is_leased(settings) {
         let partitions = setup.memory.partitions.max(1);
-        let bounds = leased::Bounds {
+        let bounds = lease::LeaseLimits {
             age_max_us: settings.lease_age_max_ms.saturating_mul(1_000),
             ahead_hits_max: settings.lease_hits_max,
             leases_max: LEASES_MAX / partitions,
@@ -120,7 +120,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
             &shared,
             bounds,
             partitions,
-            setup.memory.mailbox_checks_max,
+            setup.memory.queue_checks_max,
             &setup.clock,
             &setup.metrics,
         );
@@ -132,7 +132,7 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
                 .collect(),
         );
     }
-    let store = Fallback::new(shared, memory, setup.metrics.store.clone());
+    let store = FailoverStore::new(shared, memory, setup.metrics.store.clone());
     Ok((Arc::new(store), all))
 }
 
@@ -142,11 +142,11 @@ pub(super) fn is_leased(settings: &StoreSettings) -> bool {
 }
 
 /// Says which rules are decided by the shared store check by check, though leases were asked for.
-pub(super) fn say_what_has_no_leases(rules: &[Rule]) {
+pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
         .filter(|rule| match &rule.allowance {
-            Allowance::Limited { algorithm, .. } => algorithm.lease() == Lease::Never,
+            Allowance::Limited { algorithm, .. } => algorithm.lease_policy() == LeasePolicy::Never,
             Allowance::Unlimited => false,
         })
         .collect();
@@ -223,8 +223,8 @@ impl BucketNames {
         })
     }
 
-    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no other limit stands on the
-    /// same descriptor.
+    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no
+    /// other limit stands on the same descriptor.
     pub fn of(
         &self,
         domain: &[u8],
@@ -235,7 +235,7 @@ impl BucketNames {
         let Allowance::Limited { limit, algorithm } = &rule.allowance else {
             return None;
         };
-        let identity = Identity {
+        let identity = BucketIdentity {
             domain,
             entries,
             algorithm: *algorithm,
@@ -277,9 +277,9 @@ fn target(settings: &StoreSettings) -> Result<Option<Target>, AppError> {
 }
 
 /// The store that the reference's variables of this beginning name.
-fn of_reference(reference: &NamedVariables, beginning: &str) -> Result<Target, AppError> {
+fn of_reference(reference: &EnvironmentVariables, beginning: &str) -> Result<Target, AppError> {
     let get = |name: &str| reference.get(&format!("{beginning}{name}"));
-    let names = ReferenceNames {
+    let names = ReferenceVariables {
         url: Secret::new(get("URL").unwrap_or_default()),
         kind: get("TYPE").map(str::to_owned),
         socket_type: get("SOCKET_TYPE").map(str::to_owned),
@@ -289,7 +289,7 @@ fn of_reference(reference: &NamedVariables, beginning: &str) -> Result<Target, A
     };
     Target::of_reference(&names).map_err(|error| {
         AppError::Store(match error {
-            TargetError::Word(words) => words.to_owned(),
+            TargetError::InvalidWord(words) => words.to_owned(),
             error => format!("{beginning}URL: {error}"),
         })
     })

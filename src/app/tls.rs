@@ -1,36 +1,38 @@
-//! Certificates of ports: loaded at the start, and looked after.
+//! Certificates of a port: loaded at start and reloaded when their files change.
 //!
-//! How: at the start certificates must be there and belong together, or there is no start; that one has expired is only said,
-//! for it may be exchanged at any moment. Later, what is not good leaves the old ones in use.
+//! How: at start the certificate and key must exist and match, or the service does not start. An
+//! expired certificate is only logged, since it may be renewed at any moment. Later, invalid files
+//! leave the old certificates in use.
 //!
-//! What it deliberately does not do: read files (`config/tls`), shake hands (`accept`).
+//! What it deliberately does not do: read files (`tls`), perform handshakes (`net`).
 
 use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{AppError, LOOK_INTERVAL};
-use crate::accept::{HandshakeBounds, Secured};
+use super::error::AppError;
+use super::poll::POLL_INTERVAL;
 use crate::clock::Clock;
-use crate::config::settings::GrpcTlsSettings;
-use crate::config::tls::{Loaded, ServerFiles, TlsError, Watch};
-use crate::limiter::Timestamp;
 use crate::metrics::{CertificateCounters, Metrics};
+use crate::net::{HandshakeLimits, TlsAcceptor};
+use crate::settings::GrpcTlsSettings;
+use crate::tls::{FileWatch, LoadedCertificate, ServerFiles, TlsError};
+use tollgate_limiter::Timestamp;
 
-/// TLS on one port, and what looks after its certificates.
+/// TLS acceptor of one port and the files of its certificates.
 #[derive(Debug)]
-pub(super) struct Guarded {
-    pub(super) secured: Arc<Secured>,
+pub(super) struct CertificateReloader {
+    pub(super) acceptor: Arc<TlsAcceptor>,
     port: &'static str,
     files: ServerFiles,
-    watch: Watch,
-    until: Timestamp,
+    watch: FileWatch,
+    valid_until: Timestamp,
     counters: CertificateCounters,
 }
 
-// === impl Guarded ===
+// === impl CertificateReloader ===
 
-impl Guarded {
+impl CertificateReloader {
     pub(super) fn new(
         port: &'static str,
         files: ServerFiles,
@@ -38,54 +40,54 @@ impl Guarded {
         metrics: &Metrics,
         now: Timestamp,
     ) -> Result<Self, AppError> {
-        // Before they are read, so that nothing that happens meanwhile is missed.
+        // Started before the files are read, so that no change is missed.
         let watch = files.watch();
-        let loaded = files.read().map_err(|error| refusal(port, &error))?;
+        let loaded = files.read().map_err(|error| tls_error(port, &error))?;
         if let Err(error) = files.read_at(now) {
-            tracing::error!("the {port} port's certificate is shown all the same: {error}");
+            tracing::error!("the {port} port uses its certificate anyway: {error}");
         }
-        let bounds = HandshakeBounds {
-            under_way_max: settings.tls_handshakes_max,
-            within: settings.tls_handshake_timeout,
+        let bounds = HandshakeLimits {
+            concurrent_max: settings.tls_handshakes_max,
+            timeout: settings.tls_handshake_timeout,
             cpu_percent_max: settings.tls_handshakes_cpu_percent_max,
         };
-        let secured =
-            Secured::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
+        let acceptor =
+            TlsAcceptor::new(loaded.config, bounds, metrics.handshakes(port)).map_err(|error| {
                 AppError::Tls(format!(
-                    "the {port} port: no thread for handshakes: {error}"
+                    "the {port} port: cannot start the handshake threads: {error}"
                 ))
             })?;
-        let guarded = Self {
-            secured: Arc::new(secured),
+        let reloader = Self {
+            acceptor: Arc::new(acceptor),
             port,
             files,
             watch,
-            until: loaded.until,
+            valid_until: loaded.expires_at,
             counters: metrics.certificate(port),
         };
-        guarded.measure(now);
-        Ok(guarded)
+        reloader.measure(now);
+        Ok(reloader)
     }
 
-    /// Looks for changes for ever.
-    pub(super) async fn look_after(mut self, clock: Arc<dyn Clock>) {
+    /// Reloads the certificates for ever when their files change.
+    pub(super) async fn watch(mut self, clock: Arc<dyn Clock>) {
         loop {
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
             let now = clock.now();
-            // A file system may hang.
+            // On a blocking thread, since a file system may hang.
             let looked = tokio::task::spawn_blocking(move || {
                 let files = self.files.clone();
-                let change = self.watch.look(|| files.read_at(now));
+                let change = self.watch.poll(|| files.read_at(now));
                 (self, change)
             });
             let change = match looked.await {
-                Ok((guarded, change)) => {
-                    self = guarded;
+                Ok((reloader, change)) => {
+                    self = reloader;
                     change
                 }
                 Err(panic) => {
                     tracing::error!(
-                        "this is a defect in tollgate: certificates are no longer looked at: {panic}"
+                        "this is a defect in tollgate: certificates are no longer reloaded: {panic}"
                     );
                     return;
                 }
@@ -94,22 +96,22 @@ impl Guarded {
         }
     }
 
-    fn take(&mut self, change: Option<Result<Loaded, TlsError>>, now: Timestamp) {
+    fn take(&mut self, change: Option<Result<LoadedCertificate, TlsError>>, now: Timestamp) {
         let port = self.port;
         match change {
             None => {}
-            Some(Ok(Loaded { config, until })) => {
-                self.secured.exchange(config);
-                self.until = until;
+            Some(Ok(LoadedCertificate { config, expires_at })) => {
+                self.acceptor.replace_config(config);
+                self.valid_until = expires_at;
                 self.counters.taken.inc();
-                let days = until.since_us(now) / 86_400_000_000;
-                tracing::info!("the {port} port shows a new certificate, good for {days} days");
+                let days = expires_at.since_us(now) / 86_400_000_000;
+                tracing::info!("the {port} port uses a new certificate, valid for {days} days");
             }
             Some(Err(error)) => {
                 self.counters.refused.inc();
-                let good = self.until.since_us(now) / 86_400_000_000;
+                let good = self.valid_until.since_us(now) / 86_400_000_000;
                 tracing::error!(
-                    "the {port} port's new certificates are not taken, the old ones stay (good for {good} days): {error}"
+                    "the {port} port's new certificates are invalid; the old ones stay in use (valid for {good} days): {error}"
                 );
             }
         }
@@ -117,15 +119,15 @@ impl Guarded {
     }
 
     fn measure(&self, now: Timestamp) {
-        let left = self.until.since_us(now) / 1_000_000;
-        let over = now.since_us(self.until) / 1_000_000;
+        let left = self.valid_until.since_us(now) / 1_000_000;
+        let over = now.since_us(self.valid_until) / 1_000_000;
         let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         let left = seconds(left).saturating_sub(seconds(over));
         self.counters.expiry_seconds.set(left);
     }
 }
 
-/// Why there is no start.
-pub(super) fn refusal(port: &str, error: &TlsError) -> AppError {
+/// Error that prevents the start.
+pub(super) fn tls_error(port: &str, error: &TlsError) -> AppError {
     AppError::Tls(format!("the {port} port: {error}"))
 }

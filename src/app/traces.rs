@@ -1,32 +1,36 @@
-//! Traces, as the settings say, or why there are none.
+//! Starts the exporter of spans, if tracing is configured.
 //!
-//! A mistake in what they say is no reason not to limit: it is said at the start, and the service goes on without.
+//! Invalid tracing settings do not prevent the start: they are logged, and the service runs without
+//! tracing.
 //!
-//! What it deliberately does not do: send spans (`telemetry`).
+//! What it deliberately does not do: send spans (`tracing`).
 
 use std::sync::Arc;
 
-use crate::config::settings::TracingSettings;
-use crate::config::traces::TraceExport;
 use crate::metrics::Metrics;
-use crate::telemetry::Traces;
+use crate::settings::TracingSettings;
+use crate::tracing::Traces;
+use crate::tracing::export_settings::TraceExport;
 
-/// Where decisions are traced; none where they are not to be, or cannot.
+/// The exporter of spans; none if tracing is off or cannot start.
 pub(super) fn start(settings: &TracingSettings, metrics: &Metrics) -> Option<Arc<Traces>> {
-    let export = TraceExport::of(settings).unwrap_or_else(|error| {
-        tracing::error!("going on without traces: {error}");
+    let export = TraceExport::from_settings(settings).unwrap_or_else(|error| {
+        tracing::error!("running without traces: {error}");
         None
     })?;
-    for remark in &export.remarks {
-        tracing::warn!("{remark}");
+    for warning in &export.warnings {
+        tracing::warn!("{warning}");
     }
     match Traces::new(&export, metrics) {
         Ok(traces) => {
-            tracing::info!("decisions are traced; spans go to {}", traces.place());
+            tracing::info!(
+                "tracing is on; spans are sent to {}",
+                traces.display_endpoint()
+            );
             Some(Arc::new(traces))
         }
         Err(error) => {
-            tracing::error!("going on without traces: {error}");
+            tracing::error!("running without traces: {error}");
             None
         }
     }

@@ -1,58 +1,59 @@
-//! What an xDS server brings, handed on: rules to those who use them, the rest to the log and the metrics.
+//! Applies what the xDS client receives: rules to the generations, the rest to log and metrics.
 //!
-//! What it deliberately does not do: connect or load (`config/xds`).
+//! What it deliberately does not do: connect or parse (`rules/xds`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::store;
-use crate::config::xds::{News, Xds};
 use crate::metrics::Metrics;
-use crate::service::Generations;
+use crate::pipeline::Generations;
+use crate::rules::xds::{XdsClient, XdsEvent};
 
-/// How often at most it is said that there is no connection, in losses: the first, and then each so many.
-const LOSSES_A_WORD: u64 = 10;
+/// Number of failed attempts for one warning: the first is logged, then every tenth.
+const LOSSES_PER_WARNING: u64 = 10;
 
-/// Takes what comes for ever.
-pub(super) async fn look_after(
-    xds: Xds,
+/// Runs the xDS client for ever.
+pub(super) async fn watch(
+    xds: XdsClient,
     generations: Arc<Generations>,
     metrics: Arc<Metrics>,
     leased: bool,
 ) {
     let mut lost = 0_u64;
-    let xds = xds.run(move |news| match news {
-        News::Connected(server) => {
+    let xds = xds.run(move |event| match event {
+        XdsEvent::Connected(server) => {
             metrics.xds.up.set(1);
             metrics.xds.streams.inc();
             tracing::info!(%server, "connected to the xDS server");
         }
-        News::Rules(change) => {
+        XdsEvent::Update(change) => {
             lost = 0;
             match &change {
                 Ok(change) => {
                     metrics.xds.acks.inc();
                     if leased {
-                        store::say_what_has_no_leases(change.loaded.rules.rules());
+                        store::warn_about_rules_without_leases(change.loaded.rules.rules());
                     }
                 }
                 Err(_) => metrics.xds.nacks.inc(),
             }
             generations.take(Some(change));
         }
-        News::Lost { why, wait } => {
+        XdsEvent::Disconnected { error, retry_in } => {
             metrics.xds.up.set(0);
             metrics.xds.lost.inc();
             let kept = if generations.any() {
                 "the rules in use stay"
             } else {
-                "there are none in use"
+                "no rules are in use"
             };
-            let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            if lost.is_multiple_of(LOSSES_A_WORD) {
-                tracing::warn!("{why}; {kept}; it is tried again in {wait:?}");
+            let wait =
+                Duration::from_millis(u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX));
+            if lost.is_multiple_of(LOSSES_PER_WARNING) {
+                tracing::warn!("{error}; {kept}; retrying in {wait:?}");
             } else {
-                tracing::debug!("{why}; {kept}; it is tried again in {wait:?}");
+                tracing::debug!("{error}; {kept}; retrying in {wait:?}");
             }
             lost = lost.saturating_add(1);
         }

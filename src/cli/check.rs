@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Exit, rules_argument};
-use crate::config::settings::RulesSettings;
-use crate::limiter::RuleSet;
+use crate::settings::RulesSettings;
+use tollgate_limiter::RuleSet;
 
 /// What `check` was told.
 #[derive(Args, Debug)]
@@ -31,7 +31,7 @@ impl Check {
             .rules
             .or(self.settings.runtime_root)
             .unwrap_or_default();
-        say!(
+        print_line!(
             "{}: good, {}",
             named.display(),
             summary(&rules.loaded.rules)

@@ -14,7 +14,7 @@ pub enum Exit {
     /// `hit`: over limit.
     OverLimit,
     /// `hit`: no service answered, or it answered with an error.
-    Unanswered,
+    NoAnswer,
 }
 
 // === impl Exit ===
@@ -27,7 +27,7 @@ impl Exit {
             Self::Failure => 1,
             Self::Usage => 2,
             Self::OverLimit => 3,
-            Self::Unanswered => 4,
+            Self::NoAnswer => 4,
         }
     }
 }

@@ -9,20 +9,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 
-use super::entries::{Entries, descriptor};
+use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
-use crate::config::settings::{NamingSettings, RulesSettings, TakingSettings};
-use crate::limiter::algorithm::count_refused;
-use crate::limiter::{
-    Algorithm, Allowance, Choice, CountsAs, Entry, Gap, How, Level, Limit, Match, OverLimit, Rule,
-    RuleSet, Template,
+use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use crate::settings::{DecisionSettings, NamingSettings, RulesSettings};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, Match, MatchKind,
+    OverLimitResponse, Placeholder, Rule, RuleSet, Template,
 };
-use crate::service::client::{Client, Question};
 
 /// How long a running service has to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of a body or of a header's value is shown, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
@@ -38,7 +38,7 @@ pub(super) struct Explain {
     settings: RulesSettings,
 
     #[command(flatten)]
-    taking: TakingSettings,
+    decision: DecisionSettings,
 
     /// Whether to say what the bucket is called where replicas share it
     #[arg(long)]
@@ -51,8 +51,8 @@ pub(super) struct Explain {
     domain: String,
 
     /// The descriptor, k=v,k=v
-    #[arg(value_parser = descriptor)]
-    descriptor: Entries,
+    #[arg(value_parser = parse_descriptor)]
+    descriptor: DescriptorArgument,
 
     /// A running service to look at, HOST:PORT; it should have these rules
     #[arg(long)]
@@ -84,14 +84,16 @@ impl Explain {
             Match::Rules(matched) => matched.entries,
             Match::UnknownDomain | Match::None => entries.len(),
         };
-        self.steps(&rules, &entries, levels);
+        self.print_levels(&rules, &entries, levels);
         match found {
-            Match::UnknownDomain | Match::None => say!("no limit applies: the request passes"),
+            Match::UnknownDomain | Match::None => {
+                print_line!("no limit applies: the request passes")
+            }
             Match::Rules(matched) => {
                 let entries = entries.get(..matched.entries).unwrap_or_default();
-                self.say_all_or_nothing(&rules);
+                self.print_all_or_nothing(&rules);
                 if matched.rules.len() > 1 {
-                    say!(
+                    print_line!(
                         "{} limits, of which the tightest answers",
                         matched.rules.len()
                     );
@@ -99,14 +101,16 @@ impl Explain {
                 let names = self.key.then(|| BucketNames::new(&self.naming));
                 let names = names.transpose()?;
                 for rule in matched.rules {
-                    describe(rule, entries);
+                    print_rule(rule, entries);
                     let name = names.as_ref();
                     let alone = matched.rules.len() == 1;
                     let domain = self.domain.as_bytes();
                     match name.and_then(|it| it.of(domain, entries, rule, alone)) {
                         None => {}
-                        Some(BucketName::Whole(name)) => say!("  bucket in a shared store: {name}"),
-                        Some(BucketName::Before(name)) => say!(
+                        Some(BucketName::Whole(name)) => {
+                            print_line!("  bucket in a shared store: {name}")
+                        }
+                        Some(BucketName::Before(name)) => print_line!(
                             "  bucket in a shared store: {name} and the second in which the window begins, as Envoy's \
                              reference service calls it"
                         ),
@@ -115,17 +119,17 @@ impl Explain {
             }
         }
         match &self.addr {
-            Some(address) => self.look(address),
+            Some(address) => self.print_live_status(address),
             None => Ok(Exit::Success),
         }
     }
 
     /// Level by level, what was found. An entry beyond the levels says who holds a slot.
-    fn steps(&self, rules: &RuleSet, entries: &[Entry<'_>], levels: usize) {
-        say!("domain {}", self.domain);
-        if !rules.knows(self.domain.as_bytes()) {
+    fn print_levels(&self, rules: &RuleSet, entries: &[Entry<'_>], levels: usize) {
+        print_line!("domain {}", self.domain);
+        if !rules.has_domain(self.domain.as_bytes()) {
             let known: Vec<_> = rules.domains().into_iter().take(10).collect();
-            say!(
+            print_line!(
                 "  no rules for this domain; there are rules for {}",
                 known.join(", ")
             );
@@ -135,31 +139,31 @@ impl Explain {
         let last = entries.len().saturating_sub(1);
         for (level, ((key, value), step)) in self.descriptor.pairs.iter().zip(&steps).enumerate() {
             if level >= levels {
-                say!("  the last entry, {key}={value}, says who holds a slot");
+                print_line!("  the last entry, {key}={value}, says who holds a slot");
                 break;
             }
-            let found = match step.found {
-                Some((how, reached)) => reason(how, reached, (key, value)),
+            let found = match step.matched {
+                Some((how, reached)) => match_reason(how, reached, (key, value)),
                 None => format!(
                     "nothing configured fits; here is {}",
-                    instead(&step.instead)
+                    alternatives(&step.suggestions)
                 ),
             };
-            say!(
+            print_line!(
                 "  level {}: {key}={value}: {found}",
                 level.saturating_add(1)
             );
             let others: Vec<_> = step
-                .passed_over
+                .other_matches
                 .iter()
-                .filter(|(how, _)| *how != How::Default)
-                .map(|(how, level)| fitting(*how, level))
+                .filter(|(how, _)| *how != MatchKind::Default)
+                .map(|(how, level)| describe_match(*how, level))
                 .collect();
             if !others.is_empty() {
-                say!("    passed over, though it fits: {}", others.join("; "));
+                print_line!("    passed over, though it fits: {}", others.join("; "));
             }
-            if level == last && step.found.is_some() && !step.has_rule {
-                say!(
+            if level == last && step.matched.is_some() && !step.has_rule {
+                print_line!(
                     "  this level has no limit of its own, and only the last entry's level counts"
                 );
             }
@@ -167,69 +171,70 @@ impl Explain {
     }
 
     /// Whether a request takes from all its limits or from none: the domain's word comes first, as in `serve`.
-    fn say_all_or_nothing(&self, rules: &RuleSet) {
+    fn print_all_or_nothing(&self, rules: &RuleSet) {
         let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
             Some(whole) => (whole, "domain"),
-            None => (self.taking.all_or_nothing, "setting"),
+            None => (self.decision.all_or_nothing, "setting"),
         };
-        say!("  all_or_nothing: {whole}, by the {word_of}");
+        print_line!("  all_or_nothing: {whole}, by the {word_of}");
     }
 
-    fn look(&self, address: &str) -> anyhow::Result<Exit> {
+    fn print_live_status(&self, address: &str) -> anyhow::Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let question = Question {
+        let question = CheckRequest {
             domain: self.domain.clone(),
             descriptors: vec![self.descriptor.pairs.clone()],
             hits: 0,
             refund: false,
         };
         let asked = runtime.block_on(async {
-            let mut client = Client::connect(address, self.tls.tls(), PATIENCE).await?;
+            let mut client =
+                RateLimitClient::connect(address, self.tls.tls(), ANSWER_TIMEOUT).await?;
             client.ask(&question).await
         });
         Ok(match asked {
             Ok(answer) => {
                 for status in &answer.statuses {
-                    say!("now: {}", super::hit::sentence(status));
+                    print_line!("now: {}", super::hit::describe_status(status));
                 }
                 Exit::Success
             }
-            Err(error) => super::hit::unanswered(&error),
+            Err(error) => super::hit::report_client_error(&error),
         })
     }
 }
 
 /// Why an entry came to a level.
-fn reason(how: How, level: &Level, (key, value): (&str, &str)) -> String {
+fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> String {
     match how {
-        How::Exact => "exactly this is configured".to_owned(),
-        How::Listed => format!("it is in the list {}", level.values.text()),
-        How::Prefix(prefix) => format!(
+        MatchKind::Exact => "exactly this is configured".to_owned(),
+        MatchKind::Listed => format!("it is in the list {}", level.values.text()),
+        MatchKind::Prefix(prefix) => format!(
             "{value} lies in {prefix:#}, the longest of the prefixes configured that hold it"
         ),
-        How::Wildcard => format!(
+        MatchKind::Wildcard => format!(
             "the pattern {} fits, and is the first that does",
             level.label()
         ),
-        How::Regex => format!(
+        MatchKind::Regex => format!(
             "{} matches the whole value, and is the first that does",
-            fitting(how, level)
+            describe_match(how, level)
         ),
-        How::Default => format!("{key} is configured for any value"),
+        MatchKind::Default => format!("{key} is configured for any value"),
     }
 }
 
 /// What else an entry could have come to.
-fn fitting(how: How, level: &Level) -> String {
+fn describe_match(how: MatchKind, level: &Level) -> String {
     match how {
-        How::Exact | How::Default => level.label(),
-        How::Listed => format!("the list {}", level.values.text()),
-        How::Prefix(prefix) => format!("the prefix {prefix:#}"),
-        How::Wildcard => format!("the pattern {}", level.label()),
-        How::Regex => {
+        MatchKind::Exact | MatchKind::Default => level.label(),
+        MatchKind::Listed => format!("the list {}", level.values.text()),
+        MatchKind::Prefix(prefix) => format!("the prefix {prefix:#}"),
+        MatchKind::Wildcard => format!("the pattern {}", level.label()),
+        MatchKind::Regex => {
             // In labels a sign stands before it.
             let text = level.values.text();
             format!("the regex {}", text.strip_prefix('~').unwrap_or(text))
@@ -237,7 +242,7 @@ fn fitting(how: How, level: &Level) -> String {
     }
 }
 
-fn instead(names: &[String]) -> String {
+fn alternatives(names: &[String]) -> String {
     if names.is_empty() {
         "nothing".to_owned()
     } else {
@@ -245,25 +250,32 @@ fn instead(names: &[String]) -> String {
     }
 }
 
-fn describe(rule: &Rule, entries: &[Entry<'_>]) {
-    say!("rule {}", rule.full_name());
+fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
+    print_line!("rule {}", rule.full_name());
     match rule.allowance {
-        Allowance::Unlimited => say!("  unlimited: never counted, always passes"),
+        Allowance::Unlimited => print_line!("  unlimited: never counted, always passes"),
         Allowance::Limited { limit, algorithm } => {
             let (requests, name) = (limit.requests_per_unit(), algorithm.name());
             match limit.unit() {
-                Some(_) => say!("  limit: {requests} in {}, {name}", limit.window_words()),
-                None => say!("  limit: {requests} at any moment, {name}"),
+                Some(_) => {
+                    print_line!("  limit: {requests} in {}, {name}", limit.describe_window())
+                }
+                None => print_line!("  limit: {requests} at any moment, {name}"),
             }
-            for words in choices(&limit, algorithm) {
-                say!("  {words}");
+            for words in limit_options(&limit, algorithm) {
+                print_line!("  {words}");
             }
             if let Some(key) = &rule.holder_key {
-                say!("  holder_key: {key}, as the last entry; without it a slot is anonymous");
+                print_line!(
+                    "  holder_key: {key}, as the last entry; without it a slot is anonymous"
+                );
             }
-            say!("  promise: {}", algorithm.promise());
-            let bucket = bucket(rule, entries);
-            say!("  bucket: {bucket}; {}", kind(rule, &limit, algorithm));
+            print_line!("  promise: {}", algorithm.promise());
+            let bucket = bucket_identity(rule, entries);
+            print_line!(
+                "  bucket: {bucket}; {}",
+                bucket_kind(rule, &limit, algorithm)
+            );
         }
     }
     for (flag, words) in [
@@ -274,23 +286,23 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
         ),
     ] {
         if flag {
-            say!("  {words}");
+            print_line!("  {words}");
         }
     }
     if let Some(over_limit) = &rule.over_limit {
         for words in over_limit_lines(over_limit) {
-            say!("  over_limit: {words}");
+            print_line!("  over_limit: {words}");
         }
     }
     if !rule.name.is_empty() {
-        say!("  name: {}", rule.name);
+        print_line!("  name: {}", rule.name);
     }
     if !rule.replaces.is_empty() {
-        say!("  replaces: {}", rule.replaces.join(", "));
+        print_line!("  replaces: {}", rule.replaces.join(", "));
     }
     let labels = rule.request_labels(entries);
     let label = |at: usize| labels.get(at).cloned().unwrap_or_default();
-    say!(
+    print_line!(
         "  metrics: domain=\"{}\" key1=\"{}\" key2=\"{}\"",
         rule.domain,
         label(0),
@@ -299,41 +311,41 @@ fn describe(rule: &Rule, entries: &[Entry<'_>]) {
 }
 
 /// What a limit says besides its numbers.
-fn choices(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
+fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
     let words = algorithm
-        .choices()
+        .options()
         .iter()
         .filter_map(|choice| match choice {
-            Choice::Burst => Some(format!("burst: {}", limit.burst())),
-            Choice::Segments => limit
+            AlgorithmOption::Burst => Some(format!("burst: {}", limit.burst())),
+            AlgorithmOption::Segments => limit
                 .segments()
                 .map(|segments| format!("segments: {segments}")),
-            Choice::CountRefused => {
+            AlgorithmOption::CountRefused => {
                 let refused = count_refused(algorithm, limit).name();
                 Some(format!("count_refused: {refused}"))
             }
-            Choice::Slots => {
+            AlgorithmOption::Slots => {
                 let seconds = limit.window().as_us() / 1_000_000;
                 Some(format!("slot_seconds: {seconds}"))
             }
             // The algorithm's name and the window say these.
-            Choice::Refill | Choice::Calendar => None,
+            AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
         });
     words.collect()
 }
 
 /// Body and headers of a refusal, a line each, gaps as written.
-fn over_limit_lines(over_limit: &OverLimit) -> Vec<String> {
+fn over_limit_lines(over_limit: &OverLimitResponse) -> Vec<String> {
     let body = Some(&over_limit.body).filter(|body| !body.is_empty());
-    let body = body.map(|body| format!("body {}", beginning(body)));
+    let body = body.map(|body| format!("body {}", preview(body)));
     let headers = over_limit.headers.iter();
-    let headers = headers.map(|(name, value)| format!("header {name}: {}", beginning(value)));
+    let headers = headers.map(|(name, value)| format!("header {name}: {}", preview(value)));
     body.into_iter().chain(headers).collect()
 }
 
 /// A text on one line, and no more than its beginning when it is long.
-fn beginning(template: &Template) -> String {
-    let text = template.fill(|gap: Gap| gap.written().to_owned());
+fn preview(template: &Template) -> String {
+    let text = template.render(|placeholder: Placeholder| placeholder.as_str().to_owned());
     let mut shown = String::new();
     for character in text.chars().take(TEXT_SHOWN_MAX) {
         if character.is_control() {
@@ -349,10 +361,10 @@ fn beginning(template: &Template) -> String {
 }
 
 /// What tells this bucket from those of the other limits of its descriptor. How long a slot is held does not.
-fn kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
+fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
     let mut parts = vec![algorithm.name().to_owned()];
     if limit.unit().is_some() {
-        parts.push(limit.window_words());
+        parts.push(limit.describe_window());
     }
     if !rule.name.is_empty() {
         parts.push(format!("name {}", rule.name));
@@ -361,13 +373,13 @@ fn kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
 }
 
 /// Domain and entries of the bucket.
-fn bucket(rule: &Rule, entries: &[Entry<'_>]) -> String {
+fn bucket_identity(rule: &Rule, entries: &[Entry<'_>]) -> String {
     let entries = entries.iter().enumerate().map(|(level, entry)| {
         let configured = rule.path.get(level);
-        let (value, all) = match rule.counts_as(level, entry.value) {
-            CountsAs::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
-            CountsAs::Address(prefix) => (prefix.to_string(), false),
-            CountsAs::All(values) => (values.text().to_owned(), true),
+        let (value, all) = match rule.identity_value(level, entry.value) {
+            IdentityValue::Text(value) => (String::from_utf8_lossy(value).into_owned(), false),
+            IdentityValue::Address(prefix) => (prefix.to_string(), false),
+            IdentityValue::All(values) => (values.text().to_owned(), true),
         };
         let shared = all || configured.is_some_and(|level| level.share_threshold);
         let all = if shared {

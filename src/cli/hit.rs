@@ -1,6 +1,6 @@
 //! `tollgate hit ADDR DOMAIN k=v,k=v`: ask a running service, and print the answer as a person would say it.
 //!
-//! What it deliberately does not do: measure. It asks one question after the other; load is `h2load`'s business.
+//! What it deliberately does not do: measure. It asks one request after the other; load is `h2load`'s business.
 
 use std::time::Duration;
 
@@ -9,9 +9,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::Exit;
-use super::entries::{Entries, descriptor};
+use super::descriptor_argument::{DescriptorArgument, parse_descriptor};
 use super::tls_options::TlsOptions;
-use crate::service::client::{Answer, AnswerLimit, AnswerStatus, Client, ClientError, Question};
+use crate::grpc_client::rate_limit::{
+    CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
+};
 
 /// What `hit` was told.
 #[derive(Args, Debug)]
@@ -23,8 +25,8 @@ pub(super) struct Hit {
     domain: String,
 
     /// A descriptor, k=v,k=v; several are asked in one request
-    #[arg(required = true, value_parser = descriptor)]
-    descriptors: Vec<Entries>,
+    #[arg(required = true, value_parser = parse_descriptor)]
+    descriptors: Vec<DescriptorArgument>,
 
     /// Hits to take; 0 only looks
     #[arg(long, default_value_t = 1)]
@@ -63,12 +65,12 @@ impl Hit {
             .build()
             .context("cannot start the runtime")?;
         Ok(runtime
-            .block_on(self.ask())
-            .unwrap_or_else(|error| unanswered(&error)))
+            .block_on(self.send_requests())
+            .unwrap_or_else(|error| report_client_error(&error)))
     }
 
-    async fn ask(self) -> Result<Exit, ClientError> {
-        let question = Question {
+    async fn send_requests(self) -> Result<Exit, ClientError> {
+        let request = CheckRequest {
             domain: self.domain.clone(),
             descriptors: self
                 .descriptors
@@ -78,12 +80,13 @@ impl Hit {
             hits: self.hits,
             refund: self.refund,
         };
-        let mut client = Client::connect(&self.address, self.tls.tls(), self.timeout).await?;
+        let mut client =
+            RateLimitClient::connect(&self.address, self.tls.tls(), self.timeout).await?;
         let mut exit = Exit::Success;
         for _ in 0..self.repeat {
-            let answer = client.ask(&question).await?;
+            let answer = client.ask(&request).await?;
             if self.json {
-                say!("{}", self.json_line(&answer));
+                print_line!("{}", self.json_line(&answer));
             } else {
                 self.print(&answer);
             }
@@ -96,21 +99,21 @@ impl Hit {
         Ok(exit)
     }
 
-    fn print(&self, answer: &Answer) {
+    fn print(&self, answer: &CheckResponse) {
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
-            say!(
+            print_line!(
                 "{:<10}  {}  {}",
-                word(status.allowed),
+                status_word(status.allowed),
                 entries.text,
-                sentence(status)
+                describe_status(status)
             );
         }
         if answer.statuses.len() > 1 {
-            say!("{:<10}  altogether", word(answer.allowed));
+            print_line!("{:<10}  altogether", status_word(answer.allowed));
         }
     }
 
-    fn json_line(&self, answer: &Answer) -> serde_json::Value {
+    fn json_line(&self, answer: &CheckResponse) -> serde_json::Value {
         let statuses = self.descriptors.iter().zip(&answer.statuses);
         json!({
             "allowed": answer.allowed,
@@ -131,20 +134,20 @@ impl Hit {
 }
 
 /// Says why there is no answer. A file of ours that is not good is nobody's silence.
-pub(super) fn unanswered(error: &ClientError) -> Exit {
+pub(super) fn report_client_error(error: &ClientError) -> Exit {
     eprintln!("error: {error}");
     match error {
         ClientError::Files(_) => Exit::Failure,
-        _ => Exit::Unanswered,
+        _ => Exit::NoAnswer,
     }
 }
 
-fn word(allowed: bool) -> &'static str {
+fn status_word(allowed: bool) -> &'static str {
     if allowed { "OK" } else { "OVER LIMIT" }
 }
 
 /// What is left, of what, until when.
-pub(super) fn sentence(status: &AnswerStatus) -> String {
+pub(super) fn describe_status(status: &DescriptorStatus) -> String {
     let Some(limit) = &status.limit else {
         return if status.remaining == u32::MAX {
             "unlimited".to_owned()
@@ -157,12 +160,16 @@ pub(super) fn sentence(status: &AnswerStatus) -> String {
         (Some(seconds), true) => format!(", fresh again in {seconds} s"),
         (Some(seconds), false) => format!(", try again in {seconds} s"),
     };
-    format!("{} left of {}{until}", status.remaining, spelled(limit))
+    format!(
+        "{} left of {}{until}",
+        status.remaining,
+        describe_limit(limit)
+    )
 }
 
 /// `10 a minute`, `10 in 15 minutes`, `10 in flight`
-fn spelled(limit: &AnswerLimit) -> String {
-    let AnswerLimit {
+fn describe_limit(limit: &LimitStatus) -> String {
+    let LimitStatus {
         requests_per_unit,
         unit,
         unit_multiplier,

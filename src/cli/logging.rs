@@ -21,7 +21,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::admin::LogLevelSwitch;
-use crate::config::settings::{LogFormat, LogLevel, Settings};
+use crate::settings::{LogFormat, LogLevel, Settings};
 
 /// Begins logging as the settings say, and gives what changes the level later. A second call changes nothing.
 pub(super) fn init(settings: &Settings) -> LogLevelSwitch {

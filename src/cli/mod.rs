@@ -5,14 +5,14 @@
 //! What it deliberately does not do: anything a library user could want. A command is a few calls of other rooms.
 
 /// Prints a line to stdout, as `println!` does, but for a reader that has gone: that ends the process and is no panic.
-macro_rules! say {
+macro_rules! print_line {
     ($($line:tt)*) => {
-        $crate::cli::print_line(format_args!($($line)*))
+        $crate::cli::write_line(format_args!($($line)*))
     };
 }
 
 mod check;
-mod entries;
+mod descriptor_argument;
 mod exit;
 mod explain;
 mod hit;
@@ -29,7 +29,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::config::settings::Settings;
+use crate::settings::Settings;
 
 /// A rate-limit decision service that speaks Envoy's protocol
 #[derive(Debug, Parser)]
@@ -54,7 +54,7 @@ enum Command {
 }
 
 /// Prints a line. Where nobody reads any more (`tollgate hit … | head`) there is nothing left to do.
-fn print_line(line: std::fmt::Arguments<'_>) {
+fn write_line(line: std::fmt::Arguments<'_>) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(i32::from(Exit::Success.code()));
     }

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use super::Exit;
-use crate::config::reload::{self, LoadError, Rules};
-use crate::config::settings::RulesSettings;
+use crate::rules::reload::{self, LoadError, Rules};
+use crate::settings::RulesSettings;
 
 /// The rules, or how the process ends after everything wrong with them was said. Warnings are said either way.
 pub(super) fn load(
@@ -26,7 +26,7 @@ pub(super) fn load(
             }
             Ok(Ok(rules))
         }
-        Err(LoadError::Problems(problems)) => {
+        Err(LoadError::Diagnostics(problems)) => {
             for problem in &problems {
                 eprintln!("{problem}");
             }

@@ -3,10 +3,10 @@
 //! What it deliberately does not do: check a file (`check` does, and sees more).
 
 use super::Exit;
-use crate::config::rules_file;
+use crate::rules::file;
 
 /// Prints it.
 pub(super) fn run() -> anyhow::Result<Exit> {
-    say!("{}", serde_json::to_string_pretty(&rules_file::schema())?);
+    print_line!("{}", serde_json::to_string_pretty(&file::schema())?);
     Ok(Exit::Success)
 }

@@ -15,29 +15,33 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
-use crate::config::reference_variables::remarks;
-use crate::config::settings::{
-    ConfigType, GrpcTlsSettings, NamedVariables, OTEL_VARIABLES, REFERENCE_REDIS, Settings,
+use crate::settings::reference_variables::warnings;
+use crate::settings::{
+    ConfigType, EnvironmentVariables, GrpcTlsSettings, OTEL_VARIABLES, REDIS_VARIABLES, Settings,
 };
-use crate::limiter::{Rule, RuleSet, Values};
+use tollgate_limiter::{Rule, RuleSet, Values};
 
 /// What `serve` without rules says: five lines, the last of which works.
-const EXPLANATION: &str = "\
+const NO_RULES_HELP: &str = "\
 tollgate serve answers rate-limit requests by rules, and was given none.
 A rules file says which descriptors of which domain may have how many requests:
   {domain: edge, descriptors: [{key: remote_address, rate_limit: {unit: second, requests_per_unit: 10}}]}
 Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
   tollgate serve rules.yaml";
 
+/// The warning at start when `--door` is given.
+const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
+tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
+
 /// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then they are looked at at once.
-const TURNS_BETWEEN_EVENTS: u32 = 2;
+const EVENT_INTERVAL: u32 = 2;
 
 /// Serves until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reads the rules again.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let from_files = settings.xds.config_type == ConfigType::File;
     let no_rules = from_files && settings.rules_path().is_none();
     if no_rules && !settings.force_start_without_initial_config {
-        eprintln!("{EXPLANATION}");
+        eprintln!("{NO_RULES_HELP}");
         return Ok(Exit::Usage);
     }
     let log_level = logging::init(&settings);
@@ -45,21 +49,25 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
-    for remark in remarks(set.iter().copied())
+    for remark in warnings(set.iter().copied())
         .into_iter()
-        .chain(unknown(&set))
+        .chain(unknown_variables(&set))
     {
         tracing::warn!("{remark}");
+    }
+    if settings.door.is_some() {
+        tracing::warn!("{DOOR_DEPRECATED}");
     }
     raise_descriptor_limit();
     let mut settings = settings;
     settings.store.reference =
-        NamedVariables::read(REFERENCE_REDIS, |name| std::env::var(name).ok());
-    settings.tracing.otel = NamedVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
+        EnvironmentVariables::read(REDIS_VARIABLES, |name| std::env::var(name).ok());
+    settings.tracing.otel =
+        EnvironmentVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Where connections keep every thread busy, others' bytes are noticed after so many of their turns.
-        .event_interval(TURNS_BETWEEN_EVENTS)
+        .event_interval(EVENT_INTERVAL)
         .build()
         .context("cannot start the runtime")?;
     let exit = runtime.block_on(serve(settings, log_level));
@@ -77,8 +85,8 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
-    let (asked_to_stop, stop) = oneshot::channel();
-    let mut asked_to_stop = Some(asked_to_stop);
+    let (stop_sender, stop) = oneshot::channel();
+    let mut stop_sender = Some(stop_sender);
     let mut running = std::pin::pin!(app.run(banner, reloads, async {
         // It cannot be dropped unsent while this function runs.
         let _ = stop.await;
@@ -97,7 +105,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        match asked_to_stop.take() {
+        match stop_sender.take() {
             Some(stop) => {
                 // Nobody listens any more only when it has stopped already.
                 let _ = stop.send(());
@@ -109,7 +117,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
 
 /// What to say about variables that look like settings of ours and are none. Kubernetes makes some for a Service named
 /// `tollgate`; those are its own.
-fn unknown(set: &[&str]) -> Vec<String> {
+fn unknown_variables(set: &[&str]) -> Vec<String> {
     let cli = super::Cli::command();
     let commands = cli.get_subcommands().flat_map(clap::Command::get_arguments);
     let settings: Vec<&OsStr> = commands.filter_map(clap::Arg::get_env).collect();
@@ -129,10 +137,10 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
             .local_addr()
             .map_or_else(|error| error.to_string(), |address| address.to_string())
     };
-    let grpc = listeners.grpc.place();
+    let grpc = listeners.grpc.display_address();
     // `hit` does not speak to files.
     let reachable = listeners.grpc.address();
-    let options = tls_options(tls);
+    let options = hit_tls_options(tls);
     let http = address(&listeners.http);
     let admin = listeners.admin.as_ref().map_or("none".to_owned(), address);
     let metrics = listeners.prometheus.as_ref();
@@ -153,7 +161,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
             stderr,
             "tollgate {version} listens: gRPC {grpc}, HTTP {http}, admin {admin}{metrics}"
         );
-        let example = rules.rules().iter().find_map(example);
+        let example = rules.rules().iter().find_map(example_hit);
         if let (Some(reachable), Some(example)) = (reachable, example) {
             let _ = writeln!(stderr, "try: tollgate hit {reachable} {example}{options}");
         }
@@ -161,7 +169,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
 }
 
 /// What `hit` is told besides, which only the reader knows: who signed our certificate, and for which name.
-fn tls_options(tls: &GrpcTlsSettings) -> &'static str {
+fn hit_tls_options(tls: &GrpcTlsSettings) -> &'static str {
     match (tls.grpc_server_use_tls, &tls.grpc_client_tls_cacert) {
         (false, _) => "",
         (true, None) => " --cacert FILE --server-name NAME",
@@ -170,7 +178,7 @@ fn tls_options(tls: &GrpcTlsSettings) -> &'static str {
 }
 
 /// A domain and descriptor that a rule matches; none where it takes a regular expression to match.
-fn example(rule: &Rule) -> Option<String> {
+fn example_hit(rule: &Rule) -> Option<String> {
     let entries = rule.path.iter().map(|level| {
         let value = match &*level.values {
             Values::Any => "x".to_owned(),

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use crate::config::channel::Tls;
-use crate::config::tls::ClientFiles;
+use crate::grpc_client::ClientTls;
+use crate::tls::ClientFiles;
 
 /// Either of these makes it TLS.
 pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
@@ -52,12 +52,12 @@ pub(super) struct TlsOptions {
 
 impl TlsOptions {
     /// How TLS is spoken; none when it is not.
-    pub(super) fn tls(&self) -> Option<Tls> {
-        (self.tls || self.cacert.is_some()).then(|| Tls {
+    pub(super) fn tls(&self) -> Option<ClientTls> {
+        (self.tls || self.cacert.is_some()).then(|| ClientTls {
             files: ClientFiles {
-                authorities: self.cacert.clone(),
-                ours: self.client_cert.clone().zip(self.client_key.clone()),
-                authorities_by: "--cacert FILE",
+                ca_bundle: self.cacert.clone(),
+                identity: self.client_cert.clone().zip(self.client_key.clone()),
+                ca_setting: "--cacert FILE",
             },
             name: self.server_name.clone(),
         })

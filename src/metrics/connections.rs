@@ -4,6 +4,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
+use super::polled_gauge::PolledGauge;
 use super::{counter, counters, gauge, gauges};
 
 /// The metrics of connections.
@@ -20,7 +21,7 @@ pub struct ConnectionMetrics {
     /// Calls refused because their header lists were too long.
     pub header_lists_refused: IntCounter,
     /// Bytes that unfinished request bodies hold.
-    pub unfinished_bodies_bytes: IntGauge,
+    pub unfinished_bodies_bytes: PolledGauge,
     /// gRPC connections closed because nobody answered a keepalive.
     pub silent: IntCounter,
     /// HTTP requests that were answered 503 because too many were under way or theirs took too long.
@@ -78,7 +79,7 @@ impl ConnectionMetrics {
                 "tollgate_header_lists_refused_total",
                 "Calls refused because their metadata was larger than --header-list-size-max",
             )?,
-            unfinished_bodies_bytes: gauge(
+            unfinished_bodies_bytes: PolledGauge::new(
                 r,
                 "tollgate_unfinished_bodies_bytes",
                 "Bytes that request bodies which have not arrived in full hold of --body-memory-max",

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{LimitCounters, Metrics};
-use crate::limiter::{Code, REGISTER_MAX, Tally};
+use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 
 /// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double
 /// holds. More would wrap the counter after a few requests.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::series::{Series, SeriesTable};
-use crate::limiter::Tally;
+use tollgate_limiter::Tally;
 
 /// See the file's own words.
 #[derive(Debug)]

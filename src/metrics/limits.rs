@@ -20,7 +20,7 @@ use super::limit::LimitCounters;
 use super::request_sets::RequestLabelSets;
 use super::rule_sets::RuleLabelSets;
 use super::series::SeriesTable;
-use crate::limiter::{Key, Rule, RuleSet};
+use tollgate_limiter::{Key, Rule, RuleSet};
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;

@@ -28,6 +28,7 @@ mod leases;
 mod limit;
 mod limits;
 mod news;
+mod polled_gauge;
 mod request_sets;
 mod requests;
 mod rule_sets;
@@ -53,6 +54,7 @@ pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
 pub use self::limits::{OVERFLOW, REQUEST_LABEL_PARTS, RuleCounters, UNKNOWN_DOMAINS_MAX};
 pub use self::news::{Kind, News};
+pub use self::polled_gauge::PolledGauge;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX};
@@ -62,7 +64,7 @@ pub use self::telemetry::{StatsdMetrics, TraceMetrics};
 use self::tls::TlsVecs;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
-use crate::limiter::{Key, RuleSet};
+use tollgate_limiter::{Key, RuleSet};
 
 /// A number that only grows.
 pub type Counter = IntCounter;

@@ -19,7 +19,7 @@ use super::bounded_map::BoundedMap;
 use super::grace::{Grace, Reader, Readers};
 use super::limit::LimitCounters;
 use super::rule_sets::InUse;
-use crate::limiter::Key;
+use tollgate_limiter::Key;
 
 /// How many label sets that depend on requests have counters of their own: limits that came along,
 /// and rules with `detailed_metric` or `value_to_metric`.

@@ -20,7 +20,7 @@ use super::limit::LimitCounters;
 use super::limits::{names, overflow_names};
 use super::series::SeriesTable;
 use super::{Counter, RuleCounters};
-use crate::limiter::RuleSet;
+use tollgate_limiter::RuleSet;
 
 /// How many rules have counters of their own; those beyond share the labels [`super::OVERFLOW`].
 pub const RULE_LABEL_SETS_MAX: usize = 10_000;

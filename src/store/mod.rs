@@ -3,20 +3,20 @@
 //! Why one call: a store that hands out a count and takes back a sum lets another request in between. [`Store::apply`]
 //! is a transition: the checks go in, the outcomes come out, and the buckets have changed.
 //!
-//! Checks of a request that is all or nothing are taken on trial ([`Trial`]): who does not say that the request passed gives
+//! Checks of a request that is all or nothing are taken tentatively ([`TentativeTake`]): who does not say that the request passed gives
 //! back what was taken, even if it is never heard of again.
 //!
 //! A new store is one folder and one line in [`BACKENDS`]; the one contract suite (`tests/store`) runs on it.
 //!
 //! What this deliberately does not do: see a rule. A [`Check`] carries its limit and algorithm by value.
 
-pub mod fallback;
-mod going_back;
-pub mod leased;
-mod mailbox;
+pub mod failover;
+pub mod lease;
 pub mod memory;
+mod queue;
 pub mod redis;
-mod trouble;
+mod refund_queue;
+mod store_error;
 
 use std::fmt;
 use std::future::Future;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::clock::Clock;
-use crate::limiter::{Ask, Check, Hits, Outcome};
 use crate::metrics::Metrics;
+use tollgate_limiter::{Check, Hits, Operation, Outcome};
 
-pub use self::trouble::Trouble;
+pub use self::store_error::StoreFault;
 
 /// Until when an answer is of use, in the clock's uptime.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -36,15 +36,15 @@ pub struct Deadline {
     uptime_us: u64,
 }
 
-/// Why a store did not decide. Nothing was taken, but where a shared store's trouble says that it may have been.
+/// Why a store did not decide. Nothing was taken, but where a shared store's fault says that it may have been.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StoreError {
-    /// A mailbox is full. Waiting would only make it worse.
+    /// A queue is full. Waiting would only make it worse.
     #[error(
         "a partition's mailbox is full ({waiting_max} checks wait): the service gets more than it can decide; add replicas or raise --mailbox-checks-max"
     )]
     Overloaded {
-        /// How many checks a mailbox holds.
+        /// How many checks a queue holds.
         waiting_max: usize,
     },
     /// There is no room for a bucket, nor for the one that keys without room share.
@@ -63,80 +63,86 @@ pub enum StoreError {
     Stopped,
     /// The store that replicas share is out of order. `--on-store-failure` says what that means.
     #[error("the shared store did not decide: {0}")]
-    Unavailable(Trouble),
+    Unavailable(StoreFault),
 }
 
 /// What became of one check: one that has no outcome took nothing, whatever became of the others.
-pub type Answer = Result<Outcome, StoreError>;
+pub type CheckResult = Result<Outcome, StoreError>;
 
-/// The answers of a [`Store::apply`] call, and what was taken on trial.
+/// The answers of a [`Store::apply`] call, and what was taken tentatively.
 #[derive(Debug)]
-pub struct Applied {
+pub struct StoreReply {
     /// One a check, in the order asked.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<CheckResult>,
     /// None when what is taken stays taken.
-    pub trial: Option<Trial>,
+    pub tentative: Option<TentativeTake>,
 }
 
 /// What a [`Store::apply`] call will give.
-pub type Applying<'s> = Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + 's>>;
+pub type ApplyFuture<'s> =
+    Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + 's>>;
 
 /// Ends when a store holds nothing for requests to come.
-pub type Finishing<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
+pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
 
 /// Whether what is taken stays taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Terms {
+pub enum CommitMode {
     /// It does, whatever becomes of the other checks and of the caller.
-    Final,
-    /// It goes back unless the caller says that the request passed ([`Trial::passed`]).
-    OnTrial,
+    Immediate,
+    /// It goes back unless the caller says that the request passed ([`TentativeTake::commit`]).
+    Tentative,
 }
 
 /// Keeps buckets.
 pub trait Store: Send + Sync + 'static {
     /// Decides every check, in order, and gives one answer each. Two checks of one bucket see one another. An error
-    /// means that no check was decided. On trial, whatever was taken and has no [`Trial`] that speaks for it goes back,
+    /// means that no check was decided. On tentative, whatever was taken and has no [`TentativeTake`] that speaks for it goes back,
     /// also when this future is dropped half-way.
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_>;
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_>;
 
     /// A way for one task to ask for many requests at once; none where that is no better than [`Store::apply`].
-    fn asking(&self) -> Option<Box<dyn Asking>> {
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
         None
     }
 
     /// Whether it goes on with counters of Envoy's reference service, and so wants their names
-    /// ([`crate::limiter::Plan::name_as_the_reference`]).
+    /// ([`tollgate_limiter::Plan::set_reference_keys`]).
     fn wants_reference_keys(&self) -> bool {
         false
     }
 
     /// Gives back what it holds for requests to come, when none will. Whoever asks afterwards is answered all the same.
-    fn finish(&self) -> Finishing<'_> {
+    fn drain(&self) -> DrainFuture<'_> {
         Box::pin(std::future::ready(()))
     }
 
     /// How it is, in a sentence; none where there is nothing that can be otherwise.
-    fn state(&self) -> Option<StoreState> {
+    fn health(&self) -> Option<StoreHealth> {
         None
     }
 }
 
 /// How a store is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct StoreState {
+pub struct StoreHealth {
     /// Whether it decides.
-    pub good: bool,
+    pub healthy: bool,
     /// In words, for people.
-    pub words: String,
+    pub message: String,
 }
 
 /// What a request is known by while a store has its checks. Whoever asks chooses it.
 pub type Ticket = u32;
 
 /// Asks for many requests at once, on behalf of one task. What [`Store::apply`] promises of a request holds here too.
-pub trait Asking {
-    /// Adds a request's checks to what the next [`Asking::send`] asks. Gives in how many shares its answers will come.
+pub trait BatchClient {
+    /// Adds a request's checks to what the next [`BatchClient::send`] asks. Gives in how many shares its answers will come.
     ///
     /// # Errors
     ///
@@ -146,7 +152,7 @@ pub trait Asking {
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        terms: Terms,
+        commit_mode: CommitMode,
     ) -> Result<usize, StoreError>;
 
     /// Asks all that was added since the last time.
@@ -154,35 +160,39 @@ pub trait Asking {
 
     /// Hands what was answered to `take`, share by share, and says in how many messages it came. Whoever asks is woken when
     /// there is more.
-    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize;
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize;
 }
 
 /// Some answers of one request, or all of them.
 #[derive(Debug)]
-pub struct Share<'b> {
+pub struct PartialReply<'b> {
     /// Whose.
     pub ticket: Ticket,
     /// Where each stands among the request's checks.
     pub positions: &'b [usize],
     /// One a position.
-    pub answers: &'b [Answer],
-    /// What was taken on trial.
-    pub trial: Option<Trial>,
+    pub answers: &'b [CheckResult],
+    /// What was taken tentatively.
+    pub tentative: Option<TentativeTake>,
 }
 
 /// Carries out what goes back. It always does: a bound here would leave hits taken that nobody has.
-pub trait GiveBack: Send + Sync {
-    /// Gives back what these checks say, each a [`Hits::GiveBack`]. Does not wait.
-    fn give_back(&self, checks: Vec<Check>);
+pub trait RefundSink: Send + Sync {
+    /// Gives back what these checks say, each a [`Hits::Undo`]. Does not wait.
+    fn refund(&self, checks: Vec<Check>);
 }
 
-/// Hits taken on trial. Dropped, they go back.
-pub struct Trial {
+/// Hits taken tentatively. Dropped, they go back.
+pub struct TentativeTake {
     /// What gives each take back.
-    undoing: Vec<Check>,
-    store: Arc<dyn GiveBack>,
+    refunds: Vec<Check>,
+    store: Arc<dyn RefundSink>,
     /// What was taken in another store, where two decided one request.
-    other: Option<Box<Trial>>,
+    other: Option<Box<TentativeTake>>,
 }
 
 /// A task that must run for a store to answer. It ends when the store is dropped.
@@ -194,7 +204,7 @@ pub struct Backend {
     /// Its name in settings.
     pub name: &'static str,
     /// Makes the store and the workers that the caller must spawn.
-    pub build: fn(&Setup) -> Result<Built, BuildError>,
+    pub build: fn(&Setup) -> Result<StoreWithWorkers, BuildError>,
 }
 
 /// Why a store cannot be built, in a sentence.
@@ -203,7 +213,7 @@ pub struct Backend {
 pub struct BuildError(pub String);
 
 /// A store, and the workers that the caller must spawn.
-pub type Built = (Arc<dyn Store>, Vec<Worker>);
+pub type StoreWithWorkers = (Arc<dyn Store>, Vec<Worker>);
 
 /// What stores are made of.
 pub struct Setup {
@@ -212,7 +222,7 @@ pub struct Setup {
     /// Where to count.
     pub metrics: Arc<Metrics>,
     /// Bounds of the memory store.
-    pub memory: memory::Bounds,
+    pub memory: memory::MemoryLimits,
     /// Where the Redis store is, if there is one.
     pub redis: Option<redis::RedisSetup>,
 }
@@ -248,27 +258,27 @@ pub fn backend(name: &str) -> Option<&'static Backend> {
     BACKENDS.iter().find(|backend| backend.name == name)
 }
 
-// === impl Trial ===
+// === impl TentativeTake ===
 
-impl Trial {
+impl TentativeTake {
     /// What these checks took, going by their answers.
     pub fn new<'c>(
-        store: Arc<dyn GiveBack>,
-        decided: impl IntoIterator<Item = (&'c Check, &'c Answer)>,
+        store: Arc<dyn RefundSink>,
+        decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
     ) -> Self {
-        let undoing = decided.into_iter().filter_map(|(check, answer)| {
+        let refunds = decided.into_iter().filter_map(|(check, answer)| {
             let Ok(outcome) = answer else {
                 return None;
             };
-            match check.ask.hits {
+            match check.operation.hits {
                 // What was refused and counted stays counted.
                 Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
-                    ask: Ask {
-                        hits: Hits::GiveBack {
+                    operation: Operation {
+                        hits: Hits::Undo {
                             hits,
-                            taken_at: outcome.at,
+                            taken_at: outcome.bucket_time,
                         },
-                        ..check.ask
+                        ..check.operation
                     },
                     ..check.clone()
                 }),
@@ -276,40 +286,40 @@ impl Trial {
             }
         });
         Self {
-            undoing: undoing.collect(),
+            refunds: refunds.collect(),
             store,
             other: None,
         }
     }
 
     /// The request passed: what was taken stays taken.
-    pub fn passed(mut self) {
-        self.undoing.clear();
+    pub fn commit(mut self) {
+        self.refunds.clear();
         if let Some(other) = self.other.take() {
-            other.passed();
+            other.commit();
         }
     }
 
     /// The request was refused: what was taken goes back, but for limits that count all that was refused.
-    pub fn refused(mut self) {
-        self.undoing.retain(|check| !check.stays_when_refused());
+    pub fn roll_back(mut self) {
+        self.refunds.retain(|check| !check.keeps_refused_hits());
         if let Some(other) = self.other.take() {
-            other.refused();
+            other.roll_back();
         }
     }
 
     /// Puts another share's to what there is.
-    pub fn join(trial: &mut Option<Self>, share: Option<Self>) {
-        match (trial, share) {
-            (Some(trial), Some(share)) => trial.append(share),
-            (none @ None, share) => *none = share,
+    pub fn merge(tentative: &mut Option<Self>, more: Option<Self>) {
+        match (tentative, more) {
+            (Some(tentative), Some(more)) => tentative.append(more),
+            (none @ None, more) => *none = more,
             (Some(_), None) => {}
         }
     }
 
     fn append(&mut self, mut share: Self) {
         if Arc::ptr_eq(&self.store, &share.store) {
-            self.undoing.append(&mut share.undoing);
+            self.refunds.append(&mut share.refunds);
             if let Some(other) = share.other.take() {
                 self.append(*other);
             }
@@ -322,18 +332,18 @@ impl Trial {
     }
 }
 
-impl Drop for Trial {
+impl Drop for TentativeTake {
     fn drop(&mut self) {
-        if !self.undoing.is_empty() {
-            self.store.give_back(std::mem::take(&mut self.undoing));
+        if !self.refunds.is_empty() {
+            self.store.refund(std::mem::take(&mut self.refunds));
         }
     }
 }
 
-impl fmt::Debug for Trial {
+impl fmt::Debug for TentativeTake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Trial")
-            .field(&self.undoing)
+        f.debug_tuple("TentativeTake")
+            .field(&self.refunds)
             .field(&self.other)
             .finish()
     }

@@ -3,7 +3,7 @@
 //! Why: it is asked for every hit on a calendar limit. What it deliberately does not do: measure time.
 
 use allocation_counter::measure;
-use tollgate::limiter::Unit;
+use tollgate_limiter::Unit;
 
 use crate::days::{DAY_US, parsed};
 use crate::{at, plain};

@@ -1,4 +1,4 @@
-//! Calendar windows: `tollgate::config::calendar`, where zones and midnights are at their worst.
+//! Calendar windows: `tollgate::rules::calendar`, where zones and midnights are at their worst.
 //!
 //! Why a binary of its own: counting allocations takes an allocator of its own, and filling the table of calendars must
 //! not be another test's trouble.
@@ -28,8 +28,8 @@ mod vectors;
 
 use std::num::NonZeroU32;
 
-use tollgate::config::calendar::{CalendarError, calendar};
-use tollgate::limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate::rules::calendar::{CalendarError, calendar};
+use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
 /// What a test asks for, in one line.
 fn asked(

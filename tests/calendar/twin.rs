@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::{Unit, Weekday};
+use tollgate_limiter::{Unit, Weekday};
 use tollgate_test_support::components::component;
 
 use crate::days::spelled;
@@ -66,12 +66,12 @@ fn compare(arguments: &[&str], at_least: usize) {
         let [unit, count, week_start, zone, second] = words[..] else {
             panic!("{line}");
         };
-        let unit = Unit::named(unit).unwrap();
+        let unit = Unit::from_name(unit).unwrap();
         let calendar = given(
             unit,
             count.parse().unwrap(),
             zone,
-            Weekday::named(week_start),
+            Weekday::from_name(week_start),
         );
         let Ok(second) = second.parse::<i64>() else {
             before = None;

@@ -4,9 +4,9 @@
 //!
 //! What they deliberately do not do: random inputs, or anything that a newspaper of the time does not decide.
 
-use tollgate::config::calendar::{CALENDARS_MAX, CalendarError};
-use tollgate::limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
-use tollgate::limiter::{Calendar, Timestamp, Unit, Weekday};
+use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
+use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
+use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
 use crate::days::{DAY_US, HOUR_US, parsed, spelled};
 use crate::{asked, at, given, plain, us};
@@ -450,11 +450,11 @@ fn equal_calendars_are_one_and_say_what_they_are() {
 
 #[test]
 fn weekdays_are_named_in_any_case() {
-    assert_eq!(Weekday::named("sunday"), Some(Weekday::Sunday));
-    assert_eq!(Weekday::named("MONDAY"), Some(Weekday::Monday));
-    assert_eq!(Weekday::named("Sun"), None);
+    assert_eq!(Weekday::from_name("sunday"), Some(Weekday::Sunday));
+    assert_eq!(Weekday::from_name("MONDAY"), Some(Weekday::Monday));
+    assert_eq!(Weekday::from_name("Sun"), None);
     for day in Weekday::ALL {
-        assert_eq!(Weekday::named(day.name()), Some(day));
+        assert_eq!(Weekday::from_name(day.name()), Some(day));
     }
 }
 

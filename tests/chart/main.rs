@@ -14,20 +14,20 @@
 )]
 
 mod arbitrary;
-mod beside;
 mod image;
+mod invalid_values;
 mod matrix;
+mod notes_and_readme;
 mod objects;
+mod optional_objects;
 mod package;
 mod pod;
+mod pod_security;
 mod property;
-mod refused;
 mod rendering;
-mod restricted;
 mod running_pod;
 mod secrets;
 mod settings;
 mod snapshots;
 mod table;
 mod values;
-mod words;

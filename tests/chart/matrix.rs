@@ -3,7 +3,7 @@
 //! How: all of it is rendered once, for whichever test asks first. The file `subchart` is rendered as its name says, below
 //! a parent chart that hands its values down.
 //!
-//! What it deliberately does not do: say what should have been rendered (`snapshots`, `restricted`, `objects`).
+//! What it deliberately does not do: say what should have been rendered (`snapshots`, `pod_security`, `objects`).
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -9,8 +9,8 @@
 use serde_json::Value;
 
 use crate::arbitrary::Arbitrary;
+use crate::invalid_values::guards;
 use crate::matrix::KUBERNETES;
-use crate::refused::guards;
 use crate::rendering::{HELMS, chart, read, template, validated};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -19,9 +19,9 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 /// The seed of a case, what it says and what helm made of it.
-type Tried = (u64, Value, Result<String, String>);
+type CaseResult = (u64, Value, Result<String, String>);
 
-fn tried(schema: &Value, seed: u64) -> Tried {
+fn run_case(schema: &Value, seed: u64) -> CaseResult {
     let values = Arbitrary::of_seed(schema, seed).values(2 + (seed % 4) as usize);
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), values.to_string()).expect("the values");
@@ -46,8 +46,13 @@ fn values_that_fit_the_schema_render_and_validate() {
     let first = number("SEED", 1_000);
     let seeds = first..first + number("CASES", 80);
     let (one, other): (Vec<_>, Vec<_>) = seeds.partition(|seed| seed % 2 == 0);
-    let all = |seeds: Vec<u64>| seeds.into_iter().map(|seed| tried(&schema, seed)).collect();
-    let [mut cases, more]: [Vec<Tried>; 2] = std::thread::scope(|scope| {
+    let all = |seeds: Vec<u64>| {
+        seeds
+            .into_iter()
+            .map(|seed| run_case(&schema, seed))
+            .collect()
+    };
+    let [mut cases, more]: [Vec<CaseResult>; 2] = std::thread::scope(|scope| {
         let threads = [one, other].map(|seeds| scope.spawn(move || all(seeds)));
         threads.map(|thread| thread.join().expect("helm runs"))
     });

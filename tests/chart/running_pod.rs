@@ -15,9 +15,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::notes_and_readme::{cluster, notes};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
-use crate::words::{cluster, notes};
 
 /// An Envoy that runs until dropped.
 struct Envoy(Child);

@@ -1,6 +1,6 @@
 //! What becomes of names, versions and what a parent chart says.
 //!
-//! What it deliberately does not do: refusals (`refused`), or whole files of values (`matrix`).
+//! What it deliberately does not do: refusals (`invalid_values`), or whole files of values (`matrix`).
 
 use crate::matrix::KUBERNETES;
 use crate::rendering::{HELMS, helm, read, refusal, rendered, texts, validated, yaml};

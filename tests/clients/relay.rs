@@ -36,12 +36,12 @@ struct State {
     target: Option<SocketAddr>,
     answers_held: bool,
     ended: bool,
-    seen: Seen,
+    counts: RelayCounts,
 }
 
 /// What has passed so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RelayCounts {
     pub(crate) connections: u64,
     /// Pings by the client.
     pub(crate) pings: u64,
@@ -79,7 +79,7 @@ impl Relay {
                     if state.ended {
                         break;
                     }
-                    state.seen.connections += 1;
+                    state.counts.connections += 1;
                     state.target.expect("a target")
                 };
                 let Ok(service) = TcpStream::connect(target) else {
@@ -114,8 +114,8 @@ impl Relay {
         self.shared.changed.notify_all();
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        self.shared.state().seen
+    pub(crate) fn counts(&self) -> RelayCounts {
+        self.shared.state().counts
     }
 }
 
@@ -150,8 +150,8 @@ impl Shared {
                 state = self.changed.wait_while(state, held).expect("the state");
             }
             frames.read(bytes, |kind, flags| match (direction, kind, flags & ACK) {
-                (Direction::ToService, PING, 0) => state.seen.pings += 1,
-                (Direction::ToClient, PING, ACK) => state.seen.pongs += 1,
+                (Direction::ToService, PING, 0) => state.counts.pings += 1,
+                (Direction::ToClient, PING, ACK) => state.counts.pongs += 1,
                 _ => {}
             });
             drop(state);
@@ -175,9 +175,9 @@ impl FrameReader {
         }
     }
 
-    /// Calls `seen` with the type and the flags of each frame whose header is complete with these
+    /// Calls `counts` with the type and the flags of each frame whose header is complete with these
     /// bytes.
-    fn read(&mut self, mut bytes: &[u8], mut seen: impl FnMut(u8, u8)) {
+    fn read(&mut self, mut bytes: &[u8], mut counts: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -188,7 +188,7 @@ impl FrameReader {
             if let [high, middle, low, kind, flags, ..] = self.header[..]
                 && self.header.len() == 9
             {
-                seen(kind, flags);
+                counts(kind, flags);
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
                 self.header.clear();
             }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate::service::proto::PUBLISHED_DESCRIPTORS;
+use tollgate::proto::PUBLISHED_DESCRIPTORS;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::library::Library;

@@ -25,7 +25,7 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
 use crate::relay::{Relay, Way};
-use crate::upstream::{Told, Upstream};
+use crate::upstream::{Upstream, UpstreamAction};
 
 const BOOTSTRAP: &str = include_str!("in_flight.yaml");
 const PAGE: &str = include_str!("../../docs/rules.md");
@@ -122,7 +122,7 @@ fn however_a_request_ends_its_slot_comes_back_and_no_other() {
 fn a_crowd_is_never_more_than_three_whatever_becomes_of_each() {
     let mut edge = Edge::start();
     let address = edge.envoy.edge;
-    let crowd = Crowd::default();
+    let crowd = ConcurrentCallers::default();
     let heard = thread::scope(|scope| {
         // However this ends, so do the callers.
         let enough_at_end = SetOnDrop(&crowd.enough);
@@ -141,7 +141,7 @@ fn a_crowd_is_never_more_than_three_whatever_becomes_of_each() {
         drop(enough_at_end);
         let done = wait_for(PATIENCE, || {
             for held in edge.upstream.held() {
-                edge.upstream.tell(&held.key, Told::Answer(200));
+                edge.upstream.tell(&held.key, UpstreamAction::Answer(200));
             }
             callers
                 .iter()
@@ -354,30 +354,30 @@ impl Edge {
         let mut heard = || caller.answer().ok().map(|answer| answer.status);
         match ending {
             Ending::Answered => {
-                upstream.tell(&key, Told::Answer(200));
+                upstream.tell(&key, UpstreamAction::Answer(200));
                 assert_eq!(heard(), Some(200));
             }
             Ending::Failed => {
-                upstream.tell(&key, Told::Answer(500));
+                upstream.tell(&key, UpstreamAction::Answer(500));
                 assert_eq!(heard(), Some(500));
             }
             Ending::CutOff => {
-                upstream.tell(&key, Told::Close);
+                upstream.tell(&key, UpstreamAction::Close);
                 assert_eq!(heard(), Some(503));
             }
             Ending::CutOffHalfWay => {
-                upstream.tell(&key, Told::AnswerHalf);
+                upstream.tell(&key, UpstreamAction::SendHalf);
                 assert_eq!(caller.head().expect("a head").status, 200);
-                upstream.tell(&key, Told::Close);
+                upstream.tell(&key, UpstreamAction::Close);
             }
             Ending::Left => {
-                upstream.tell(&key, Told::BeLeft);
+                upstream.tell(&key, UpstreamAction::ExpectDisconnect);
                 drop(caller);
             }
             Ending::LeftHalfWay => {
-                upstream.tell(&key, Told::AnswerHalf);
+                upstream.tell(&key, UpstreamAction::SendHalf);
                 assert_eq!(caller.head().expect("a head").status, 200);
-                upstream.tell(&key, Told::BeLeft);
+                upstream.tell(&key, UpstreamAction::ExpectDisconnect);
                 drop(caller);
             }
         }
@@ -442,16 +442,16 @@ impl Edge {
 
 /// What the callers of a crowd share with the test.
 #[derive(Default)]
-struct Crowd {
+struct ConcurrentCallers {
     enough: AtomicBool,
     refused: AtomicU64,
     /// By key, what ends the connection of a caller that waits.
     handles: Mutex<BTreeMap<String, TcpStream>>,
 }
 
-// === impl Crowd ===
+// === impl ConcurrentCallers ===
 
-impl Crowd {
+impl ConcurrentCallers {
     /// One caller: asks until there is enough. How often it heard each status, or not the whole of an answer.
     fn ask(&self, edge: SocketAddr, number: usize) -> BTreeMap<Option<u16>, u64> {
         let mut heard = BTreeMap::new();
@@ -485,22 +485,22 @@ impl Crowd {
     /// Has a caller's request end. Nothing is waited for.
     fn end(&self, upstream: &Upstream, key: &str, ending: Ending) {
         let leave = || {
-            upstream.tell(key, Told::BeLeft);
+            upstream.tell(key, UpstreamAction::ExpectDisconnect);
             let handles = self.handles();
             let left = handles[key].shutdown(Shutdown::Both);
             left.expect("it was connected");
         };
         match ending {
-            Ending::Answered => upstream.tell(key, Told::Answer(200)),
-            Ending::Failed => upstream.tell(key, Told::Answer(500)),
-            Ending::CutOff => upstream.tell(key, Told::Close),
+            Ending::Answered => upstream.tell(key, UpstreamAction::Answer(200)),
+            Ending::Failed => upstream.tell(key, UpstreamAction::Answer(500)),
+            Ending::CutOff => upstream.tell(key, UpstreamAction::Close),
             Ending::CutOffHalfWay => {
-                upstream.tell(key, Told::AnswerHalf);
-                upstream.tell(key, Told::Close);
+                upstream.tell(key, UpstreamAction::SendHalf);
+                upstream.tell(key, UpstreamAction::Close);
             }
             Ending::Left => leave(),
             Ending::LeftHalfWay => {
-                upstream.tell(key, Told::AnswerHalf);
+                upstream.tell(key, UpstreamAction::SendHalf);
                 leave();
             }
         }

@@ -15,14 +15,14 @@
     clippy::indexing_slicing
 )]
 
-mod aging;
+mod client_responses;
+mod connection_age;
 mod dotnet;
+mod example_bootstrap;
 mod in_flight;
 mod limits;
 mod overload;
 mod relay;
 mod reloading;
-mod shown;
-mod stopping;
-mod told;
+mod shutdown;
 mod upstream;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tollgate_test_support::background_clients::{
-    Answers, statuses, wait_for_decisions, while_asked,
+    Answers, statuses, wait_for_decisions, with_background_load,
 };
 use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::http_connection::HttpConnection;
@@ -89,7 +89,7 @@ fn two_files_that_kubernetes_swaps_under_load_are_taken_or_refused_together() {
 #[test]
 fn two_files_swapped_while_every_moment_asks_for_a_reload_are_never_mixed() {
     let reloaded = Reloaded::start_on_a_config_map();
-    let answers = while_asked(&reloaded.envoy, "/two", || {
+    let answers = with_background_load(&reloaded.envoy, "/two", || {
         for version in [Version::Two, Version::One].repeat(60) {
             reloaded.tollgate.signal("HUP");
             swap(&reloaded.rules, version);
@@ -104,7 +104,7 @@ fn two_files_swapped_while_every_moment_asks_for_a_reload_are_never_mixed() {
 #[test]
 fn a_hang_up_reloads_at_once_whether_or_not_anything_has_changed() {
     let reloaded = Reloaded::start();
-    let answers = while_asked(&reloaded.envoy, "/two", || {
+    let answers = with_background_load(&reloaded.envoy, "/two", || {
         reloaded.counts(TAKEN, 1, || reloaded.tollgate.signal("HUP"));
         reloaded.shows(Version::One);
         // A bad file is refused by the next look, by the signal, or by both.
@@ -158,7 +158,7 @@ fn rules_that_are_gone_or_cannot_be_read_leave_those_in_use_until_there_are_good
     let reloaded = Reloaded::start();
     let rules = &reloaded.rules;
     let remove = || fs::remove_file(rules).expect("the rules");
-    let answers = while_asked(&reloaded.envoy, "/two", || {
+    let answers = with_background_load(&reloaded.envoy, "/two", || {
         let mut next = [Version::Two, Version::One].into_iter().cycle();
         let mut survives = |what: &str, happens: &dyn Fn(), undo: &dyn Fn()| {
             let before = reloaded.version();
@@ -206,7 +206,7 @@ fn a_directory_that_is_emptied_leaves_the_rules_in_use_until_it_is_filled() {
     let reloaded = Reloaded::start_on_a_config_map();
     let day = reloaded.rules.join("day.yaml");
     let year = reloaded.rules.join("year.yaml");
-    let answers = while_asked(&reloaded.envoy, "/two", || {
+    let answers = with_background_load(&reloaded.envoy, "/two", || {
         reloaded.counts(REFUSED, 1, || {
             // Both in one step, as far as anyone who looks can tell: a directory without links is put there.
             let aside = reloaded.directory.path().join("aside");
@@ -240,7 +240,7 @@ fn five_mebibytes_of_rules_taken_under_load_cost_no_request() {
         let rule = format!("{{ key: another, value: value-{number}, rate_limit: {limit} }}");
         large.extend(["  - ", rule.as_str(), "\n"]);
     }
-    let answers = while_asked(&reloaded.envoy, "/two", || {
+    let answers = with_background_load(&reloaded.envoy, "/two", || {
         for _ in 0..2 {
             reloaded.counts(TAKEN, 1, || reloaded.rename_over(&large));
             reloaded.shows(Version::Two);
@@ -388,7 +388,7 @@ impl Reloaded {
     /// Puts every version there by `put` under load; each must be taken or refused, once.
     fn goes_through_the_steps(&self, put: impl Fn(Version)) {
         let mut in_use = STEPS[0];
-        let answers = while_asked(&self.envoy, "/two", || {
+        let answers = with_background_load(&self.envoy, "/two", || {
             for version in STEPS.into_iter().skip(1) {
                 if matches!(version, Version::Bad(_)) {
                     self.counts(REFUSED, 1, || put(version));

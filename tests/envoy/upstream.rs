@@ -17,15 +17,15 @@ use tollgate_test_support::polling::PATIENCE;
 
 /// What becomes of a request that is held.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum UpstreamAction {
     /// It is answered with this status.
     Answer(u16),
     /// It is answered by half, and held on.
-    AnswerHalf,
+    SendHalf,
     /// Its connection is closed.
     Close,
     /// Its caller is about to leave, which Envoy will say.
-    BeLeft,
+    ExpectDisconnect,
 }
 
 /// A running server.
@@ -41,17 +41,17 @@ pub(crate) struct Held {
     pub(crate) key: String,
     /// Its x-request-id.
     pub(crate) id: String,
-    tell: Sender<Told>,
+    tell: Sender<UpstreamAction>,
 }
 
 #[derive(Default)]
 struct Shared {
-    inside: Mutex<Inside>,
+    inside: Mutex<HeldRequests>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Inside {
+struct HeldRequests {
     /// In the order they came.
     held: BTreeMap<u64, Held>,
     came: u64,
@@ -105,7 +105,7 @@ impl Upstream {
         self.wait_until(|inside| inside.left >= many);
     }
 
-    fn wait_until(&self, so: impl Fn(&Inside) -> bool) {
+    fn wait_until(&self, so: impl Fn(&HeldRequests) -> bool) {
         let inside = self.shared.inside();
         let waited = self
             .shared
@@ -121,12 +121,12 @@ impl Upstream {
     }
 
     /// Decides what becomes of a request. Unless it is held on, it counts no more when this returns.
-    pub(crate) fn tell(&self, key: &str, told: Told) {
+    pub(crate) fn tell(&self, key: &str, told: UpstreamAction) {
         let mut inside = self.shared.inside();
         let found = inside.held.iter().find(|(_, held)| held.key == key);
         let (came, held) = found.unwrap_or_else(|| panic!("{key} is not held"));
         let (came, held) = (*came, held.clone());
-        if told != Told::AnswerHalf {
+        if told != UpstreamAction::SendHalf {
             inside.held.remove(&came);
             self.shared.changed.notify_all();
         }
@@ -150,7 +150,7 @@ impl Drop for Upstream {
 // === impl Shared ===
 
 impl Shared {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, HeldRequests> {
         // What a failed assertion leaves behind is whole, and whoever cleans up must not fail again.
         let inside = self.inside.lock();
         inside.unwrap_or_else(PoisonError::into_inner)
@@ -182,26 +182,26 @@ impl Shared {
         self.end(&mut stream, &told);
     }
 
-    fn end(&self, stream: &mut TcpStream, told: &Receiver<Told>) {
+    fn end(&self, stream: &mut TcpStream, told: &Receiver<UpstreamAction>) {
         let length = BODY.len();
         let head = |status: u16| {
             format!(
-                "HTTP/1.1 {status} As Told\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+                "HTTP/1.1 {status} As UpstreamAction\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
             )
         };
         // Envoy may be gone when a test has failed, and nobody may tell anything any more.
         while let Ok(told) = told.recv() {
             match told {
-                Told::Answer(status) => {
+                UpstreamAction::Answer(status) => {
                     let _ = stream.write_all((head(status) + BODY).as_bytes());
                     return;
                 }
-                Told::AnswerHalf => {
+                UpstreamAction::SendHalf => {
                     let half = head(200) + &BODY[..length / 2];
                     let _ = stream.write_all(half.as_bytes());
                 }
-                Told::Close => return,
-                Told::BeLeft => {
+                UpstreamAction::Close => return,
+                UpstreamAction::ExpectDisconnect => {
                     // The end, or a reset; but not that the wait was too long.
                     let closed = stream.read(&mut [0]).map_or_else(
                         |error| error.kind() == std::io::ErrorKind::ConnectionReset,

@@ -24,13 +24,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate::config::xds::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+use tollgate::rules::xds::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use tollgate::config::xds::proto::envoy::service::discovery::v3::{
+use tollgate::rules::xds::proto::envoy::service::discovery::v3::{
     DiscoveryRequest, DiscoveryResponse,
 };
-use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use tollgate_test_support::polling::{PATIENCE, wait_for};

@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitUnit,
 };
-use tollgate_test_support::background_clients::{statuses, wait_for_decisions, while_asked};
+use tollgate_test_support::background_clients::{
+    statuses, wait_for_decisions, with_background_load,
+};
 use tollgate_test_support::certificates::{Authority, Secret};
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::gateway_environment::environment;
@@ -20,7 +22,6 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 
-use crate::DOORS;
 use crate::ads::Ads;
 use crate::xds::{domain, limited};
 
@@ -67,93 +68,86 @@ const DECISIONS: u64 = 150;
 async fn in_envoy_gateway_s_environment_certificates_and_rules_change_and_no_request_notices() {
     let authority = Authority::new("envoy-gateway");
     let redis = RedisServer::start(&[]);
-    for door in DOORS {
-        let gateway = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system", "localhost"]);
-        let ads = Ads::start(Some((&gateway, &authority.pem))).await;
-        let mut secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
-        let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
-        let xds = format!("localhost:{}", ads.address.port());
-        let variables = environment(&secret.file(""), &xds, &redis);
-        // Connections come anew all the time, so that the certificates of now are those that are shown.
-        let aging = [
-            ("GRPC_MAX_CONNECTION_AGE", "500ms"),
-            ("TOLLGATE_DOOR", door),
-        ];
-        let prefix = [("CACHE_KEY_PREFIX", door)];
-        let replica = start(&variables, &[&aging[..], &prefix].concat());
-        // Before there are rules its probes are content: it was told to start so.
-        replica.wait_until_ready();
-        assert_eq!(replica.rules(), "");
-        let json = http(replica.http, "GET", "/json", "");
-        assert_eq!(
-            json.0, 400,
-            "its clients show certificates, and nobody looks at them: {json:?}"
-        );
-        ads.send("1", &rules(30));
-        assert_eq!(ads.answer_to("1").1, None);
-        let node = ads.heard()[0].request.node.clone().unwrap();
-        assert_eq!(node.id, "envoy-ratelimit");
-        let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
-        assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
+    let gateway = authority.signs_rsa(&["envoy-gateway", "envoy-gateway.system", "localhost"]);
+    let ads = Ads::start(Some((&gateway, &authority.pem))).await;
+    let mut secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
+    let envoy_secret = Secret::new(&authority.signs_rsa(&["*.system"]), &authority.pem);
+    let xds = format!("localhost:{}", ads.address.port());
+    let variables = environment(&secret.file(""), &xds, &redis);
+    // Connections come anew all the time, so that the certificates of now are those that are shown.
+    let more = [
+        ("GRPC_MAX_CONNECTION_AGE", "500ms"),
+        ("CACHE_KEY_PREFIX", "edge"),
+    ];
+    let replica = start(&variables, &more);
+    // Before there are rules its probes are content: it was told to start so.
+    replica.wait_until_ready();
+    assert_eq!(replica.rules(), "");
+    let json = http(replica.http, "GET", "/json", "");
+    assert_eq!(
+        json.0, 400,
+        "its clients show certificates, and nobody looks at them: {json:?}"
+    );
+    ads.send("1", &rules(30));
+    assert_eq!(ads.answer_to("1").1, None);
+    let node = ads.heard()[0].request.node.clone().unwrap();
+    assert_eq!(node.id, "envoy-ratelimit");
+    let up = || (replica.metric("tollgate_store_up") == 1).then_some(());
+    assert!(wait_for(PATIENCE, up).is_some(), "{}", replica.said());
 
-        let directory = tempfile::tempdir().unwrap();
-        let envoy = envoy(&replica, &directory, &envoy_secret);
-        let loads = "tollgate_tls_certificate_loads_total{port=\"grpc\",result=\"success\"}";
-        let answers = while_asked(&envoy, "/", || {
-            wait_for_decisions(&envoy, DECISIONS);
-            for round in 1..=3 {
-                let signed = authority.signs_rsa(&["*.system"]);
-                secret.exchange(&signed.certificate, &signed.key, &authority.pem);
-                let taken = || (replica.metric(loads) == round).then_some(());
-                assert!(wait_for(PATIENCE, taken).is_some(), "{}", replica.said());
-                let version = format!("after {round}");
-                ads.send(&version, &rules(30 + u32::try_from(round).unwrap()));
-                assert_eq!(ads.answer_to(&version).1, None);
-                wait_for_decisions(&envoy, DECISIONS);
-            }
-            // Bad rules, a server that is gone, and certificates that are half there.
-            ads.send("bad", &[domain("", vec![])]);
-            assert!(ads.answer_to("bad").1.is_some());
-            ads.close(true);
+    let directory = tempfile::tempdir().unwrap();
+    let envoy = envoy(&replica, &directory, &envoy_secret);
+    let loads = "tollgate_tls_certificate_loads_total{port=\"grpc\",result=\"success\"}";
+    let answers = with_background_load(&envoy, "/", || {
+        wait_for_decisions(&envoy, DECISIONS);
+        for round in 1..=3 {
             let signed = authority.signs_rsa(&["*.system"]);
-            secret.exchange(&signed.certificate[..100], &signed.key, &authority.pem);
-            let refused = loads.replace("success", "error");
-            let refused = || (replica.metric(&refused) == 1).then_some(());
-            assert!(wait_for(PATIENCE, refused).is_some(), "{}", replica.said());
+            secret.exchange(&signed.certificate, &signed.key, &authority.pem);
+            let taken = || (replica.metric(loads) == round).then_some(());
+            assert!(wait_for(PATIENCE, taken).is_some(), "{}", replica.said());
+            let version = format!("after {round}");
+            ads.send(&version, &rules(30 + u32::try_from(round).unwrap()));
+            assert_eq!(ads.answer_to(&version).1, None);
             wait_for_decisions(&envoy, DECISIONS);
-        });
-        let counts = envoy.counts();
-        assert_eq!(
-            (counts.error, counts.failure_mode_allowed),
-            (0, 0),
-            "{door}"
-        );
-        assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
-        let limits: Vec<_> = answers
-            .keys()
-            .filter_map(|(_, limit)| limit.clone())
-            .collect();
-        assert!(
-            limits
-                .iter()
-                .any(|limit| limit.starts_with("30, 30;w=86400")),
-            "{limits:?}"
-        );
-        assert!(
-            limits
-                .iter()
-                .any(|limit| limit.starts_with("33, 33;w=86400")),
-            "{limits:?}"
-        );
-        assert!(replica.metric("tollgate_tls_handshakes_total{port=\"grpc\"}") > 4);
-        // They came, and went to Redis.
-        let keys: Vec<String> = redis.say(&["KEYS", &format!("{door}tg:{{*")]);
-        assert!(!keys.is_empty());
+        }
+        // Bad rules, a server that is gone, and certificates that are half there.
+        ads.send("bad", &[domain("", vec![])]);
+        assert!(ads.answer_to("bad").1.is_some());
+        ads.close(true);
+        let signed = authority.signs_rsa(&["*.system"]);
+        secret.exchange(&signed.certificate[..100], &signed.key, &authority.pem);
+        let refused = loads.replace("success", "error");
+        let refused = || (replica.metric(&refused) == 1).then_some(());
+        assert!(wait_for(PATIENCE, refused).is_some(), "{}", replica.said());
+        wait_for_decisions(&envoy, DECISIONS);
+    });
+    let counts = envoy.counts();
+    assert_eq!((counts.error, counts.failure_mode_allowed), (0, 0));
+    assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
+    let limits: Vec<_> = answers
+        .keys()
+        .filter_map(|(_, limit)| limit.clone())
+        .collect();
+    assert!(
+        limits
+            .iter()
+            .any(|limit| limit.starts_with("30, 30;w=86400")),
+        "{limits:?}"
+    );
+    assert!(
+        limits
+            .iter()
+            .any(|limit| limit.starts_with("33, 33;w=86400")),
+        "{limits:?}"
+    );
+    assert!(replica.metric("tollgate_tls_handshakes_total{port=\"grpc\"}") > 4);
+    // They came, and went to Redis.
+    let keys: Vec<String> = redis.say(&["KEYS", "edgetg:{*"]);
+    assert!(!keys.is_empty());
 
-        metrics_are_where_the_dashboards_look(&replica);
-        let said = replica.said();
-        assert_eq!(said.matches("PROMETHEUS_MAPPER_YAML").count(), 1, "{said}");
-    }
+    metrics_are_where_the_dashboards_look(&replica);
+    let said = replica.said();
+    assert_eq!(said.matches("PROMETHEUS_MAPPER_YAML").count(), 1, "{said}");
 }
 
 /// The names and labels of Envoy Gateway's dashboards, at its own port.

@@ -9,14 +9,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use tollgate::config::channel::Tls;
-use tollgate::config::tls::ClientFiles;
-use tollgate::service::client::{Client, Question};
+use tollgate::grpc_client::ClientTls;
+use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use tollgate::tls::ClientFiles;
 use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::{DOORS, RULES};
+use crate::RULES;
 
 /// For what name the service's certificate is. It is asked at 127.0.0.1.
 const NAME: &str = "limits.example";
@@ -66,7 +66,7 @@ fn assert_answered(ended: &Ended) {
 }
 
 /// A service with this certificate; with an authority, clients must show one of its own, for `client`.
-fn serve(secret: &Secret, clients: Option<&Secret>, door: &str) -> Tollgate {
+fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     let mut arguments = vec![
         "--grpc-server-use-tls".to_owned(),
         "true".to_owned(),
@@ -74,8 +74,6 @@ fn serve(secret: &Secret, clients: Option<&Secret>, door: &str) -> Tollgate {
         secret.file("tls.crt"),
         "--grpc-server-tls-key".to_owned(),
         secret.file("tls.key"),
-        "--door".to_owned(),
-        door.to_owned(),
     ];
     if let Some(clients) = clients {
         arguments.extend([
@@ -99,42 +97,40 @@ fn a_service_that_speaks_tls_answers_those_who_believe_it() {
     let authority = Authority::new("tollgate");
     let secret = secret(&authority, &[NAME]);
     let ca = secret.file("ca.crt");
-    for door in DOORS {
-        let running = serve(&secret, None, door);
-        let address = running.grpc.to_string();
-        let by_name = ["--cacert", &ca, "--server-name", NAME];
-        assert_answered(&hit(&address, &by_name));
-        // A certificate of ours that nobody asks for does no harm.
-        let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
-        let ours = ["--client-cert", &certificate, "--client-key", &key];
-        assert_answered(&hit(&address, &[&by_name[..], &ours].concat()));
-        // Whom the system believes is read from where OpenSSL's variable says.
-        let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
-        assert_answered(&run(&asked, &[("SSL_CERT_FILE", &ca)]));
-        let rules = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(rules.path(), RULES).unwrap();
-        let explain = [
-            "explain",
-            rules.path().to_str().unwrap(),
-            "d",
-            "k=a",
-            "--addr",
-            &address,
-        ];
-        let explained = run(&[&explain[..], &by_name].concat(), &[]);
-        assert_eq!(explained.code, 0, "{explained:?}");
-        assert!(
-            explained.stdout.contains("now: 997 left of 1000 an hour"),
-            "{explained:?}"
-        );
-        let plain = run(&explain, &[]);
-        assert_eq!(plain.code, 4, "{plain:?}");
-        assert!(plain.stderr.contains("seems to speak TLS"), "{plain:?}");
-        // What there is to try says that it is TLS.
-        let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
-        let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
-        assert!(tried.is_some(), "{}", running.said());
-    }
+    let running = serve(&secret, None);
+    let address = running.grpc.to_string();
+    let by_name = ["--cacert", &ca, "--server-name", NAME];
+    assert_answered(&hit(&address, &by_name));
+    // A certificate of ours that nobody asks for does no harm.
+    let (certificate, key) = (secret.file("tls.crt"), secret.file("tls.key"));
+    let ours = ["--client-cert", &certificate, "--client-key", &key];
+    assert_answered(&hit(&address, &[&by_name[..], &ours].concat()));
+    // Whom the system believes is read from where OpenSSL's variable says.
+    let asked = ["hit", &address, "d", "k=a", "--tls", "--server-name", NAME];
+    assert_answered(&run(&asked, &[("SSL_CERT_FILE", &ca)]));
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(rules.path(), RULES).unwrap();
+    let explain = [
+        "explain",
+        rules.path().to_str().unwrap(),
+        "d",
+        "k=a",
+        "--addr",
+        &address,
+    ];
+    let explained = run(&[&explain[..], &by_name].concat(), &[]);
+    assert_eq!(explained.code, 0, "{explained:?}");
+    assert!(
+        explained.stdout.contains("now: 997 left of 1000 an hour"),
+        "{explained:?}"
+    );
+    let plain = run(&explain, &[]);
+    assert_eq!(plain.code, 4, "{plain:?}");
+    assert!(plain.stderr.contains("seems to speak TLS"), "{plain:?}");
+    // What there is to try says that it is TLS.
+    let words = format!("try: tollgate hit {address} d k=x --cacert FILE --server-name NAME\n");
+    let tried = wait_for(PATIENCE, || running.said().contains(&words).then_some(()));
+    assert!(tried.is_some(), "{}", running.said());
 }
 
 #[test]
@@ -143,7 +139,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
     // Of the same name, so that only the signature tells.
     let [same, other] = ["tollgate", "other"].map(|name| secret(&Authority::new(name), &[NAME]));
     let secret = secret(&authority, &[NAME, "second.example"]);
-    let running = serve(&secret, None, "h2");
+    let running = serve(&secret, None);
     let address = running.grpc.to_string();
     let ca = secret.file("ca.crt");
     for others in [same.file("ca.crt"), other.file("ca.crt")] {
@@ -174,7 +170,7 @@ fn a_service_that_is_not_believed_is_not_asked() {
     }
     let expired = authority.signs_for(&[NAME], Validity::Expired);
     let expired = Secret::new(&expired, &authority.pem);
-    let running = serve(&expired, None, "h2");
+    let running = serve(&expired, None);
     let ended = hit(
         &running.grpc.to_string(),
         &["--cacert", &ca, "--server-name", NAME],
@@ -193,7 +189,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
     let clients = Authority::new("clients");
     let [client, stranger] = ["client", "stranger"].map(|name| secret(&clients, &[name]));
     let forged = secret(&Authority::new("clients"), &["client"]);
-    let running = serve(&service, Some(&client), "h2");
+    let running = serve(&service, Some(&client));
     let address = running.grpc.to_string();
     let ca = service.file("ca.crt");
     let believing = ["--cacert", &ca, "--server-name", NAME];
@@ -232,29 +228,27 @@ fn who_speaks_tls_to_a_plain_port_or_the_other_way_round_is_told() {
     let authority = Authority::new("tollgate");
     let secret = secret(&authority, &[NAME]);
     let ca = secret.file("ca.crt");
-    for door in DOORS {
-        let running = serve(&secret, None, door);
-        let address = running.grpc.to_string();
-        for _ in 0..RACES {
-            assert_refused(
-                &hit(&address, &[]),
-                4,
-                &format!(
-                    "{address} seems to speak TLS; name who signs its certificate by --cacert FILE, or give --tls if this system knows"
-                ),
-            );
-        }
-        let plain = Tollgate::start(RULES, &["--door", door]);
-        let address = plain.grpc.to_string();
-        assert_answered(&hit(&address, &[]));
+    let running = serve(&secret, None);
+    let address = running.grpc.to_string();
+    for _ in 0..RACES {
         assert_refused(
-            &hit(&address, &["--cacert", &ca]),
+            &hit(&address, &[]),
             4,
             &format!(
-                "{address} seems to speak no TLS; leave out --cacert and --tls, or name the right port"
+                "{address} seems to speak TLS; name who signs its certificate by --cacert FILE, or give --tls if this system knows"
             ),
         );
     }
+    let plain = Tollgate::start(RULES, &[]);
+    let address = plain.grpc.to_string();
+    assert_answered(&hit(&address, &[]));
+    assert_refused(
+        &hit(&address, &["--cacert", &ca]),
+        4,
+        &format!(
+            "{address} seems to speak no TLS; leave out --cacert and --tls, or name the right port"
+        ),
+    );
 }
 
 /// What ends a port of the test's own.
@@ -300,7 +294,7 @@ fn files_that_are_not_good_are_named() {
     let authority = Authority::new("tollgate");
     let good = secret(&authority, &[NAME]);
     let other = secret(&authority, &[NAME]);
-    let running = serve(&good, None, "h2");
+    let running = serve(&good, None);
     let address = running.grpc.to_string();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -408,26 +402,28 @@ fn options_that_mean_nothing_alone_are_refused() {
 #[tokio::test]
 async fn a_service_that_comes_back_is_asked_again() {
     let secret = secret(&Authority::new("tollgate"), &[NAME]);
-    let tls = Tls {
+    let tls = ClientTls {
         files: ClientFiles {
-            authorities: Some(secret.path("ca.crt")),
-            ours: None,
-            authorities_by: "the test",
+            ca_bundle: Some(secret.path("ca.crt")),
+            identity: None,
+            ca_setting: "the test",
         },
         name: Some(NAME.to_owned()),
     };
-    let question = Question {
+    let question = CheckRequest {
         domain: "d".to_owned(),
         descriptors: vec![vec![("k".to_owned(), "a".to_owned())]],
         hits: 1,
         refund: false,
     };
     for (mut running, tls) in [
-        (serve(&secret, None, "h2"), Some(tls)),
+        (serve(&secret, None), Some(tls)),
         (Tollgate::start(RULES, &[]), None),
     ] {
         let address = running.grpc.to_string();
-        let mut client = Client::connect(&address, tls, PATIENCE).await.unwrap();
+        let mut client = RateLimitClient::connect(&address, tls, PATIENCE)
+            .await
+            .unwrap();
         assert!(client.ask(&question).await.unwrap().allowed);
         running.signal("KILL");
         running.wait(PATIENCE).unwrap();

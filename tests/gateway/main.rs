@@ -35,6 +35,3 @@ descriptors:
 
 /// How long a change of files may take to count.
 const RECOVERY: Duration = Duration::from_secs(10);
-
-/// Each way in.
-const DOORS: [&str; 2] = ["h2", "tonic"];

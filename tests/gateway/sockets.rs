@@ -14,9 +14,9 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::tollgate_binary;
 use tonic::transport::Endpoint;
 
-use crate::{DOORS, RULES};
+use crate::RULES;
 
-fn serve(directory: &Path, door: &str) -> Command {
+fn serve(directory: &Path) -> Command {
     let rules = directory.join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     let mut command = Command::new(tollgate_binary());
@@ -24,7 +24,7 @@ fn serve(directory: &Path, door: &str) -> Command {
         .arg("serve")
         .arg(rules)
         .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
-        .args(["--drain-delay", "0", "--door", door])
+        .args(["--drain-delay", "0"])
         .env_clear()
         .env("GRPC_UDS", directory.join("grpc.sock"))
         .stderr(Stdio::piped());
@@ -51,16 +51,13 @@ fn mode(socket: &Path) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
-    for (door, modes, is) in [
-        (DOORS[0], &[][..], 0o660),
-        (DOORS[1], &["--grpc-uds-mode", "0600"], 0o600),
-    ] {
+    for (modes, is) in [(&[][..], 0o660), (&["--grpc-uds-mode", "0600"], 0o600)] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("grpc.sock");
         // Of somebody who has gone: dropped without a word, it leaves its file.
         drop(UnixListener::bind(&socket).unwrap());
         assert!(socket.exists());
-        let mut serving = KillOnDrop(serve(directory.path(), door).args(modes).spawn().unwrap());
+        let mut serving = KillOnDrop(serve(directory.path()).args(modes).spawn().unwrap());
         let mut answered = None;
         for _ in 0..500 {
             answered = ask(&socket).await;
@@ -69,10 +66,10 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(answered, Some(Code::Ok), "{door}");
+        assert_eq!(answered, Some(Code::Ok));
         assert_eq!(mode(&socket), is);
         // Another finds it alive, says so, and leaves it.
-        let (code, said) = run_to_end(&mut serve(directory.path(), door));
+        let (code, said) = run_to_end(&mut serve(directory.path()));
         assert_eq!(code, Some(1), "{said}");
         assert!(
             said.contains("grpc.sock: somebody answers there already"),
@@ -89,7 +86,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
         );
         let ended = wait_for(PATIENCE, || serving.0.try_wait().unwrap());
         assert_eq!(ended.and_then(|status| status.code()), Some(0));
-        assert!(!socket.exists(), "{door}");
+        assert!(!socket.exists());
     }
 }
 
@@ -98,7 +95,7 @@ fn what_is_no_socket_stays() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("grpc.sock");
     std::fs::write(&file, "precious").unwrap();
-    let (code, said) = run_to_end(&mut serve(directory.path(), "h2"));
+    let (code, said) = run_to_end(&mut serve(directory.path()));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("no socket"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");

@@ -1,6 +1,4 @@
 //! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that are exchanged.
-//!
-//! Each by both doors, which must not notice.
 
 use std::io::Write as _;
 
@@ -18,7 +16,7 @@ use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 use tonic::transport::Channel;
 
-use crate::{DOORS, RECOVERY, RULES};
+use crate::{RECOVERY, RULES};
 
 /// Clients that know one version only.
 const ONE_VERSION: [&[&rustls::SupportedProtocolVersion]; 2] =
@@ -31,12 +29,11 @@ const MANY: u64 = 200;
 const SESSIONS: usize = 300;
 
 /// Arguments for TLS with the certificates in a secret.
-fn arguments(secret: &Secret, door: &str) -> Vec<String> {
+fn arguments(secret: &Secret) -> Vec<String> {
     let named = [
         ("--grpc-server-use-tls", "true".to_owned()),
         ("--grpc-server-tls-cert", secret.file("tls.crt")),
         ("--grpc-server-tls-key", secret.file("tls.key")),
-        ("--door", door.to_owned()),
         ("--log-level", "info".to_owned()),
     ];
     let pairs = named.into_iter();
@@ -93,99 +90,91 @@ async fn refused(client: &TlsClient, tollgate: &Tollgate, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_versions_and_http2_only() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
-        let tollgate = start(
-            &arguments(&secret, door),
-            &["--tls-handshake-timeout", "1s"],
-        );
-        let client = TlsClient::new(&authority, None);
-        for versions in ONE_VERSION {
-            let client = TlsClient {
-                versions,
-                ..client.clone()
-            };
-            assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok), "{door}");
-        }
-        let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
-        assert_eq!(done, 2);
-        let other = TlsClient {
-            protocol: "http/1.1",
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+    let tollgate = start(&arguments(&secret), &["--tls-handshake-timeout", "1s"]);
+    let client = TlsClient::new(&authority, None);
+    for versions in ONE_VERSION {
+        let client = TlsClient {
+            versions,
             ..client.clone()
         };
-        refused(&other, &tollgate, "protocol").await;
-        // Who does not believe us says so.
-        let disbelieving = TlsClient::new(&Authority::new("another"), None);
-        refused(&disbelieving, &tollgate, "refused_by_client").await;
-        // Who does not speak TLS is told by the end.
-        let mut plain = std::net::TcpStream::connect(tollgate.grpc).unwrap();
-        plain
-            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .unwrap();
-        wait_for_failures(&tollgate, "not_tls", 1);
-        drop(std::net::TcpStream::connect(tollgate.grpc).unwrap());
-        wait_for_failures(&tollgate, "closed", 1);
-        // And who says nothing has a time.
-        let mut silent = TcpStream::connect(tollgate.grpc).await.unwrap();
-        let read = timeout(PATIENCE, async { silent.read(&mut [0; 8]).await });
-        assert_eq!(read.await.expect("it is closed").unwrap_or(0), 0);
-        wait_for_failures(&tollgate, "too_slow", 1);
-        let days =
-            tollgate.metric("tollgate_tls_certificate_expiry_seconds{port=\"grpc\"}") / 86_400;
-        assert!(days > 365, "{days}");
-        // The HTTP port stays plain, and /json answers, since gRPC asks nobody who they are.
-        assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
-        assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
+        assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok));
     }
+    let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
+    assert_eq!(done, 2);
+    let other = TlsClient {
+        protocol: "http/1.1",
+        ..client.clone()
+    };
+    refused(&other, &tollgate, "protocol").await;
+    // Who does not believe us says so.
+    let disbelieving = TlsClient::new(&Authority::new("another"), None);
+    refused(&disbelieving, &tollgate, "refused_by_client").await;
+    // Who does not speak TLS is told by the end.
+    let mut plain = std::net::TcpStream::connect(tollgate.grpc).unwrap();
+    plain
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    wait_for_failures(&tollgate, "not_tls", 1);
+    drop(std::net::TcpStream::connect(tollgate.grpc).unwrap());
+    wait_for_failures(&tollgate, "closed", 1);
+    // And who says nothing has a time.
+    let mut silent = TcpStream::connect(tollgate.grpc).await.unwrap();
+    let read = timeout(PATIENCE, async { silent.read(&mut [0; 8]).await });
+    assert_eq!(read.await.expect("it is closed").unwrap_or(0), 0);
+    wait_for_failures(&tollgate, "too_slow", 1);
+    let days = tollgate.metric("tollgate_tls_certificate_expiry_seconds{port=\"grpc\"}") / 86_400;
+    assert!(days > 365, "{days}");
+    // The HTTP port stays plain, and /json answers, since gRPC asks nobody who they are.
+    assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
+    assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_show_a_certificate_with_a_name_that_may_come() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
-        let ca = secret.file("ca.crt");
-        let names = [
-            "--grpc-client-tls-cacert",
-            &ca,
-            "--grpc-client-tls-san",
-            "envoy.edge.svc,10.1.2.3,second.edge.svc",
-        ];
-        let tollgate = start(&arguments(&secret, door), &names);
-        let client = |signed: &Leaf| TlsClient::new(&authority, Some(signed));
-        for name in [
-            "envoy.edge.svc",
-            "*.edge.svc",
-            "10.1.2.3",
-            "second.edge.svc",
-        ] {
-            let good = client(&authority.signs(&["other.example", name]));
-            assert_eq!(try_to_ask(&good, &tollgate).await, Ok(Code::Ok), "{name}");
-        }
-        let rsa = client(&authority.signs_rsa(&["envoy.edge.svc"]));
-        assert_eq!(try_to_ask(&rsa, &tollgate).await, Ok(Code::Ok));
-        let nobody = TlsClient::new(&authority, None);
-        refused(&nobody, &tollgate, "no_certificate").await;
-        for (name, count) in [
-            ("envoy.edge.svc.example", 1),
-            ("edge.svc", 2),
-            ("10.1.2.4", 3),
-        ] {
-            let other = client(&authority.signs(&[name]));
-            refused(&other, &tollgate, "certificate_name").await;
-            assert_eq!(failures(&tollgate, "certificate_name"), count);
-        }
-        let signed = Authority::new("an authority").signs(&["envoy.edge.svc"]);
-        refused(&client(&signed), &tollgate, "certificate_issuer").await;
-        for good in [Validity::Expired, Validity::NotYetValid] {
-            let signed = authority.signs_for(&["envoy.edge.svc"], good);
-            refused(&client(&signed), &tollgate, "certificate_time").await;
-        }
-        // Of the HTTP port, which asks nobody who they are, decisions cannot be had.
-        assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
-        assert_eq!(http(tollgate.http, "GET", "/json", "").0, 404);
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+    let ca = secret.file("ca.crt");
+    let names = [
+        "--grpc-client-tls-cacert",
+        &ca,
+        "--grpc-client-tls-san",
+        "envoy.edge.svc,10.1.2.3,second.edge.svc",
+    ];
+    let tollgate = start(&arguments(&secret), &names);
+    let client = |signed: &Leaf| TlsClient::new(&authority, Some(signed));
+    for name in [
+        "envoy.edge.svc",
+        "*.edge.svc",
+        "10.1.2.3",
+        "second.edge.svc",
+    ] {
+        let good = client(&authority.signs(&["other.example", name]));
+        assert_eq!(try_to_ask(&good, &tollgate).await, Ok(Code::Ok), "{name}");
     }
+    let rsa = client(&authority.signs_rsa(&["envoy.edge.svc"]));
+    assert_eq!(try_to_ask(&rsa, &tollgate).await, Ok(Code::Ok));
+    let nobody = TlsClient::new(&authority, None);
+    refused(&nobody, &tollgate, "no_certificate").await;
+    for (name, count) in [
+        ("envoy.edge.svc.example", 1),
+        ("edge.svc", 2),
+        ("10.1.2.4", 3),
+    ] {
+        let other = client(&authority.signs(&[name]));
+        refused(&other, &tollgate, "certificate_name").await;
+        assert_eq!(failures(&tollgate, "certificate_name"), count);
+    }
+    let signed = Authority::new("an authority").signs(&["envoy.edge.svc"]);
+    refused(&client(&signed), &tollgate, "certificate_issuer").await;
+    for good in [Validity::Expired, Validity::NotYetValid] {
+        let signed = authority.signs_for(&["envoy.edge.svc"], good);
+        refused(&client(&signed), &tollgate, "certificate_time").await;
+    }
+    // Of the HTTP port, which asks nobody who they are, decisions cannot be had.
+    assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
+    assert_eq!(http(tollgate.http, "GET", "/json", "").0, 404);
 }
 
 #[test]
@@ -194,7 +183,7 @@ fn json_beside_client_certificates_is_there_for_who_asks() {
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
     let ca = secret.file("ca.crt");
     let more = ["--grpc-client-tls-cacert", &ca, "--json", "true"];
-    let tollgate = start(&arguments(&secret, "h2"), &more);
+    let tollgate = start(&arguments(&secret), &more);
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);
 }
 
@@ -234,129 +223,120 @@ fn wait_for_loads(tollgate: &Tollgate, result: &str, count: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let first = authority.signs(&["localhost"]);
-        let mut secret = Secret::new(&first, &authority.pem);
-        let mut clients = Secret::new(&first, &authority.pem);
-        let ca = clients.file("ca.crt");
-        let more = ["--grpc-client-tls-cacert", &ca];
-        let tollgate = start(&arguments(&secret, door), &more);
-        let client = TlsClient::new(&authority, Some(&authority.signs(&["envoy"])));
-        let early = client.channel(tollgate.grpc).await.unwrap();
-        assert_eq!(shown(&client, &tollgate).await, der(&first));
-        let second = authority.signs(&["localhost"]);
-        let half = &second.certificate[..second.certificate.len() / 2];
-        let expired = authority.signs_for(&["localhost"], Validity::Expired);
-        let future = authority.signs_for(&["localhost"], Validity::NotYetValid);
-        let bad = [
-            (half, second.key.as_str(), "not whole (its end is missing)"),
-            ("", &second.key, "no certificate in it"),
-            (&second.certificate, &second.key[..60], "no whole key in it"),
-            (&second.certificate, &first.key, "do not belong together"),
-            (&expired.certificate, &expired.key, "have it renewed"),
-            (
-                &future.certificate,
-                &future.key,
-                "look at this machine's clock",
-            ),
-        ];
-        let still = async |words: &str, count| {
-            wait_for_loads(&tollgate, "error", count);
-            assert_eq!(shown(&client, &tollgate).await, der(&first), "{words}");
-            let said = tollgate.said();
-            let line = said.lines().last().unwrap_or_default();
-            assert!(
-                line.contains(words) && line.contains("the old ones stay"),
-                "{line}"
-            );
-        };
-        for (count, (certificate, key, words)) in (1..).zip(bad) {
-            secret.exchange(certificate, key, &authority.pem);
-            still(words, count).await;
-        }
-        assert_eq!(loads(&tollgate, "success"), 0);
-        secret.exchange(&first.certificate, &first.key, &authority.pem);
-        wait_for_loads(&tollgate, "success", 1);
-        clients.exchange("", "", "-----BEGIN CERT");
-        still("its first line is cut off", 7).await;
-        clients.exchange("", "", &authority.pem);
-        wait_for_loads(&tollgate, "success", 2);
-        // A good one is shown to those who come, and those who are there stay.
-        secret.exchange(&second.certificate, &second.key, &authority.pem);
-        wait_for_loads(&tollgate, "success", 3);
-        assert_eq!(shown(&client, &tollgate).await, der(&second));
-        assert_eq!(ask(early.clone()).await, Ok(Code::Ok));
-        // Another authority for clients counts as well.
-        let other = Authority::new("another authority");
-        clients.exchange("", "", &other.pem);
-        wait_for_loads(&tollgate, "success", 4);
-        refused(&client, &tollgate, "certificate_issuer").await;
-        let theirs = TlsClient::new(&authority, Some(&other.signs(&["envoy"])));
-        assert_eq!(try_to_ask(&theirs, &tollgate).await, Ok(Code::Ok));
-        assert_eq!(ask(early).await, Ok(Code::Ok));
-        assert_eq!(loads(&tollgate, "error"), 7, "each was said once");
+    let authority = Authority::new("an authority");
+    let first = authority.signs(&["localhost"]);
+    let mut secret = Secret::new(&first, &authority.pem);
+    let mut clients = Secret::new(&first, &authority.pem);
+    let ca = clients.file("ca.crt");
+    let more = ["--grpc-client-tls-cacert", &ca];
+    let tollgate = start(&arguments(&secret), &more);
+    let client = TlsClient::new(&authority, Some(&authority.signs(&["envoy"])));
+    let early = client.channel(tollgate.grpc).await.unwrap();
+    assert_eq!(shown(&client, &tollgate).await, der(&first));
+    let second = authority.signs(&["localhost"]);
+    let half = &second.certificate[..second.certificate.len() / 2];
+    let expired = authority.signs_for(&["localhost"], Validity::Expired);
+    let future = authority.signs_for(&["localhost"], Validity::NotYetValid);
+    let bad = [
+        (half, second.key.as_str(), "not whole (its end is missing)"),
+        ("", &second.key, "no certificate in it"),
+        (&second.certificate, &second.key[..60], "no whole key in it"),
+        (&second.certificate, &first.key, "do not belong together"),
+        (&expired.certificate, &expired.key, "have it renewed"),
+        (
+            &future.certificate,
+            &future.key,
+            "look at this machine's clock",
+        ),
+    ];
+    let still = async |words: &str, count| {
+        wait_for_loads(&tollgate, "error", count);
+        assert_eq!(shown(&client, &tollgate).await, der(&first), "{words}");
+        let said = tollgate.said();
+        let line = said.lines().last().unwrap_or_default();
+        assert!(
+            line.contains(words) && line.contains("the old ones stay"),
+            "{line}"
+        );
+    };
+    for (count, (certificate, key, words)) in (1..).zip(bad) {
+        secret.exchange(certificate, key, &authority.pem);
+        still(words, count).await;
     }
+    assert_eq!(loads(&tollgate, "success"), 0);
+    secret.exchange(&first.certificate, &first.key, &authority.pem);
+    wait_for_loads(&tollgate, "success", 1);
+    clients.exchange("", "", "-----BEGIN CERT");
+    still("its first line is cut off", 7).await;
+    clients.exchange("", "", &authority.pem);
+    wait_for_loads(&tollgate, "success", 2);
+    // A good one is shown to those who come, and those who are there stay.
+    secret.exchange(&second.certificate, &second.key, &authority.pem);
+    wait_for_loads(&tollgate, "success", 3);
+    assert_eq!(shown(&client, &tollgate).await, der(&second));
+    assert_eq!(ask(early.clone()).await, Ok(Code::Ok));
+    // Another authority for clients counts as well.
+    let other = Authority::new("another authority");
+    clients.exchange("", "", &other.pem);
+    wait_for_loads(&tollgate, "success", 4);
+    refused(&client, &tollgate, "certificate_issuer").await;
+    let theirs = TlsClient::new(&authority, Some(&other.signs(&["envoy"])));
+    assert_eq!(try_to_ask(&theirs, &tollgate).await, Ok(Code::Ok));
+    assert_eq!(ask(early).await, Ok(Code::Ok));
+    assert_eq!(loads(&tollgate, "error"), 7, "each was said once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_under_way_have_a_bound() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
-        let tollgate = start(&arguments(&secret, door), &["--tls-handshakes-max", "2"]);
-        let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
-        let silent = [(); 2].map(|()| std::net::TcpStream::connect(tollgate.grpc).unwrap());
-        let full = || (tollgate.metric(under_way) == 2).then_some(());
-        assert!(wait_for(RECOVERY, full).is_some());
-        let client = TlsClient::new(&authority, None);
-        refused(&client, &tollgate, "too_many").await;
-        drop(silent);
-        let free = || (tollgate.metric(under_way) == 0).then_some(());
-        assert!(wait_for(RECOVERY, free).is_some());
-        assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok));
-    }
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
+    let tollgate = start(&arguments(&secret), &["--tls-handshakes-max", "2"]);
+    let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
+    let silent = [(); 2].map(|()| std::net::TcpStream::connect(tollgate.grpc).unwrap());
+    let full = || (tollgate.metric(under_way) == 2).then_some(());
+    assert!(wait_for(RECOVERY, full).is_some());
+    let client = TlsClient::new(&authority, None);
+    refused(&client, &tollgate, "too_many").await;
+    drop(silent);
+    let free = || (tollgate.metric(under_way) == 0).then_some(());
+    assert!(wait_for(RECOVERY, free).is_some());
+    assert_eq!(try_to_ask(&client, &tollgate).await, Ok(Code::Ok));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_at_once_all_have_their_turn() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
-        let tollgate = start(
-            &arguments(&secret, door),
-            &["--tls-handshake-timeout", "30s"],
-        );
-        let client = TlsClient::new(&authority, None);
-        let to = tollgate.grpc;
-        // Some say hello and nothing more; they must not keep anybody's turn.
-        let stalled: Vec<_> = (0..8)
-            .map(|_| {
-                let name = ServerName::try_from("localhost").unwrap();
-                let mut session = rustls::ClientConnection::new(client.config(), name).unwrap();
-                let mut stream = std::net::TcpStream::connect(to).unwrap();
-                session.write_tls(&mut stream).unwrap();
-                stream
-            })
-            .collect();
-        let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
-        let there = || (tollgate.metric(under_way) == 8).then_some(());
-        assert!(wait_for(RECOVERY, there).is_some());
-        let asking: Vec<_> = (0..MANY)
-            .map(|_| {
-                let client = client.clone();
-                tokio::spawn(async move { ask(client.channel(to).await?).await })
-            })
-            .collect();
-        for asked in asking {
-            let asked = timeout(RECOVERY, asked).await.expect("a turn").unwrap();
-            assert_eq!(asked, Ok(Code::Ok), "{door}");
-        }
-        let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
-        assert_eq!(done, MANY);
-        assert_eq!(tollgate.metric(under_way), 8);
-        drop(stalled);
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
+    let tollgate = start(&arguments(&secret), &["--tls-handshake-timeout", "30s"]);
+    let client = TlsClient::new(&authority, None);
+    let to = tollgate.grpc;
+    // Some say hello and nothing more; they must not keep anybody's turn.
+    let stalled: Vec<_> = (0..8)
+        .map(|_| {
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut session = rustls::ClientConnection::new(client.config(), name).unwrap();
+            let mut stream = std::net::TcpStream::connect(to).unwrap();
+            session.write_tls(&mut stream).unwrap();
+            stream
+        })
+        .collect();
+    let under_way = "tollgate_tls_handshakes_in_flight{port=\"grpc\"}";
+    let there = || (tollgate.metric(under_way) == 8).then_some(());
+    assert!(wait_for(RECOVERY, there).is_some());
+    let asking: Vec<_> = (0..MANY)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { ask(client.channel(to).await?).await })
+        })
+        .collect();
+    for asked in asking {
+        let asked = timeout(RECOVERY, asked).await.expect("a turn").unwrap();
+        assert_eq!(asked, Ok(Code::Ok));
     }
+    let done = tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\"}");
+    assert_eq!(done, MANY);
+    assert_eq!(tollgate.metric(under_way), 8);
+    drop(stalled);
 }
 
 /// What a thread of the service has used of a processor, in seconds, its nice value and its scheduling class.
@@ -381,50 +361,48 @@ fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_take_no_more_of_a_core_than_they_may() {
-    for door in DOORS {
-        let authority = Authority::new("an authority");
-        let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
-        let more = [
-            "--tls-handshakes-cpu-percent-max",
-            "2",
-            "--tls-handshake-timeout",
-            "30s",
-        ];
-        let tollgate = start(&arguments(&secret, door), &more);
-        let client = TlsClient::new(&authority, None);
-        // SCHED_OTHER, and SCHED_IDLE.
-        let (_, nice, class) = thread_of(&tollgate, "handshakes");
-        assert_eq!((nice, class), (10, 0), "{door}");
-        let (_, nice, class) = thread_of(&tollgate, "handshakes-busy");
-        assert_eq!((nice, class), (10, 0), "{door}");
-        let (before, _, class) = thread_of(&tollgate, "handshakes-idle");
-        assert_eq!(class, 5, "{door}");
-        let began = tokio::time::Instant::now();
-        let to = tollgate.grpc;
-        let asking: Vec<_> = (0..12)
-            .map(|_| {
-                let client = client.clone();
-                tokio::spawn(async move { ask(client.channel(to).await?).await })
-            })
-            .collect();
-        for asked in asking {
-            let asked = timeout(PATIENCE, asked).await.expect("a turn").unwrap();
-            assert_eq!(asked, Ok(Code::Ok), "{door}");
-        }
-        let (after, ..) = thread_of(&tollgate, "handshakes-idle");
-        let (used, took) = (after - before, began.elapsed().as_secs_f64());
-        // The last has not been rested for.
-        assert!(used < 0.02 * took + 0.008, "{door}: {used} s of {took} s");
-        let paced = tollgate.metric("tollgate_tls_handshakes_paced_total{port=\"grpc\"}");
-        assert!(paced > 0, "{door}");
+    let authority = Authority::new("an authority");
+    let secret = Secret::new(&authority.signs_rsa(&["localhost"]), &authority.pem);
+    let more = [
+        "--tls-handshakes-cpu-percent-max",
+        "2",
+        "--tls-handshake-timeout",
+        "30s",
+    ];
+    let tollgate = start(&arguments(&secret), &more);
+    let client = TlsClient::new(&authority, None);
+    // SCHED_OTHER, and SCHED_IDLE.
+    let (_, nice, class) = thread_of(&tollgate, "handshakes");
+    assert_eq!((nice, class), (10, 0));
+    let (_, nice, class) = thread_of(&tollgate, "handshakes-busy");
+    assert_eq!((nice, class), (10, 0));
+    let (before, _, class) = thread_of(&tollgate, "handshakes-idle");
+    assert_eq!(class, 5);
+    let began = tokio::time::Instant::now();
+    let to = tollgate.grpc;
+    let asking: Vec<_> = (0..12)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { ask(client.channel(to).await?).await })
+        })
+        .collect();
+    for asked in asking {
+        let asked = timeout(PATIENCE, asked).await.expect("a turn").unwrap();
+        assert_eq!(asked, Ok(Code::Ok));
     }
+    let (after, ..) = thread_of(&tollgate, "handshakes-idle");
+    let (used, took) = (after - before, began.elapsed().as_secs_f64());
+    // The last has not been rested for.
+    assert!(used < 0.02 * took + 0.008, "{used} s of {took} s");
+    let paced = tollgate.metric("tollgate_tls_handshakes_paced_total{port=\"grpc\"}");
+    assert!(paced > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_come_again_are_known_however_many_they_are() {
     let authority = Authority::new("an authority");
     let secret = Secret::new(&authority.signs(&["localhost"]), &authority.pem);
-    let tollgate = start(&arguments(&secret, "h2"), &[]);
+    let tollgate = start(&arguments(&secret), &[]);
     let client = TlsClient::new(&authority, None);
     let come = async |config: &std::sync::Arc<rustls::ClientConfig>| {
         let stream = TcpStream::connect(tollgate.grpc).await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Value};
-use tollgate::config::xds::proto::ratelimit::config::ratelimit::v3::{
+use tollgate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
 use tollgate_test_support::certificates::{Authority, Secret};
@@ -535,7 +535,7 @@ fn settings_that_cannot_be_are_refused_without_repeating_a_secret() {
             ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x:y,hunter2"),
             "number 2 cannot be read",
         ),
-        (rules, "say one of them"),
+        (rules, "set only one of them"),
     ] {
         let (code, said) = run_to_end(
             std::process::Command::new(tollgate_binary())

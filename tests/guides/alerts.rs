@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate_test_support::components::component;
 
+use crate::exposed_metrics::{SHOWN, unknown};
 use crate::guide::{Guide, anchor, read, root, yaml};
-use crate::shown::{SHOWN, unknown};
 
 const FILE: &str = "helm/tollgate/files/alerts.yaml";
 const CASES: &str = "tests/guides/alerts_test.yaml";
@@ -115,7 +115,7 @@ fn the_page_names_only_metrics_and_reasons_that_exist() {
     // What the tables say of reasons, the code has as words.
     let metrics = fs::read_dir(root().join("src/metrics")).unwrap();
     let metrics = metrics.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
-    let sources: String = metrics.chain([read("src/store/trouble.rs")]).collect();
+    let sources: String = metrics.chain([read("src/store/store_error.rs")]).collect();
     let tables = guide
         .text()
         .split("\n\n")

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::alerts::promtool;
+use crate::exposed_metrics::unknown;
 use crate::guide::read;
 use crate::promql;
-use crate::shown::unknown;
 
 fn dashboard() -> Value {
     serde_json::from_str(&read("helm/tollgate/files/dashboard.json")).expect("JSON")

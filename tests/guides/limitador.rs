@@ -24,7 +24,7 @@ use crate::guide::{Guide, yaml};
 const PAGE: &str = "from-limitador.md";
 
 /// A request: entries by key.
-type Asked<'a> = BTreeMap<&'a str, &'a str>;
+type RequestFields<'a> = BTreeMap<&'a str, &'a str>;
 
 /// limitador, as its limits file has it.
 struct Model {
@@ -47,7 +47,7 @@ fn key(expression: &str) -> &str {
     rest.split([' ', '.']).next().expect("a key")
 }
 
-fn holds(condition: &str, asked: &Asked<'_>) -> bool {
+fn holds(condition: &str, asked: &RequestFields<'_>) -> bool {
     let value = asked.get(key(condition));
     let literal = condition.split('\'').nth(1).expect("a literal");
     value.is_some_and(|value| {
@@ -61,7 +61,7 @@ fn holds(condition: &str, asked: &Asked<'_>) -> bool {
 }
 
 impl Model {
-    fn passes(&mut self, asked: &Asked<'_>) -> bool {
+    fn passes(&mut self, asked: &RequestFields<'_>) -> bool {
         let mut counters = Vec::new();
         for (at, limit) in self.limits.iter().enumerate() {
             let variables = texts(limit, "variables");
@@ -88,7 +88,7 @@ impl Model {
 }
 
 /// What Envoy makes of a request by the page's actions: a descriptor where all its headers are there.
-fn descriptors(actions: &Value, asked: &Asked<'_>) -> Vec<Vec<(String, String)>> {
+fn descriptors(actions: &Value, asked: &RequestFields<'_>) -> Vec<Vec<(String, String)>> {
     let limits = actions["rate_limits"].as_array().expect("a list");
     let entries = |limit: &Value| -> Option<Vec<_>> {
         let actions = limit["actions"].as_array().expect("actions");
@@ -124,7 +124,7 @@ async fn the_rules_decide_as_limitador_does() {
     };
     let mut refused = 0;
     for number in 0..6000 {
-        let mut asked = Asked::new();
+        let mut asked = RequestFields::new();
         asked.insert("method", draw(&["GET", "GET", "GET", "POST"]));
         asked.insert(
             "path",
@@ -249,10 +249,10 @@ fn every_metric_that_is_named_in_limitador_s_place_exists() {
             // Labels without a value, as this page writes them, are only named.
             let (name, labels) = expression.split_once('{').unwrap_or((expression, ""));
             if labels.contains('=') {
-                assert_eq!(crate::shown::unknown(expression), [""; 0]);
+                assert_eq!(crate::exposed_metrics::unknown(expression), [""; 0]);
             } else {
                 let name = name.trim_start_matches("1 - ");
-                let shown = crate::shown::SHOWN
+                let shown = crate::exposed_metrics::SHOWN
                     .get(name)
                     .unwrap_or_else(|| panic!("no {name}"));
                 let named: Vec<_> = labels

@@ -14,18 +14,18 @@
     clippy::indexing_slicing
 )]
 
+mod alert_scenarios;
 mod alerts;
 mod contour;
 mod dashboard;
 mod edge;
 mod envoy;
+mod exposed_metrics;
 mod gateway;
 mod guide;
 mod installing;
 mod istio;
 mod limitador;
-mod played;
 mod promql;
 mod reference;
-mod shown;
 mod sizing;

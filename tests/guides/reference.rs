@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate::config::reference_variables::{Fate, REFERENCE_VARIABLES, remarks};
+use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
+use crate::exposed_metrics::SHOWN;
 use crate::guide::Guide;
-use crate::shown::SHOWN;
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 const DAY_S: u64 = 86_400;
@@ -148,7 +148,7 @@ fn the_start_says_what_the_page_says_and_the_commands_do() {
         .into_iter()
         .map(|(name, _)| name)
         .collect();
-    let said = remarks(names.iter().map(String::as_str));
+    let said = warnings(names.iter().map(String::as_str));
     assert_eq!(texts[1].lines().collect::<Vec<_>>(), said);
 
     let folder = rules_folder(&guide);
@@ -187,18 +187,18 @@ fn every_variable_of_the_reference_has_one_row_and_its_true_fate() {
             assert_eq!(fates.insert(name, cells[1]), None, "{name} twice");
         }
     }
-    for (name, fate) in REFERENCE_VARIABLES {
+    for (name, support) in REFERENCE_VARIABLES {
         let said = fates
             .remove(name)
             .unwrap_or_else(|| panic!("no row for {name}"));
-        let word = match fate {
-            Fate::Understood | Fate::Read => "obeyed",
-            Fate::NotNeeded(_) => "not needed",
-            Fate::Instead(_) => "instead",
+        let word = match support {
+            Support::Setting | Support::StoreVariable => "obeyed",
+            Support::NotNeeded(_) => "not needed",
+            Support::Replaced(_) => "instead",
         };
-        assert!(said.starts_with(word), "{name}: {said}, but {fate:?}");
+        assert!(said.starts_with(word), "{name}: {said}, but {support:?}");
         // A setting that stands in for it there stands in for it here.
-        if let Fate::Instead(what) = fate {
+        if let Support::Replaced(what) = support {
             for setting in what.split(|c: char| !c.is_ascii_uppercase() && c != '_' && c != '=') {
                 let ours = setting.starts_with("TOLLGATE_") && setting != "TOLLGATE_STORE";
                 assert!(

@@ -7,8 +7,8 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
+use crate::exposed_metrics::unknown;
 use crate::guide::{Guide, read, yaml};
-use crate::shown::unknown;
 
 /// The rows of the table whose head begins so.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {

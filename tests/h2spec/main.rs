@@ -174,7 +174,7 @@ const EXCEPTIONS: &[(&str, &str, Outcome, &str)] = &[
 
 #[test]
 fn the_grpc_port_conforms_in_the_clear() {
-    let mut service = Tollgate::start(RULES, &["--door", "h2"]);
+    let mut service = Tollgate::start(RULES, &[]);
     assert_conforms(&mut service, &[]);
 }
 
@@ -185,8 +185,6 @@ fn the_grpc_port_conforms_over_tls() {
     let mut service = Tollgate::start(
         RULES,
         &[
-            "--door",
-            "h2",
             "--grpc-server-use-tls",
             "true",
             "--grpc-server-tls-cert",

@@ -38,7 +38,7 @@ pub(crate) struct Attack {
     pub(crate) tls: Option<Key>,
     /// What the service is told; `WAIT` stands for a fifth of a round's half.
     pub(crate) arguments: &'static [&'static str],
-    /// What tells, at the quick door.
+    /// The counters that show it.
     pub(crate) counters: &'static [&'static str],
     pub(crate) make: fn(&Field) -> Tally,
 }

@@ -10,8 +10,7 @@
 //! - `HOSTILE_ROUNDS=5` how many there are;
 //! - `HOSTILE_CONNECTIONS=15000` how many silent connections there are;
 //! - `HOSTILE_SHARE=1` at which share of its rate trouble is made (an unoptimised service has enough with little);
-//! - `HOSTILE_ONLY=name` looks at one kind only, or at all whose names begin so;
-//! - `HOSTILE_DOOR=h2` looks at one door only.
+//! - `HOSTILE_ONLY=name` looks at one kind only, or at all whose names begin so.
 //!
 //! What it deliberately does not do: find out how much trouble a machine can bear. Who makes trouble here has a rate, since
 //! he shares two cores with the service and with the client that is measured.
@@ -142,25 +141,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn trouble_at_the_quick_door_is_its_own_makers() {
-    through("h2");
-}
-
-#[test]
-fn trouble_at_tonics_door_is_its_own_makers() {
-    through("tonic");
-}
-
-fn through(door: &str) {
-    if std::env::var("HOSTILE_DOOR").is_ok_and(|only| only != door) {
-        return;
-    }
+fn attacks_slow_down_only_the_attacker() {
     // Both ends of each connection have a descriptor in a process of their own.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let extent = Extent::read();
     let only = std::env::var("HOSTILE_ONLY").ok();
     println!(
-        "door {door}, {} rounds of {} s alone and {} s in trouble, {} questions a second",
+        "{} rounds of {} s alone and {} s in trouble, {} questions a second",
         extent.rounds,
         extent.seconds,
         extent.seconds,
@@ -175,15 +162,14 @@ fn through(door: &str) {
             .as_ref()
             .is_none_or(|only| attack.name.starts_with(only.as_str()))
         {
-            look(door, attack, &extent);
+            look(attack, &extent);
         }
     }
 }
 
-fn look(door: &str, attack: &Attack, extent: &Extent) {
+fn look(attack: &Attack, extent: &Extent) {
     let wait = format!("{}ms", (extent.seconds * 200.0) as u64);
-    let tells = if door == "h2" { attack.counters } else { &[] };
-    let mut arguments = vec!["--door", door, "--cores", "1"];
+    let mut arguments = vec!["--cores", "1"];
     for argument in attack.arguments {
         arguments.push(if *argument == "WAIT" { &wait } else { argument });
     }
@@ -214,14 +200,7 @@ fn look(door: &str, attack: &Attack, extent: &Extent) {
                 share: extent.share,
                 stop: AtomicBool::new(false),
             };
-            round(
-                &service,
-                attack,
-                tells,
-                (extent, &field),
-                &asking,
-                &mut at_most,
-            )
+            round(&service, attack, (extent, &field), &asking, &mut at_most)
         })
         .collect();
     let after = service.status_bytes("VmRSS");
@@ -260,12 +239,7 @@ fn look(door: &str, attack: &Attack, extent: &Extent) {
         words.join(", ")
     );
 
-    // Behind tonic trouble may be more than a machine can answer.
-    assert!(
-        door == "tonic" || undecided == 0,
-        "{}: {undecided}",
-        attack.name
-    );
+    assert_eq!(undecided, 0, "{}", attack.name);
     let growth = at_most.saturating_sub(before);
     assert!(
         growth < GROWTH_BYTES_MAX,
@@ -277,7 +251,6 @@ fn look(door: &str, attack: &Attack, extent: &Extent) {
 fn round(
     service: &Tollgate,
     attack: &Attack,
-    tells: &[&str],
     (extent, field): (&Extent, &Field),
     asking: &AskingOn,
     at_most: &mut u64,
@@ -302,10 +275,16 @@ fn round(
         // What tells may take its time; the other client goes on meanwhile.
         let told = wait_for(PATIENCE, || {
             asking.during(LOOK);
-            let all = tells.iter().all(|counter| service.metric(counter) > 0);
+            let mut counters = attack.counters.iter();
+            let all = counters.all(|counter| service.metric(counter) > 0);
             all.then_some(())
         });
-        assert!(told.is_some(), "{}: {tells:?} say nothing", attack.name);
+        assert!(
+            told.is_some(),
+            "{}: {:?} say nothing",
+            attack.name,
+            attack.counters
+        );
         drop(stopping);
         Round {
             quiet,

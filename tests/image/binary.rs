@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::machine::run;
+use crate::isolation::run;
 
 /// A folder whose `out` has the image's files.
 pub(crate) fn context() -> &'static Path {

@@ -1,7 +1,7 @@
 //! The image, built from the Dockerfile's last stage and run: what is in it, what the chart's rendered Deployment does with it,
 //! and two pods behind a real Envoy that are replaced under load.
 //!
-//! How: by podman, without a daemon, on a machine of the test's own (`machine`). `cargo test` builds the image around a binary that
+//! How: by podman, without a daemon, on a machine of the test's own (`isolation`). `cargo test` builds the image around a binary that
 //! it links from what it has compiled; `make test-image` around the release binary, and `release.rs` looks at that binary.
 //!
 //! What it deliberately does not do: run the Dockerfile's build stage, whose base comes from a registry. It runs the script that
@@ -16,14 +16,14 @@
     clippy::disallowed_methods // how long a start and a stop take is measured
 )]
 
-mod authorities;
 mod binary;
+mod ca_bundle;
 mod contents;
-mod figures;
-mod machine;
-mod names;
-mod page;
+mod docs_commands;
+mod isolation;
+mod name_server;
 mod pod;
-mod replaced;
+mod rolling_update;
 mod running_pod;
+mod size_and_startup;
 mod volume;

@@ -21,7 +21,7 @@ use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::process_usage::status_field;
 use tollgate_test_support::yaml::yaml;
 
-use crate::machine::{IMAGE, PODS, podman, run};
+use crate::isolation::{IMAGE, PODS, podman, run};
 
 /// How long a pod may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);

@@ -6,13 +6,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use crate::isolation::alone;
+use crate::pod::{Pod, Rendered};
+use crate::volume::Volume;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
-
-use crate::machine::alone;
-use crate::pod::{Pod, Rendered};
-use crate::volume::Volume;
 
 /// Who the image says it runs as, who Envoy Gateway has its rate limit service run as, and one of a range that OpenShift gives.
 const USERS: [[u32; 2]; 3] = [[65532, 65532], [65534, 65534], [1_000_650_000, 0]];

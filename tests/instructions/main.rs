@@ -27,7 +27,7 @@ use baseline::{Baseline, Compiler};
 const FILE: &str = "benches/instructions/baseline.txt";
 
 /// Instructions a check of every scenario, counted now.
-fn counted() -> BTreeMap<String, u64> {
+fn count_instructions() -> BTreeMap<String, u64> {
     program("valgrind");
     let output = Command::new(env!("CARGO"))
         .args(["bench", "--locked", "--bench", "instructions"])
@@ -54,7 +54,7 @@ fn counted() -> BTreeMap<String, u64> {
 fn the_hot_path_costs_what_the_baseline_says() {
     let now = Baseline {
         compiler: Compiler::present(),
-        scenarios: counted(),
+        scenarios: count_instructions(),
     };
     if std::env::var_os("WRITE_BASELINE").is_some() {
         std::fs::write(FILE, now.to_string()).unwrap();

@@ -10,10 +10,10 @@ use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::Parent;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::{
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::Parent;
+use tollgate_limiter::algorithm::from_name;
+use tollgate_limiter::{
     Allowance, Check, Code, Decision, Digest, Entry, Hits, Key, KeyHasher, Level, Limit, Modes,
     Outcome, Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
 };
@@ -66,7 +66,7 @@ pub(crate) const SECOND_US: u64 = 1_000_000;
 pub(crate) fn counted(limit: Limit, algorithm: &str) -> Rule {
     allowing(Allowance::Limited {
         limit,
-        algorithm: named(algorithm).unwrap(),
+        algorithm: from_name(algorithm).unwrap(),
     })
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn unlimited() -> Rule {
 fn allowing(allowance: Allowance) -> Rule {
     Rule {
         allowance,
-        ..Rule::at(Tree::DOMAIN, Vec::new())
+        ..Rule::new(Tree::DOMAIN, Vec::new())
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn request<'p>(asked: &[Asked<'p>]) -> Request<'p> {
 pub(crate) fn request_in<'p>(domain: &'p str, asked: &[Asked<'p>]) -> Request<'p> {
     let mut request = Request::new(domain.as_bytes());
     for one in asked {
-        request.push(entries(one.path), one.hits, one.limit);
+        request.push_descriptor(entries(one.path), one.hits, one.limit);
     }
     request
 }
@@ -238,7 +238,7 @@ impl Buckets {
             .iter()
             .map(|check| {
                 let state = self.0.entry(check.key).or_default();
-                state.step(check.algorithm, &check.limit, check.ask, now)
+                state.apply(check.algorithm, &check.limit, check.operation, now)
             })
             .collect()
     }
@@ -264,12 +264,12 @@ pub(crate) fn conclude<'r>(plan: &Plan<'r>, outcomes: &[Outcome]) -> Decision<'r
 /// The answer where every check was decided.
 pub(crate) fn concluded<'r>(plan: &Plan<'r>, outcomes: &[Outcome], modes: Modes) -> Decision<'r> {
     let outcomes: Vec<_> = outcomes.iter().copied().map(Some).collect();
-    plan.conclude(&outcomes, Code::Ok, modes)
+    plan.decide(&outcomes, Code::Ok, modes)
 }
 
 /// The same when the store could not be asked.
 pub(crate) fn conclude_unasked<'r>(plan: &Plan<'r>, code: Code) -> Decision<'r> {
-    plan.conclude(&[], code, Modes::default())
+    plan.decide(&[], code, Modes::default())
 }
 
 // === impl TwoHashes ===

@@ -20,10 +20,10 @@
 )]
 
 mod bodies;
+mod bytes_per_key;
 mod container;
-mod given_back;
 mod gzip;
-mod weight;
+mod released_memory;
 
 use std::time::Duration;
 

@@ -8,11 +8,11 @@
 
 use prost_types::value::Kind;
 use prost_types::{Duration, Struct, Value};
-use tollgate::service::proto::envoy::config::core::v3::HeaderValue;
+use tollgate::proto::envoy::config::core::v3::HeaderValue;
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 use tonic::{Code as GrpcCode, Status};
 
-use crate::case::{Asked, Case, Domain, UNITS};
+use crate::case::{Case, Domain, OracleRequest, UNITS};
 use crate::differences::met;
 use crate::model::{self, apart, joined};
 use crate::run::Setup;
@@ -24,7 +24,7 @@ pub(crate) type Answer = Result<RateLimitResponse, Status>;
 pub(crate) struct At<'c> {
     pub(crate) setup: &'c Setup,
     pub(crate) case: &'c Case,
-    pub(crate) asked: &'c Asked,
+    pub(crate) asked: &'c OracleRequest,
     /// The second in which both answered.
     pub(crate) second: u64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct At<'c> {
 const QUOTA_FIELDS: [&str; 2] = ["quotaModeViolations", "quotaModeEnabled"];
 
 /// Which difference has this request apply other rules in the two services, if there is one.
-pub(crate) fn other_rules(case: &Case, asked: &Asked) -> Option<&'static str> {
+pub(crate) fn other_rules(case: &Case, asked: &OracleRequest) -> Option<&'static str> {
     if asked.domain != Domain::Own {
         return None;
     }
@@ -242,7 +242,7 @@ fn headers(at: &At<'_>, answer: &mut RateLimitResponse) {
 
 /// Go's library writes a message as text with one space or two, by chance, so that nobody relies on
 /// it.
-fn limits_in_words(asked: &Asked, metadata: &mut Struct) {
+fn limits_in_words(asked: &OracleRequest, metadata: &mut Struct) {
     let Some(Kind::ListValue(list)) = metadata
         .fields
         .get_mut("descriptors")

@@ -4,7 +4,7 @@
 //! file depends on the case alone: `spelling` seeds the choice between the ways in which YAML can
 //! say the same thing.
 //!
-//! What it deliberately does not do: choose (`draw`), or know what either service makes of it
+//! What it deliberately does not do: choose (`generator`), or know what either service makes of it
 //! (`model`).
 
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub(crate) struct Case {
     /// Raw lines at the top level of the rules file.
     pub(crate) extra: Vec<&'static str>,
     pub(crate) descriptors: Vec<Node>,
-    pub(crate) requests: Vec<Asked>,
+    pub(crate) requests: Vec<OracleRequest>,
 }
 
 /// A descriptor of the rules file.
@@ -74,10 +74,10 @@ pub(crate) const LABEL_BYTES_MAX: usize = 128;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct OracleRequest {
     pub(crate) domain: Domain,
     pub(crate) hits_addend: u32,
-    pub(crate) descriptors: Vec<AskedDescriptor>,
+    pub(crate) descriptors: Vec<OracleDescriptor>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,7 +89,7 @@ pub(crate) enum Domain {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AskedDescriptor {
+pub(crate) struct OracleDescriptor {
     pub(crate) entries: Vec<(String, String)>,
     pub(crate) hits: Option<u64>,
     pub(crate) negative: bool,
@@ -134,7 +134,7 @@ impl Case {
     }
 
     /// A request, for this domain.
-    pub(crate) fn request(asked: &Asked, domain: &str) -> RateLimitRequest {
+    pub(crate) fn request(asked: &OracleRequest, domain: &str) -> RateLimitRequest {
         let domain = match asked.domain {
             Domain::Own => domain,
             Domain::Unknown => "stranger",

@@ -6,9 +6,9 @@
 //!
 //! What it deliberately does not do: judge what only tollgate knows.
 
-use tollgate::config::rules_file::{Loaded, Options, Problem, load};
-use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Rule};
+use tollgate::rules::file::{Diagnostic, LoadedRules, Options, load};
+use tollgate::rules::path::Source;
+use tollgate_limiter::{Allowance, Rule};
 
 use crate::case::Case;
 use crate::differences::met;
@@ -35,7 +35,7 @@ const OURS: [&str; 8] = [
 type Judged = Result<Vec<String>, String>;
 
 /// What tollgate makes of a file.
-pub(crate) fn read(text: &str) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
     let source = Source {
         name: "rules.yaml".to_owned(),
         text: text.to_owned(),

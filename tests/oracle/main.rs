@@ -20,9 +20,9 @@ mod answers;
 mod case;
 mod counters;
 mod differences;
-mod draw;
 mod examples;
 mod files;
+mod generator;
 mod guide;
 mod model;
 mod reference;
@@ -65,7 +65,7 @@ fn answers_equal_the_reference_s() {
         batches += 1;
         let mut cases = std::mem::take(&mut again);
         while cases.len() < BATCH {
-            let case = draw::case(seeds.next().unwrap());
+            let case = generator::case(seeds.next().unwrap());
             let text = case.yaml("d");
             if loader.read(&text).is_ok() && files::read(&text).is_ok() {
                 cases.push(case);
@@ -100,7 +100,7 @@ fn files_are_judged_as_by_the_reference() {
     let seed = number_of("ORACLE_SEED").unwrap_or(0x0e_40b1);
     let files = number_of("ORACLE_FILES").unwrap_or(3_000);
     for seed in seed..seed + files {
-        let case = draw::spoilt(seed);
+        let case = generator::spoilt(seed);
         if files::compare(&mut loader, &case).is_err() {
             let fails = |case: &Case| files::compare(&mut loader, case).is_err();
             let case = shrink::smallest(case, fails);

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: count.
 
-use crate::case::{Asked, AskedDescriptor, Case, Domain, LABEL_BYTES_MAX, Node, UNITS};
+use crate::case::{Case, Domain, LABEL_BYTES_MAX, Node, OracleDescriptor, OracleRequest, UNITS};
 
 /// A counter: how the reference names it, and what makes it one in tollgate.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -76,7 +76,7 @@ pub(crate) fn path<'c>(
 }
 
 /// The node whose limit applies in tollgate, if there is one.
-pub(crate) fn limited<'c>(case: &'c Case, asked: &AskedDescriptor) -> Option<&'c Node> {
+pub(crate) fn limited<'c>(case: &'c Case, asked: &OracleDescriptor) -> Option<&'c Node> {
     let node = path(case, &asked.entries, apart).pop()?;
     node.limit.is_some().then_some(node)
 }
@@ -92,7 +92,7 @@ pub(crate) fn has_inner_star(node: &Node) -> bool {
 }
 
 /// Whether a descriptor of the request finds its limit by a key that holds a star.
-pub(crate) fn finds_starred_key(case: &Case, asked: &Asked) -> bool {
+pub(crate) fn finds_starred_key(case: &Case, asked: &OracleRequest) -> bool {
     asked.domain == Domain::Own
         && asked.descriptors.iter().any(|descriptor| {
             descriptor.limit.is_none()
@@ -103,7 +103,7 @@ pub(crate) fn finds_starred_key(case: &Case, asked: &Asked) -> bool {
 }
 
 /// Whether metrics have a text of the request in a label that is cut.
-pub(crate) fn has_long_label(case: &Case, asked: &Asked) -> bool {
+pub(crate) fn has_long_label(case: &Case, asked: &OracleRequest) -> bool {
     let long = |(key, value): &(String, String)| key.len() + 1 + value.len() > LABEL_BYTES_MAX;
     let counted = counters(case, asked).into_iter().zip(&asked.descriptors);
     counted
@@ -120,7 +120,7 @@ pub(crate) fn composite(node: &Node) -> String {
 }
 
 /// The counters that a request adds to, descriptor by descriptor, where both searches agree.
-pub(crate) fn counters(case: &Case, asked: &Asked) -> Vec<Option<Counter>> {
+pub(crate) fn counters(case: &Case, asked: &OracleRequest) -> Vec<Option<Counter>> {
     if asked.domain != Domain::Own {
         return vec![None; asked.descriptors.len()];
     }
@@ -137,7 +137,7 @@ pub(crate) fn counters(case: &Case, asked: &Asked) -> Vec<Option<Counter>> {
         .flatten()
         .filter_map(|node| node.limit.as_ref());
     let replaced: Vec<_> = limits.flat_map(|limit| limit.replaces.clone()).collect();
-    let counter = |(asked, rule): (&AskedDescriptor, Option<&Node>)| {
+    let counter = |(asked, rule): (&OracleDescriptor, Option<&Node>)| {
         let unit = match (asked.limit, rule) {
             (Some((_, unit)), _) => unit,
             (None, Some(node)) => {

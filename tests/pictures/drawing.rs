@@ -1,4 +1,4 @@
-//! Pictures of stories: one of each algorithm, and one of all of them in rows.
+//! Pictures of simulations: one of each algorithm, and one of all of them in rows.
 //!
 //! How: SVG written by hand. All lengths are whole numbers, so a picture is the same on every machine. Dots are
 //! strokes of no length with round ends, which cost a few bytes each. A picture brings its own background, light or
@@ -8,10 +8,12 @@
 
 use std::fmt::Write as _;
 
-use crate::scene::{BEGIN_S, Busiest, END_S, LOOKS_A_SECOND, PHASES, REQUESTS, Story, WINDOW_S};
+use crate::scene::{
+    BEGIN_S, Busiest, END_S, LOOKS_A_SECOND, PHASES, REQUESTS, Simulation, WINDOW_S,
+};
 
 /// Pixels.
-const A_LOOK: u64 = 2;
+const STEP_WIDTH: u64 = 2;
 /// From one dot of a stack to the next.
 const STACKED: u64 = 8;
 
@@ -75,7 +77,7 @@ impl Axis {
     }
 
     fn x_of_look(&self, look: u64) -> u64 {
-        self.left + (look - BEGIN_S * LOOKS_A_SECOND) * A_LOOK
+        self.left + (look - BEGIN_S * LOOKS_A_SECOND) * STEP_WIDTH
     }
 
     fn right(&self) -> u64 {
@@ -127,11 +129,11 @@ impl Axis {
     }
 
     /// Every arrival, stacked upwards from `y` where several come at once.
-    fn draw_arrivals(&self, svg: &mut String, story: &Story, y: u64) {
+    fn draw_arrivals(&self, svg: &mut String, simulation: &Simulation, y: u64) {
         let (mut admitted, mut refused) = (String::new(), String::new());
         let mut before = None;
         let mut height = 0;
-        for arrival in &story.arrivals {
+        for arrival in &simulation.arrivals {
             height = if before == Some(arrival.at_s) {
                 height + STACKED
             } else {
@@ -152,8 +154,8 @@ impl Axis {
     }
 
     /// A bracket below the stretch in which most passed.
-    fn draw_busiest(&self, svg: &mut String, story: &Story, y: u64) {
-        let Busiest { from_s, admitted } = story.busiest();
+    fn draw_busiest(&self, svg: &mut String, simulation: &Simulation, y: u64) {
+        let Busiest { from_s, admitted } = simulation.busiest();
         // As much before the first dot's middle as a dot is wide.
         let from = self.x(from_s) - 3;
         let to = self.x((from_s + WINDOW_S).min(END_S)) - 3;
@@ -166,8 +168,8 @@ impl Axis {
     }
 
     /// Where segments begin, if there are any.
-    fn draw_segments(&self, svg: &mut String, story: &Story, top: u64, bottom: u64) {
-        let Some(segments) = story.limit.segments() else {
+    fn draw_segments(&self, svg: &mut String, simulation: &Simulation, top: u64, bottom: u64) {
+        let Some(segments) = simulation.limit.segments() else {
             return;
         };
         let long_s = WINDOW_S / u64::from(segments.get());
@@ -181,9 +183,9 @@ impl Axis {
     }
 
     /// One algorithm among others: its name, who passed, how many and how many within one window's length.
-    fn draw_row(&self, svg: &mut String, story: &Story, top: u64, columns: [u64; 2]) {
-        let name = story.algorithm.name();
-        let differs = story.differs();
+    fn draw_row(&self, svg: &mut String, simulation: &Simulation, top: u64, columns: [u64; 2]) {
+        let name = simulation.algorithm.name();
+        let differs = simulation.differs();
         let y = top + if differs.is_some() { 21 } else { 28 };
         draw!(svg, r#"<text class="code" x="24" y="{y}">{name}</text>"#);
         if let Some(words) = differs {
@@ -193,8 +195,8 @@ impl Axis {
                 r#"<text class="code small quiet" x="24" y="{y}">{words}</text>"#
             );
         }
-        self.draw_arrivals(svg, story, top + 31);
-        let numbers = [story.admitted(), story.busiest().admitted];
+        self.draw_arrivals(svg, simulation, top + 31);
+        let numbers = [simulation.admitted(), simulation.busiest().admitted];
         for (x, number) in columns.iter().zip(numbers) {
             let y = top + 29;
             draw!(
@@ -205,10 +207,10 @@ impl Axis {
     }
 
     /// How much was used, between `top` (all) and `bottom` (nothing).
-    fn draw_level(&self, svg: &mut String, story: &Story, top: u64, bottom: u64) {
-        let y = |used: u64| bottom - (bottom - top) * used / story.capacity;
+    fn draw_level(&self, svg: &mut String, simulation: &Simulation, top: u64, bottom: u64) {
+        let y = |used: u64| bottom - (bottom - top) * used / simulation.capacity;
         let mut line = String::new();
-        for (look, used) in &story.levels {
+        for (look, used) in &simulation.levels {
             let (x, y) = (self.x_of_look(*look), y(*used));
             let step = if line.is_empty() {
                 format!("M{x} {y}")
@@ -224,7 +226,7 @@ impl Axis {
         draw!(svg, r#"<path class="level" d="{line}"/>"#);
         draw!(svg, r#"<path class="line" d="M{left} {bottom}H{right}"/>"#);
         let beside = left - 6;
-        for (y, number) in [(top, story.capacity), (bottom, 0)] {
+        for (y, number) in [(top, simulation.capacity), (bottom, 0)] {
             let y = y + 4;
             draw!(
                 svg,
@@ -240,61 +242,69 @@ impl Axis {
 }
 
 /// One algorithm: who came and who passed above, how full its bucket was below.
-pub(crate) fn picture(story: &Story) -> String {
+pub(crate) fn picture(simulation: &Simulation) -> String {
     let axis = Axis { left: 40 };
     let (left, right) = (axis.left, axis.right());
-    let promise = story.algorithm.promise();
+    let promise = simulation.algorithm.promise();
     let mut svg = begin(
         (right + 40, 306),
-        story.algorithm.name(),
+        simulation.algorithm.name(),
         &format!(
             "{}. Of {} requests {} are admitted, at most {} of them in {WINDOW_S} s.",
             escaped(&promise.replace('`', "")),
-            story.arrivals.len(),
-            story.admitted(),
-            story.busiest().admitted
+            simulation.arrivals.len(),
+            simulation.admitted(),
+            simulation.busiest().admitted
         ),
     );
     for (x, y, class, words) in [
-        (left, 38, "code name", story.algorithm.name().to_owned()),
+        (
+            left,
+            38,
+            "code name",
+            simulation.algorithm.name().to_owned(),
+        ),
         (left, 60, "promise", marked_up(promise)),
-        (left, 80, "code small quiet", story.settings()),
-        (right, 80, "small quiet end", story.note()),
+        (left, 80, "code small quiet", simulation.settings()),
+        (right, 80, "small quiet end", simulation.note()),
     ] {
         draw!(
             svg,
             r#"<text class="{class}" x="{x}" y="{y}">{words}</text>"#
         );
     }
-    draw_legend(&mut svg, (right, 38), story);
+    draw_legend(&mut svg, (right, 38), simulation);
 
     let (top, bottom) = (206, 272);
     axis.draw_edges(&mut svg, &[(118, 157), (186, bottom)]);
     axis.draw_phases(&mut svg, 110);
     draw!(svg, r#"<path class="line" d="M{left} 152H{right}"/>"#);
-    axis.draw_arrivals(&mut svg, story, 146);
-    axis.draw_busiest(&mut svg, story, 158);
-    axis.draw_segments(&mut svg, story, top, bottom);
-    axis.draw_level(&mut svg, story, top, bottom);
+    axis.draw_arrivals(&mut svg, simulation, 146);
+    axis.draw_busiest(&mut svg, simulation, 158);
+    axis.draw_segments(&mut svg, simulation, top, bottom);
+    axis.draw_level(&mut svg, simulation, top, bottom);
     svg + "</svg>\n"
 }
 
 /// All algorithms, one below the other on one axis.
-pub(crate) fn overview(stories: &[Story]) -> String {
+pub(crate) fn overview(simulations: &[Simulation]) -> String {
     let axis = Axis { left: 204 };
     let columns = [axis.right() + 54, axis.right() + 136];
     let width = columns[1] + 24;
     let (first, row) = (106, 46);
-    let tops: Vec<u64> = (0..).zip(stories).map(|(at, _)| first + at * row).collect();
+    let tops: Vec<u64> = (0..)
+        .zip(simulations)
+        .map(|(at, _)| first + at * row)
+        .collect();
     let bottom = tops.last().unwrap() + row;
 
     let title = format!(
         "The same {} requests, limited by each algorithm",
-        stories[0].arrivals.len()
+        simulations[0].arrivals.len()
     );
-    let said = stories.iter().map(|story| {
-        let (name, admitted) = (story.algorithm.name(), story.admitted());
-        let most = story.busiest().admitted;
+    let said = simulations.iter().map(|simulation| {
+        let (name, admitted) = (simulation.algorithm.name(), simulation.admitted());
+        let most = simulation.busiest().admitted;
         format!("{name} admits {admitted}, at most {most} in {WINDOW_S} s")
     });
     let said = said.collect::<Vec<_>>().join("; ");
@@ -320,8 +330,8 @@ pub(crate) fn overview(stories: &[Story]) -> String {
             r#"<text class="small quiet end" x="{x}" y="96">{words}</text>"#
         );
     }
-    for (story, top) in stories.iter().zip(tops) {
-        axis.draw_row(&mut svg, story, top, columns);
+    for (simulation, top) in simulations.iter().zip(tops) {
+        axis.draw_row(&mut svg, simulation, top, columns);
     }
     svg + "</svg>\n"
 }
@@ -346,9 +356,9 @@ fn begin((width, height): (u64, u64), title: &str, description: &str) -> String 
 }
 
 /// What filled and hollow mean, with how many there are, ending at `right`.
-fn draw_legend(svg: &mut String, (right, y): (u64, u64), story: &Story) {
-    let admitted = story.admitted();
-    let refused = story.arrivals.len() - admitted;
+fn draw_legend(svg: &mut String, (right, y): (u64, u64), simulation: &Simulation) {
+    let admitted = simulation.admitted();
+    let refused = simulation.arrivals.len() - admitted;
     let dot_y = y - 4;
     for (x, classes, words) in [
         (

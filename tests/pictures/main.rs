@@ -13,14 +13,10 @@
 )]
 
 mod drawing;
-#[path = "../../src/store/leased/leases.rs"]
+mod lease_cost;
+#[path = "../../src/store/lease/leases.rs"]
 #[allow(dead_code, unreachable_pub)] // the store uses the rest
 mod leases;
-mod leases_price;
-/// Where `leases` finds its words.
-mod limiter {
-    pub(crate) use tollgate::limiter::*;
-}
 mod page;
 mod scene;
 
@@ -28,29 +24,29 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::components::component;
 use tollgate_test_support::performance_chart::{self, Bar};
 
-use scene::Story;
+use scene::Simulation;
 
 const FOLDER: &str = "docs/pictures";
 
 /// Every picture there should be, by the name of its file.
 fn pictures() -> BTreeMap<String, String> {
-    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
-    let each = stories.iter().map(|story| {
+    let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
+    let each = simulations.iter().map(|simulation| {
         (
-            format!("{}.svg", story.algorithm.name()),
-            drawing::picture(story),
+            format!("{}.svg", simulation.algorithm.name()),
+            drawing::picture(simulation),
         )
     });
-    let all = ("algorithms.svg".to_owned(), drawing::overview(&stories));
+    let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
     let measured = (
         "performance.svg".to_owned(),
         performance_chart::draw(&bars()),
     );
-    let leases = (leases_price::FILE.to_owned(), leases_price::picture());
+    let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
     each.chain([all, measured, leases]).collect()
 }
 
@@ -135,18 +131,18 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
 /// Whatever a replica holds, no more is admitted than the limit; and what is held is asked for again in time.
 #[test]
 fn leases_cost_what_the_page_says() {
-    let page = std::fs::read_to_string(leases_price::PAGE).unwrap();
+    let page = std::fs::read_to_string(lease_cost::PAGE).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let sentence = leases_price::sentence();
+    let sentence = lease_cost::sentence();
     assert!(
         words.contains(&sentence),
         "{}: wants: {sentence}",
-        leases_price::PAGE
+        lease_cost::PAGE
     );
-    assert!(page.contains(&format!("](pictures/{})", leases_price::FILE)));
+    assert!(page.contains(&format!("](pictures/{})", lease_cost::FILE)));
     for age_ms in [500, 2_000, 5_000] {
         for rate in [10, 1_000] {
-            let minute = leases_price::mean(rate, age_ms);
+            let minute = lease_cost::mean(rate, age_ms);
             assert_eq!(minute.admitted, rate * 30, "{minute:?}");
             assert!(minute.late_ms <= age_ms, "{age_ms}: {minute:?}");
             assert!(minute.held < 200, "{age_ms}: {minute:?}");
@@ -157,7 +153,7 @@ fn leases_cost_what_the_page_says() {
 /// What each is there to show. If this fails, look at the pictures again.
 #[test]
 fn the_pictures_tell_the_algorithms_apart() {
-    let stories: Vec<_> = ALGORITHMS.iter().copied().map(Story::of).collect();
+    let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
     for (name, expected) in [
         // 2N across an edge.
         ("fixed_window", 20),
@@ -165,13 +161,15 @@ fn the_pictures_tell_the_algorithms_apart() {
         ("sliding_log", 10),
         ("leaky_bucket", 10),
     ] {
-        let story = stories.iter().find(|story| story.algorithm.name() == name);
-        assert_eq!(story.unwrap().busiest().admitted, expected, "{name}");
+        let simulation = simulations
+            .iter()
+            .find(|simulation| simulation.algorithm.name() == name);
+        assert_eq!(simulation.unwrap().busiest().admitted, expected, "{name}");
     }
     let mut told: BTreeMap<Vec<bool>, &str> = BTreeMap::new();
-    for story in &stories {
-        let admitted = story.arrivals.iter().map(|one| one.admitted).collect();
-        let name = story.algorithm.name();
+    for simulation in &simulations {
+        let admitted = simulation.arrivals.iter().map(|one| one.admitted).collect();
+        let name = simulation.algorithm.name();
         let other = told.insert(admitted, name);
         assert_eq!(other, None, "the scene does not tell {name} from it");
     }

@@ -10,12 +10,12 @@ use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 
-use tollgate::limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, named};
-use tollgate::limiter::{
-    ALGORITHMS, Algorithm, Choice, Hits, Limit, Outcome, State, Timestamp, Unit,
+use tollgate_limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
+use tollgate_limiter::{
+    ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Outcome, State, Timestamp, Unit,
 };
 
-use crate::scene::Story;
+use crate::scene::Simulation;
 
 const PAGE: &str = "docs/algorithms.md";
 
@@ -36,14 +36,14 @@ fn sections() -> Vec<(String, String)> {
 }
 
 /// The fields of a rules file that are this choice.
-fn fields(choice: Choice) -> &'static [&'static str] {
+fn fields(choice: AlgorithmOption) -> &'static [&'static str] {
     match choice {
-        Choice::Burst => &["burst"],
-        Choice::Segments => &["segments"],
-        Choice::Refill => &["refill"],
-        Choice::Calendar => &["calendar", "time_zone", "week_start"],
-        Choice::CountRefused => &["count_refused"],
-        Choice::Slots => &["holder_key", "slot_seconds"],
+        AlgorithmOption::Burst => &["burst"],
+        AlgorithmOption::Segments => &["segments"],
+        AlgorithmOption::Refill => &["refill"],
+        AlgorithmOption::Calendar => &["calendar", "time_zone", "week_start"],
+        AlgorithmOption::CountRefused => &["count_refused"],
+        AlgorithmOption::Slots => &["holder_key", "slot_seconds"],
     }
 }
 
@@ -67,11 +67,11 @@ fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields()
 
         let takes = text.split("- Takes: ").nth(1).expect(name);
         let takes = takes.split("\n- ").next().unwrap();
-        for choice in Choice::ALL {
+        for choice in AlgorithmOption::ALL {
             for field in fields(choice) {
                 assert_eq!(
                     takes.contains(&format!("`{field}`")),
-                    algorithm.choices().contains(&choice),
+                    algorithm.options().contains(&choice),
                     "{PAGE}: {name}: {field}"
                 );
             }
@@ -90,7 +90,7 @@ fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields()
             "{PAGE}: {name}: its bound"
         );
     }
-    let requests = Story::of(ALGORITHMS[0]).arrivals.len();
+    let requests = Simulation::of(ALGORITHMS[0]).arrivals.len();
     assert!(read(PAGE).contains(&format!("the same {requests} requests")));
     // The bounds, as the page spells them.
     assert_eq!((MARKS_REQUESTS_MAX, SEGMENTS_MAX), (10_000, 1_000));
@@ -147,11 +147,12 @@ const AT: Timestamp = Timestamp::from_seconds(1_800_000_050);
 
 /// That many a minute, all of which may come at once, or in flight.
 fn limit(algorithm: &dyn Algorithm, requests: u32) -> Limit {
-    if algorithm.choices().contains(&Choice::Slots) {
+    if algorithm.options().contains(&AlgorithmOption::Slots) {
         return in_flight(requests, 60);
     }
     let limit = Limit::per(requests, Unit::Minute, NonZeroU32::MIN);
-    if algorithm.choices().contains(&Choice::Segments) && algorithm.with(Choice::Segments).is_none()
+    if algorithm.options().contains(&AlgorithmOption::Segments)
+        && algorithm.variant_for(AlgorithmOption::Segments).is_none()
     {
         return segmented(limit, 4);
     }
@@ -173,13 +174,13 @@ fn left(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -
 
 fn look(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -> Outcome {
     let at = AT.plus_us(seconds * 1_000_000);
-    state.clone().step(algorithm, limit, Hits::LOOK, at)
+    state.clone().apply(algorithm, limit, Hits::PEEK, at)
 }
 
 /// A bucket of which so many were taken at [`AT`].
 fn used(algorithm: &dyn Algorithm, limit: &Limit, hits: u64) -> State {
     let mut state = State::default();
-    let outcome = state.step(algorithm, limit, Hits::Take(hits), AT);
+    let outcome = state.apply(algorithm, limit, Hits::Take(hits), AT);
     assert!(outcome.allowed);
     state
 }
@@ -195,7 +196,7 @@ fn what_was_used_stays_used_when_the_number_changes() {
         }
         // Too much for the new limit: refused, and run down after two windows at most.
         let smaller = limit(*algorithm, 4);
-        let over = state.clone().step(*algorithm, &smaller, Hits::Take(1), AT);
+        let over = state.clone().apply(*algorithm, &smaller, Hits::Take(1), AT);
         assert!(!over.allowed, "{algorithm:?}");
         assert_eq!(left(&state, *algorithm, &smaller, 120), 4, "{algorithm:?}");
     }
@@ -207,7 +208,7 @@ fn a_refund_makes_room_and_never_more_than_there_was() {
         let limit = limit(*algorithm, 10);
         let mut state = used(*algorithm, &limit, 6);
         for (refund, expected) in [(2, 6), (100, 10)] {
-            let outcome = state.step(*algorithm, &limit, Hits::Refund(refund), AT);
+            let outcome = state.apply(*algorithm, &limit, Hits::Refund(refund), AT);
             assert!(outcome.allowed, "{algorithm:?}");
             assert_eq!(outcome.remaining, expected, "{algorithm:?}");
         }
@@ -216,7 +217,7 @@ fn a_refund_makes_room_and_never_more_than_there_was() {
 
 #[test]
 fn a_slot_is_held_for_the_new_time_from_when_it_was_taken() {
-    let algorithm = named("concurrency").unwrap();
+    let algorithm = from_name("concurrency").unwrap();
     let state = used(algorithm, &in_flight(10, 60), 6);
     assert_eq!(left(&state, algorithm, &in_flight(10, 20), 19), 4);
     assert_eq!(left(&state, algorithm, &in_flight(10, 20), 20), 10);
@@ -226,7 +227,7 @@ fn a_slot_is_held_for_the_new_time_from_when_it_was_taken() {
 
 #[test]
 fn a_marked_segment_counts_for_a_window_from_where_it_began_whatever_segments_become() {
-    let algorithm = named("sliding_window_segments").unwrap();
+    let algorithm = from_name("sliding_window_segments").unwrap();
     let limit = limit(algorithm, 10);
     // Taken at second 50, in the segment from 45 to 60.
     let state = used(algorithm, &segmented(limit, 4), 6);

@@ -4,15 +4,15 @@
 //! real algorithm in a bucket never used before, at a time of the scene's own. The list has what tells algorithms apart: a
 //! burst on each side of a window's edge, a stretch at exactly the limit's rate, and one far above it.
 //!
-//! What an algorithm needs beside the number of requests follows from its choices. A new [`Choice`] does not compile here
+//! What an algorithm needs beside the number of requests follows from its choices. A new [`AlgorithmOption`] does not compile here
 //! until somebody says what the scene shows of it.
 //!
 //! What it deliberately does not do: draw.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::{
-    Algorithm, Ask, Choice, Hits, Holder, Limit, Outcome, State, Timestamp, Unit,
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, Hits, Holder, Limit, Operation, Outcome, State, Timestamp, Unit,
 };
 
 /// N, the same for all.
@@ -93,7 +93,7 @@ pub(crate) struct Arrival {
 }
 
 /// What one algorithm made of the arrivals.
-pub(crate) struct Story {
+pub(crate) struct Simulation {
     pub(crate) algorithm: &'static dyn Algorithm,
     pub(crate) limit: Limit,
     /// What a bucket never used has left.
@@ -137,9 +137,9 @@ impl Phase {
     }
 }
 
-// === impl Story ===
+// === impl Simulation ===
 
-impl Story {
+impl Simulation {
     pub(crate) fn of(algorithm: &'static dyn Algorithm) -> Self {
         let limit = limit(algorithm);
         let mut bucket = Bucket {
@@ -214,17 +214,19 @@ impl Story {
 
     /// The part of it that is this algorithm's own, where it is not the usual.
     fn choices(&self) -> Option<String> {
-        let choices = self.algorithm.choices().iter();
+        let choices = self.algorithm.options().iter();
         let mut words = choices.filter_map(|choice| match choice {
-            Choice::Burst => {
+            AlgorithmOption::Burst => {
                 (self.limit.burst() == u64::from(BURST)).then(|| format!("burst: {BURST}"))
             }
-            Choice::Segments => self
+            AlgorithmOption::Segments => self
                 .limit
                 .segments()
                 .map(|segments| format!("segments: {segments}")),
-            Choice::Slots => Some(format!("slot_seconds: {WINDOW_S}")),
-            Choice::Refill | Choice::Calendar | Choice::CountRefused => None,
+            AlgorithmOption::Slots => Some(format!("slot_seconds: {WINDOW_S}")),
+            AlgorithmOption::Refill | AlgorithmOption::Calendar | AlgorithmOption::CountRefused => {
+                None
+            }
         });
         words.next()
     }
@@ -232,7 +234,7 @@ impl Story {
     /// What a reader must know of the picture beside that.
     pub(crate) fn note(&self) -> String {
         let mut words = String::from("at a dotted line a new minute begins");
-        if self.algorithm.choices().contains(&Choice::Slots) {
+        if self.algorithm.options().contains(&AlgorithmOption::Slots) {
             words = format!("a request lasts {LASTS_S} s; the first {LOST} are never given back");
         } else if self.limit.segments().is_some() {
             words += ", at a thin one a segment";
@@ -256,7 +258,7 @@ impl Bucket {
         self.asked += 1;
         let holder = Holder::from_hash(self.asked);
         let admitted = self.step(Hits::Take(1), holder, at_s).allowed;
-        let slots = self.algorithm.choices().contains(&Choice::Slots);
+        let slots = self.algorithm.options().contains(&AlgorithmOption::Slots);
         if slots && admitted && self.asked > LOST {
             self.under_way.push((at_s + LASTS_S, holder));
         }
@@ -277,18 +279,18 @@ impl Bucket {
     }
 
     fn step(&mut self, hits: Hits, holder: Holder, at_s: u64) -> Outcome {
-        let ask = Ask {
+        let ask = Operation {
             hits,
             holder: Some(holder),
         };
         self.state
-            .step(self.algorithm, &self.limit, ask, at(at_s * LOOKS_A_SECOND))
+            .apply(self.algorithm, &self.limit, ask, at(at_s * LOOKS_A_SECOND))
     }
 
     /// What is left at that look. The bucket does not notice.
     fn left(&self, look: u64) -> u64 {
         let mut seen = self.state.clone();
-        seen.step(self.algorithm, &self.limit, Hits::LOOK, at(look))
+        seen.apply(self.algorithm, &self.limit, Hits::PEEK, at(look))
             .remaining
     }
 }
@@ -299,24 +301,26 @@ fn at(look: u64) -> Timestamp {
 
 /// N a minute, with what else the algorithm needs or is about.
 fn limit(algorithm: &dyn Algorithm) -> Limit {
-    let usual = algorithm.usual_burst(REQUESTS);
+    let usual = algorithm.default_burst(REQUESTS);
     let mut burst = usual;
     let mut segments = None;
     let mut slots = None;
-    for choice in algorithm.choices() {
+    for choice in algorithm.options() {
         match choice {
-            Choice::Burst if usual == REQUESTS => burst = BURST,
+            AlgorithmOption::Burst if usual == REQUESTS => burst = BURST,
             // Only those that become nothing else by it are drawn with it.
-            Choice::Segments if algorithm.with(Choice::Segments).is_none() => {
+            AlgorithmOption::Segments
+                if algorithm.variant_for(AlgorithmOption::Segments).is_none() =>
+            {
                 segments = NonZeroU16::new(SEGMENTS);
             }
-            Choice::Slots => slots = NonZeroU32::new(WINDOW_S.try_into().unwrap()),
+            AlgorithmOption::Slots => slots = NonZeroU32::new(WINDOW_S.try_into().unwrap()),
             // As it is unless said.
-            Choice::Burst
-            | Choice::Segments
-            | Choice::Refill
-            | Choice::Calendar
-            | Choice::CountRefused => {}
+            AlgorithmOption::Burst
+            | AlgorithmOption::Segments
+            | AlgorithmOption::Refill
+            | AlgorithmOption::Calendar
+            | AlgorithmOption::CountRefused => {}
         }
     }
     let limit = match slots {

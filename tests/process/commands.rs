@@ -652,7 +652,7 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
         .spawn()
         .unwrap();
     let stderr = child.stderr.take().unwrap();
-    let _child = Ended(child);
+    let _child = KillOnDrop(child);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
     let mut refused = false;
     for line in lines {
@@ -689,7 +689,7 @@ fn by_the_name_of_the_references_binary_it_serves() {
         .spawn()
         .unwrap();
     let stderr = child.stderr.take().unwrap();
-    let _child = Ended(child);
+    let _child = KillOnDrop(child);
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
     assert!(lines.any(|line| line.ends_with(" shop ten=x") && line.starts_with("try: ")));
 }
@@ -720,7 +720,7 @@ fn the_references_variables_are_understood() {
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let id = child.id().to_string();
-    let mut child = Ended(child);
+    let mut child = KillOnDrop(child);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
     let mut logged = Vec::new();
     for line in lines.map_while(Result::ok) {
@@ -752,9 +752,9 @@ fn the_references_variables_are_understood() {
 }
 
 /// A process that is gone when the test is.
-pub(crate) struct Ended(pub(crate) std::process::Child);
+pub(crate) struct KillOnDrop(pub(crate) std::process::Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();

@@ -11,7 +11,7 @@
 )]
 
 mod commands;
+mod hostile_clients;
 mod load;
 mod readme;
 mod signals;
-mod strangers;

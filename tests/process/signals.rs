@@ -87,7 +87,7 @@ fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let _child = crate::commands::Ended(child);
+    let _child = crate::commands::KillOnDrop(child);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     wait_for(PATIENCE, || std::net::TcpStream::connect(address).ok()).expect("an open port");
     assert_eq!(http(address, "GET", "/readyz", ""), (500, String::new()));

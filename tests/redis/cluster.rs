@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::cluster::{RedisCluster, follow};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::grpc_client::Code;
 use tollgate_test_support::in_process::limit_of;
 use tollgate_test_support::redis_server::RedisServer;

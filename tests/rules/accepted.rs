@@ -5,8 +5,8 @@
 //!
 //! What it deliberately does not do: say which rule a request finds (`tests/laws`).
 
-use tollgate::config::rules_file::load;
-use tollgate::limiter::{Unit, Value};
+use tollgate::rules::file::load;
+use tollgate_limiter::{MetadataValue, Unit};
 
 use crate::reading::{APART, MERGED, found, good, limit, only, read, source};
 
@@ -175,7 +175,7 @@ fn a_null_limit_is_none() {
             "domain: d\ndescriptors: [{{key: k, rate_limit: {nothing}}}]\n"
         ));
         assert!(loaded.rules.rules().is_empty(), "{nothing}");
-        assert!(loaded.rules.knows(b"d"));
+        assert!(loaded.rules.has_domain(b"d"));
     }
 }
 
@@ -328,26 +328,26 @@ fn metadata_is_free() {
       shadow_mode: {anything: goes, '5': here}
       text: b",
     );
-    let text = |text: &str| Value::Text(text.to_owned());
-    let named = |pairs: &[(&str, Value)]| {
+    let text = |text: &str| MetadataValue::Text(text.to_owned());
+    let named = |pairs: &[(&str, MetadataValue)]| {
         let pairs = pairs
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()));
-        Value::Map(pairs.collect())
+        MetadataValue::Map(pairs.collect())
     };
     let list = vec![
-        Value::Number(1.0),
-        Value::List(vec![text("a")]),
+        MetadataValue::Number(1.0),
+        MetadataValue::List(vec![text("a")]),
         named(&[("unit", text("fortnight"))]),
     ];
     let expected = named(&[
         ("text", text("a")),
-        ("number", Value::Number(16.0)),
-        ("half", Value::Number(0.5)),
-        ("truth", Value::Boolean(true)),
-        ("nothing", Value::Null),
+        ("number", MetadataValue::Number(16.0)),
+        ("half", MetadataValue::Number(0.5)),
+        ("truth", MetadataValue::Boolean(true)),
+        ("nothing", MetadataValue::Null),
         ("quoted", text("1")),
-        ("list", Value::List(list)),
+        ("list", MetadataValue::List(list)),
         (
             "shadow_mode",
             named(&[("anything", text("goes")), ("5", text("here"))]),
@@ -363,18 +363,18 @@ fn keys_of_metadata_need_not_be_text() {
         "rate_limit: {unit: day}
     metadata: {1: 2, yes: 3, 0x10: 4, 1.5: 5, ~: 6, 2001-12-14: 7, deep: {5: five, true: {~: 8}}}",
     );
-    let Some(Value::Map(pairs)) = &rule.metadata else {
+    let Some(MetadataValue::Map(pairs)) = &rule.metadata else {
         panic!("{:?}", rule.metadata)
     };
     let names: Vec<_> = pairs.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["1", "yes", "0x10", "1.5", "", "2001-12-14", "deep"]);
-    let eight = Value::Map(vec![(String::new(), Value::Number(8.0))]);
+    let eight = MetadataValue::Map(vec![(String::new(), MetadataValue::Number(8.0))]);
     let deep = vec![
-        ("5".to_owned(), Value::Text("five".to_owned())),
+        ("5".to_owned(), MetadataValue::Text("five".to_owned())),
         ("true".to_owned(), eight),
     ];
-    assert_eq!(pairs[6].1, Value::Map(deep));
-    assert_eq!(pairs[0].1, Value::Number(2.0));
+    assert_eq!(pairs[6].1, MetadataValue::Map(deep));
+    assert_eq!(pairs[0].1, MetadataValue::Number(2.0));
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn a_pattern_in_the_key_may_share_its_threshold_with_any_value_or_none() {
         ));
         let buckets = |key, value: &str| {
             let rule = found(&loaded.rules, &[(key, value)]).unwrap();
-            format!("{key} {:?}", rule.counts_as(0, value.as_bytes()))
+            format!("{key} {:?}", rule.identity_value(0, value.as_bytes()))
         };
         // The key counts as sent, in the reference too.
         assert_eq!(buckets("ab", value), buckets("ab", other), "{level}");

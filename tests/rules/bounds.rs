@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use tollgate::config::rules_file::{LEVELS_MAX, PROBLEMS_MAX, TEXT_BYTES_MAX, load};
+use tollgate::rules::file::{DIAGNOSTICS_MAX, LEVELS_MAX, TEXT_BYTES_MAX, load};
 
 use crate::reading::{APART, bad, found, good, read, source};
 
@@ -171,18 +171,18 @@ fn no_message_quotes_more_than_a_few_words() {
 fn problems_and_warnings_are_told_up_to_a_bound() {
     for (name, count) in [("nonsense", 150), ("burst", 150)] {
         let text = format!("{name}: 1\n").repeat(count);
-        assert_eq!(bad(&format!("domain: d\n{text}")).len(), PROBLEMS_MAX);
+        assert_eq!(bad(&format!("domain: d\n{text}")).len(), DIAGNOSTICS_MAX);
     }
     let units: String = (0..150).map(|_| "unit: 1\n").collect();
     assert_eq!(
         good(&format!("domain: d\n{units}")).warnings.len(),
-        PROBLEMS_MAX
+        DIAGNOSTICS_MAX
     );
     // Together, not for each file.
     let files: Vec<_> = (0..150).map(|n| source(&format!("{n}.yaml"), "")).collect();
     let problems = load(&files, APART).unwrap_err();
     assert_eq!(
         (problems.len(), problems[99].file.as_str()),
-        (PROBLEMS_MAX, "99.yaml")
+        (DIAGNOSTICS_MAX, "99.yaml")
     );
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tollgate::config::rules_path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
+use tollgate::rules::path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
 
 /// A directory of these files, each of which holds its own name.
 fn tree(files: &[&str]) -> TempDir {
@@ -198,7 +198,7 @@ fn files_are_bounded_in_number_size_and_depth() {
     );
     assert!(matches!(
         whole(&directory).read(),
-        Err(ReadError::TooMuch { .. })
+        Err(ReadError::LimitExceeded { .. })
     ));
 
     let deep: PathBuf = std::iter::repeat_n("d", 16).collect();

@@ -8,11 +8,11 @@
 
 use std::num::NonZeroU16;
 
-use tollgate::config::rules_file::{TEXT_BYTES_MAX, load};
-use tollgate::limiter::algorithm::SEGMENTS_MAX;
-use tollgate::limiter::{
-    ALGORITHMS, Allowance, Calendar, Choice, CountRefused, Gap, Limit, OnStoreFailure, OverLimit,
-    Rule, Value,
+use tollgate::rules::file::{TEXT_BYTES_MAX, load};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{
+    ALGORITHMS, AlgorithmOption, Allowance, Calendar, CountRefused, Limit, MetadataValue,
+    OnStoreFailure, OverLimitResponse, Placeholder, Rule,
 };
 
 use crate::reading::{MERGED, bad, found, good, limit, only, read, source};
@@ -1122,22 +1122,22 @@ fn several(items: &[&str]) -> Vec<Rule> {
 }
 
 /// A field, a value that is good for it, and whose choice it is.
-const FIELDS: [(&str, &str, Choice); 9] = [
-    ("burst", "2", Choice::Burst),
-    ("segments", "6", Choice::Segments),
-    ("refill", "interval", Choice::Refill),
-    ("calendar", "true", Choice::Calendar),
-    ("time_zone", "UTC", Choice::Calendar),
-    ("week_start", "sunday", Choice::Calendar),
-    ("count_refused", "all", Choice::CountRefused),
-    ("holder_key", "id", Choice::Slots),
-    ("slot_seconds", "60", Choice::Slots),
+const FIELDS: [(&str, &str, AlgorithmOption); 9] = [
+    ("burst", "2", AlgorithmOption::Burst),
+    ("segments", "6", AlgorithmOption::Segments),
+    ("refill", "interval", AlgorithmOption::Refill),
+    ("calendar", "true", AlgorithmOption::Calendar),
+    ("time_zone", "UTC", AlgorithmOption::Calendar),
+    ("week_start", "sunday", AlgorithmOption::Calendar),
+    ("count_refused", "all", AlgorithmOption::CountRefused),
+    ("holder_key", "id", AlgorithmOption::Slots),
+    ("slot_seconds", "60", AlgorithmOption::Slots),
 ];
 
 #[test]
 fn each_field_stands_beside_the_algorithms_that_have_it_and_no_others() {
     for algorithm in ALGORITHMS {
-        let has = |choice| algorithm.choices().contains(&choice);
+        let has = |choice| algorithm.options().contains(&choice);
         for (field, value, choice) in FIELDS {
             let mut fields = vec![
                 format!("algorithm: {}", algorithm.name()),
@@ -1149,15 +1149,17 @@ fn each_field_stands_beside_the_algorithms_that_have_it_and_no_others() {
                     fields.push(format!("{name}: {value}"));
                 }
             };
-            if has(Choice::Slots) {
+            if has(AlgorithmOption::Slots) {
                 needs("slot_seconds", "60");
             } else {
                 needs("unit", "week");
             }
-            if has(Choice::Segments) && algorithm.with(Choice::Segments).is_none() {
+            if has(AlgorithmOption::Segments)
+                && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+            {
                 needs("segments", "6");
             }
-            if has(choice) && choice == Choice::Calendar {
+            if has(choice) && choice == AlgorithmOption::Calendar {
                 needs("calendar", "true");
             }
             let fields = fields.join(", ");
@@ -1351,7 +1353,7 @@ fn calendars_are_named_by_all_that_decides_them() {
         let (limit, algorithm) = limited(&format!("{fields}, calendar: true"));
         assert_eq!(algorithm, "fixed_window");
         assert_eq!(limit.calendar().map(Calendar::name), Some(name));
-        assert_eq!(limit.window_words(), name);
+        assert_eq!(limit.describe_window(), name);
     }
     assert_eq!(limited("unit: day, calendar: false").0.calendar(), None);
 }
@@ -1426,7 +1428,7 @@ fn one_bad_limit_of_several_hides_no_other_problem() {
     assert_eq!(told, [item(0), item(2), item(3)]);
 }
 
-fn over_limit(text: &str) -> OverLimit {
+fn over_limit(text: &str) -> OverLimitResponse {
     let rule = only(&format!(
         "rate_limit: {{unit: day}}\n    over_limit: {text}"
     ));
@@ -1441,18 +1443,18 @@ fn a_refusal_has_a_body_and_headers_with_gaps() {
         "{body: '{\"limit\": {limit}, \"in\": \"{window}\", {other} {{limit}} {limit', headers: {Content-Type: application/json, x-wait: '{retry_after_seconds}{retry_after_seconds}', x-number: 1.5, x-truth: yes, x-empty: , x-null: ~}}",
     );
     let filled = |gap| match gap {
-        Gap::Limit => "10".to_owned(),
-        Gap::Window => "1 day".to_owned(),
-        Gap::RetryAfterSeconds => "7".to_owned(),
+        Placeholder::Limit => "10".to_owned(),
+        Placeholder::Window => "1 day".to_owned(),
+        Placeholder::RetryAfterSeconds => "7".to_owned(),
     };
     assert_eq!(
-        said.body.fill(filled),
+        said.body.render(filled),
         "{\"limit\": 10, \"in\": \"1 day\", {other} {10} {limit"
     );
     let headers: Vec<_> = said
         .headers
         .iter()
-        .map(|(name, value)| (name.as_str(), value.fill(filled)))
+        .map(|(name, value)| (name.as_str(), value.render(filled)))
         .collect();
     let header = |name, value: &str| (name, value.to_owned());
     assert_eq!(
@@ -1472,7 +1474,7 @@ fn a_refusal_has_a_body_and_headers_with_gaps() {
     assert_eq!(none.over_limit, None);
     // A body may have lines and letters.
     let body = over_limit("{body: \"é\\nü\"}").body;
-    assert_eq!(body.fill(filled), "é\nü");
+    assert_eq!(body.render(filled), "é\nü");
 }
 
 #[test]
@@ -1650,7 +1652,7 @@ descriptors:
     let headers = &rule.over_limit.as_ref().unwrap().headers;
     let headers: Vec<_> = headers
         .iter()
-        .map(|(name, value)| (name.as_str(), value.fill(|_| String::new())))
+        .map(|(name, value)| (name.as_str(), value.render(|_| String::new())))
         .collect();
     assert_eq!(
         headers,
@@ -1658,10 +1660,10 @@ descriptors:
     );
     assert_eq!(
         rule.metadata,
-        Some(Value::Map(vec![
-            ("b".to_owned(), Value::Text("mine".to_owned())),
-            ("a".to_owned(), Value::Number(2.0)),
-            ("e".to_owned(), Value::Text("f".to_owned())),
+        Some(MetadataValue::Map(vec![
+            ("b".to_owned(), MetadataValue::Text("mine".to_owned())),
+            ("a".to_owned(), MetadataValue::Number(2.0)),
+            ("e".to_owned(), MetadataValue::Text("f".to_owned())),
         ]))
     );
     for field in ["over_limit: {headers: {<<: x}}", "metadata: {<<: x}"] {

@@ -1,4 +1,4 @@
-//! Changes to rules, seen by looking: [`Reload::look`], called by hand as often as the test likes.
+//! Changes to rules, seen by looking: [`RulesWatcher::poll`], called by hand as often as the test likes.
 //!
 //! How: a change counts once two looks in a row agree; what was tried is not tried again. Between two looks nothing
 //! happens but what the test does, so nothing here depends on time. (A test that writes twice within one tick of the file
@@ -11,13 +11,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tollgate::config::reload::{Change, LoadError, Reload, load};
-use tollgate::config::rules_path::RulesPath;
+use tollgate::rules::path::RulesPath;
+use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
 
 use crate::reading::APART;
 
 /// A directory with `rules.yaml`, read once.
-fn begun(text: &str) -> (TempDir, Reload) {
+fn begun(text: &str) -> (TempDir, RulesWatcher) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), text).unwrap();
     let reload = watching(directory.path());
@@ -25,14 +25,14 @@ fn begun(text: &str) -> (TempDir, Reload) {
 }
 
 /// Looks after what is there, and has read it.
-fn watching(path: &Path) -> Reload {
-    let mut reload = Reload::new(RulesPath::Path(path.to_path_buf()), APART);
+fn watching(path: &Path) -> RulesWatcher {
+    let mut reload = RulesWatcher::new(RulesPath::Path(path.to_path_buf()), APART);
     domains(reload.read().unwrap());
     reload
 }
 
 /// The domains of rules that were taken.
-fn domains(change: Change) -> Vec<String> {
+fn domains(change: RulesUpdate) -> Vec<String> {
     change
         .unwrap_or_else(|error| panic!("{error}"))
         .loaded
@@ -41,14 +41,14 @@ fn domains(change: Change) -> Vec<String> {
 }
 
 /// Looks until something comes of it, no more than so often.
-fn looks(reload: &mut Reload, count: usize) -> Option<Change> {
-    (0..count).find_map(|_| reload.look())
+fn looks(reload: &mut RulesWatcher, count: usize) -> Option<RulesUpdate> {
+    (0..count).find_map(|_| reload.poll())
 }
 
 /// A change is seen by the second look from now, and nothing follows.
-fn seen(reload: &mut Reload) -> Change {
-    assert!(reload.look().is_none(), "one look is not enough");
-    let change = reload.look().expect("two looks agree");
+fn seen(reload: &mut RulesWatcher) -> RulesUpdate {
+    assert!(reload.poll().is_none(), "one look is not enough");
+    let change = reload.poll().expect("two looks agree");
     assert!(looks(reload, 5).is_none(), "it was told already");
     change
 }
@@ -56,7 +56,7 @@ fn seen(reload: &mut Reload) -> Change {
 #[test]
 fn what_was_never_read_is_a_change() {
     let (directory, _) = begun("domain: a\n");
-    let mut reload = Reload::new(RulesPath::Path(directory.path().to_path_buf()), APART);
+    let mut reload = RulesWatcher::new(RulesPath::Path(directory.path().to_path_buf()), APART);
     assert_eq!(domains(seen(&mut reload)), ["a"]);
 }
 
@@ -98,10 +98,10 @@ fn a_file_that_is_still_being_written_is_left_alone() {
     let rules = directory.path().join("rules.yaml");
     for half in ["dom", "domain: [", "domain: half", "domain: half of"] {
         fs::write(&rules, half).unwrap();
-        assert!(reload.look().is_none(), "{half}");
+        assert!(reload.poll().is_none(), "{half}");
     }
     assert_eq!(
-        domains(reload.look().expect("it came to rest")),
+        domains(reload.poll().expect("it came to rest")),
         ["half of"]
     );
 }
@@ -147,7 +147,7 @@ fn a_link_above_the_root_that_is_swapped_is_seen() {
         app_directory: "config".to_owned(),
         ignore_dot_files: true,
     };
-    let mut reload = Reload::new(path, APART);
+    let mut reload = RulesWatcher::new(path, APART);
     assert_eq!(domains(reload.read().unwrap()), ["a"]);
     symlink("two", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("current")).unwrap();
@@ -208,7 +208,7 @@ fn bad_rules_are_refused_once_with_every_problem_and_good_ones_taken_again() {
     let (directory, mut reload) = begun("domain: a\n");
     let rules = directory.path().join("rules.yaml");
     fs::write(&rules, "domain: b\nnonsense: 1\nmore: 2\n").unwrap();
-    let Err(LoadError::Problems(problems)) = seen(&mut reload) else {
+    let Err(LoadError::Diagnostics(problems)) = seen(&mut reload) else {
         panic!("it has problems")
     };
     assert_eq!(problems.len(), 2);

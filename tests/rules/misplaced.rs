@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: names nobody knows (`refused`).
 
-use tollgate::config::rules_file::load;
+use tollgate::rules::file::load;
 use tollgate_test_support::rules_grammar::with_names;
 
 use crate::reading::{APART, bad, found, good, source};

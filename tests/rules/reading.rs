@@ -2,9 +2,9 @@
 //!
 //! What it deliberately does not do: touch files; a source is a name and a text.
 
-use tollgate::config::rules_file::{Loaded, Options, Problem, load};
-use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
+use tollgate::rules::file::{Diagnostic, LoadedRules, Options, load};
+use tollgate::rules::path::Source;
+use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
 use crate::schema::agreed;
 
@@ -26,19 +26,19 @@ pub(crate) fn source(name: &str, text: &str) -> Source {
 }
 
 /// What one file comes to; the schema must agree.
-pub(crate) fn read(text: &str) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
     let read = load(&[source("rules.yaml", text)], APART);
     agreed(text, &read);
     read
 }
 
 /// A file without problems.
-pub(crate) fn good(text: &str) -> Loaded {
+pub(crate) fn good(text: &str) -> LoadedRules {
     read(text).unwrap_or_else(|problems| panic!("{text}\n{}", problems[0]))
 }
 
 /// A file with problems.
-pub(crate) fn bad(text: &str) -> Vec<Problem> {
+pub(crate) fn bad(text: &str) -> Vec<Diagnostic> {
     match read(text) {
         Ok(_) => panic!("this was taken:\n{text}"),
         Err(problems) => problems,

@@ -409,7 +409,7 @@ fn two_files_of_one_domain() {
         source("one.yaml", "domain: d\n"),
         source("two.yaml", "# the same\ndomain: d\n"),
     ];
-    let problems = tollgate::config::rules_file::load(&files, APART).unwrap_err();
+    let problems = tollgate::rules::file::load(&files, APART).unwrap_err();
     let expected = "two.yaml: duplicate domain 'd' in config file
   at two.yaml:2:9
   hint: keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true";

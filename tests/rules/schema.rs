@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use tollgate::config::rules_file::{Loaded, Problem, schema};
+use tollgate::rules::file::{Diagnostic, LoadedRules, schema};
 
 use crate::reading::read;
 
@@ -83,9 +83,9 @@ fn validated(text: &str) -> String {
 }
 
 /// Panics when schema and loader contradict one another.
-pub(crate) fn agreed(text: &str, read: &Result<Loaded, Vec<Problem>>) {
+pub(crate) fn agreed(text: &str, read: &Result<LoadedRules, Vec<Diagnostic>>) {
     // A validator walks each alias anew; the loader has a budget.
-    let unfolds = |problem: &Problem| problem.message.contains("unfold");
+    let unfolds = |problem: &Diagnostic| problem.message.contains("unfold");
     if text.len() > TEXT_BYTES_MAX || read.as_ref().is_err_and(|all| all.iter().any(unfolds)) {
         return;
     }

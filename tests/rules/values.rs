@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use tollgate::config::rules_file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
-use tollgate::limiter::Values;
+use tollgate::rules::file::{LIST_ITEMS_MAX, TEXT_BYTES_MAX, load};
+use tollgate_limiter::Values;
 
 use crate::reading::{APART, MERGED, bad, found, good, only, source};
 

@@ -13,17 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::config::reload::{Change, Rules};
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::{ALGORITHMS, Algorithm, CountRefused};
 use tollgate::metrics::Metrics;
-use tollgate::service::Generations;
-use tollgate::service::ratelimit::{Parts, RateLimit};
-use tollgate::store::memory::{Bounds, MemoryStore, WhenFull};
+use tollgate::pipeline::Generations;
+use tollgate::pipeline::{Parts, Pipeline};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::{Rules, RulesUpdate};
+use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
+use tollgate_limiter::{ALGORITHMS, Algorithm, CountRefused};
+
+use prost::Message as _;
+
 use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitRequest, descriptor, hits, request,
+    Code, Descriptor, RateLimitRequest, RateLimitResponse, descriptor, hits, request,
 };
 use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 
@@ -35,7 +38,7 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The service without a wire, its workers running.
 struct Door {
-    rate_limit: RateLimit,
+    pipeline: Pipeline,
     metrics: Arc<Metrics>,
 }
 
@@ -43,9 +46,9 @@ impl Door {
     fn open(rules: &str) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
-        let bounds = Bounds {
+        let bounds = MemoryLimits {
             partitions: 8,
-            mailbox_checks_max: 16_384,
+            queue_checks_max: 16_384,
             memory_max: 16 << 20,
             when_full: WhenFull::Share,
         };
@@ -57,9 +60,9 @@ impl Door {
             name: "rules.yaml".to_owned(),
             text: rules.to_owned(),
         };
-        let loaded = rules_file::load(&[source], Options::default()).unwrap();
+        let loaded = file::load(&[source], Options::default()).unwrap();
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let change: Change = Ok(Rules { loaded, hash: 1 });
+        let change: RulesUpdate = Ok(Rules { loaded, hash: 1 });
         generations.take(Some(change));
         let parts = Parts {
             generations,
@@ -70,21 +73,25 @@ impl Door {
             traces: None,
         };
         Self {
-            rate_limit: RateLimit::new(parts, &settings(&[])),
+            pipeline: Pipeline::new(parts, &settings(&[])),
             metrics,
         }
     }
 
     async fn ask(&self, message: &RateLimitRequest) -> Code {
-        let answer = self.rate_limit.should_rate_limit(message, None, None).await;
-        answer.unwrap().overall_code()
+        self.decide(message).await.overall_code()
     }
 
     /// What is left for one key. A question waits in line behind what goes back.
     async fn left(&self, key: &str) -> u32 {
         let look = request("d", vec![hits(key, "v", 0)]);
-        let answer = self.rate_limit.should_rate_limit(&look, None, None).await;
-        answer.unwrap().statuses[0].limit_remaining
+        self.decide(&look).await.statuses[0].limit_remaining
+    }
+
+    async fn decide(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let message = request.encode_to_vec();
+        let response = self.pipeline.call(&message, None, None).await.unwrap();
+        RateLimitResponse::decode(&*response.message).unwrap()
     }
 }
 
@@ -107,7 +114,7 @@ async fn leaving<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 }
 
 fn rules_of(algorithm: &dyn Algorithm) -> String {
-    let refused = match algorithm.usual_count_refused() {
+    let refused = match algorithm.default_count_refused() {
         CountRefused::None => "",
         // Else what was refused would be gone, too.
         CountRefused::Blocking | CountRefused::All => ", count_refused: none",

@@ -62,7 +62,7 @@ async fn headers_say_limit_remaining_and_reset_in_that_order() {
     // The reference's own vector: 10 a minute, over limit, at second 2222, which is the minute's third.
     service
         .clock
-        .set(tollgate::limiter::Timestamp::from_seconds(2_222));
+        .set(tollgate_limiter::Timestamp::from_seconds(2_222));
     let answer = service.ask(request("d", vec![hits("ten", "b", 11)])).await;
     assert_eq!(
         headers(&answer),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tollgate::limiter::ALGORITHMS;
+use tollgate_limiter::ALGORITHMS;
 use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::{Service, limit_of};
 

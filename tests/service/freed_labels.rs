@@ -13,14 +13,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use tollgate::config::reload::Rules;
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
-use tollgate::limiter::{Key, Tally};
 use tollgate::metrics::{
     Kind, Metrics, News, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX,
 };
-use tollgate::service::{Generation, Generations};
+use tollgate::pipeline::{Generation, Generations};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
+use tollgate_limiter::{Key, Tally};
 use tollgate_test_support::grpc_client::{RateLimitRequest, hits, request};
 use tollgate_test_support::in_process::Service;
 
@@ -101,12 +101,12 @@ impl Reloaded {
             name: "rules.yaml".to_owned(),
             text: rules.to_owned(),
         };
-        let loaded = rules_file::load(&[source], Options::default()).unwrap();
+        let loaded = file::load(&[source], Options::default()).unwrap();
         self.generations.take(Some(Ok(Rules { loaded, hash: 1 })));
     }
 
     fn present(&self) -> Arc<Generation> {
-        self.generations.present().unwrap()
+        self.generations.current().unwrap()
     }
 
     /// Counts a hit of each rule.

@@ -6,8 +6,8 @@
 //!
 //! What it deliberately does not do: bound the buckets (`overload`).
 
-use tollgate::limiter::{Key, Tally};
 use tollgate::metrics::{Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
+use tollgate_limiter::{Key, Tally};
 use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
 

@@ -6,7 +6,8 @@
 //!
 //! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`) or the grammar (`tests/rules`).
 
-use tollgate::limiter::{ALGORITHMS, Algorithm, Choice, Timestamp};
+use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Timestamp};
+
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
 };
@@ -584,24 +585,26 @@ fn changes(algorithm: &dyn Algorithm) -> Vec<String> {
     let limit = limit_of(10, algorithm);
     let with = |field: &str| limit.replace('}', &format!(", {field}}}"));
     let choices = algorithm
-        .choices()
+        .options()
         .iter()
         .filter_map(|choice| match choice {
-            Choice::Burst if limit.contains("burst") => {
+            AlgorithmOption::Burst if limit.contains("burst") => {
                 Some(limit.replace("burst: 10", "burst: 30"))
             }
-            Choice::Burst => Some(with("burst: 30")),
-            Choice::Segments if limit.contains("segments") => {
+            AlgorithmOption::Burst => Some(with("burst: 30")),
+            AlgorithmOption::Segments if limit.contains("segments") => {
                 Some(limit.replace("segments: 6", "segments: 12"))
             }
-            Choice::CountRefused => Some(with("count_refused: all")),
-            Choice::Slots => Some(limit.replace("slot_seconds: 3600", "slot_seconds: 7200")),
+            AlgorithmOption::CountRefused => Some(with("count_refused: all")),
+            AlgorithmOption::Slots => {
+                Some(limit.replace("slot_seconds: 3600", "slot_seconds: 7200"))
+            }
             // Another algorithm, other windows.
-            Choice::Segments | Choice::Refill | Choice::Calendar => None,
+            AlgorithmOption::Segments | AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
         });
     let mut changes = vec![limit_of(30, algorithm)];
     changes.extend(choices);
-    if algorithm.choices().contains(&Choice::Slots) {
+    if algorithm.options().contains(&AlgorithmOption::Slots) {
         changes.push(with("holder_key: id"));
     }
     changes

@@ -12,10 +12,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::limiter::{
-    ALGORITHMS, Algorithm, Ask, Check, Choice, CountRefused, Limit, Outcome, State, Timestamp,
+use tollgate::store::{ApplyFuture, CheckResult, CommitMode, Deadline, Store, StoreError};
+use tollgate_limiter::{
+    ALGORITHMS, Algorithm, AlgorithmOption, Check, CountRefused, Limit, Operation, Outcome, State,
+    Timestamp,
 };
-use tollgate::store::{Answer, Applying, Deadline, Store, StoreError, Terms};
 
 /// One check of one caller.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -32,19 +33,19 @@ pub(crate) enum Entry {
     Sent {
         first: Ticket,
         checks: Vec<Check>,
-        terms: Terms,
+        terms: CommitMode,
     },
     /// A partition decides.
     Decided {
         ticket: Ticket,
-        ask: Ask,
+        ask: Operation,
         outcome: Outcome,
     },
     /// The store has answered the service.
     Told {
         first: Ticket,
         count: usize,
-        answers: Result<Vec<Answer>, StoreError>,
+        answers: Result<Vec<CheckResult>, StoreError>,
     },
 }
 
@@ -116,7 +117,12 @@ impl Tap {
 }
 
 impl Store for Tap {
-    fn apply(&self, mut checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(
+        &self,
+        mut checks: Vec<Check>,
+        deadline: Deadline,
+        terms: CommitMode,
+    ) -> ApplyFuture<'_> {
         let count = checks.len();
         let first = JOURNAL.with_borrow_mut(|journal| {
             let sent = journal.sent.entry(journal.caller).or_default();
@@ -168,19 +174,19 @@ impl Algorithm for Ticketed {
         self.base.promise()
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        self.base.choices()
+    fn options(&self) -> &'static [AlgorithmOption] {
+        self.base.options()
     }
 
     fn has_marks(&self) -> bool {
         self.base.has_marks()
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
-        self.base.usual_count_refused()
+    fn default_count_refused(&self) -> CountRefused {
+        self.base.default_count_refused()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         let outcome = self.base.decide(limit, state, ask, now);
         note(Entry::Decided {
             ticket: self.ticket,
@@ -195,17 +201,13 @@ impl Algorithm for Ticketed {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         self.base.changed(limit, was, state, ask, outcome)
     }
 
-    fn script(&self) -> &'static str {
-        self.base.script()
-    }
-
-    fn life_us(&self, limit: &Limit) -> u64 {
-        self.base.life_us(limit)
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        self.base.ttl_us(limit)
     }
 }

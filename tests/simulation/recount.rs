@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::limiter::{CountRefused, Hits};
+use tollgate_limiter::{CountRefused, Hits};
 
 use crate::scenario::Terms;
 
@@ -175,7 +175,7 @@ impl Account {
 
 impl Past {
     fn ask(&mut self, terms: &Terms, asked: Asked, asked_at: i128) -> Counted {
-        if self.newest.is_none() && asked.hits.taken() == 0 {
+        if self.newest.is_none() && asked.hits.requested() == 0 {
             // Nothing is taken from a bucket never used: there is still nothing to remember.
             return Self::default().used_at(terms, asked, asked_at);
         }
@@ -186,13 +186,13 @@ impl Past {
             .is_some_and(|newest| newest - asked_at > window_us);
         let mut looked_at = self.clone();
         let look = Asked {
-            hits: Hits::LOOK,
+            hits: Hits::PEEK,
             holder: None,
         };
         looked_at.used_at(terms, look, asked_at);
         let mut written = self.clone();
         let said = written.used_at(terms, asked, asked_at);
-        let renews = asked.hits == Hits::LOOK
+        let renews = asked.hits == Hits::PEEK
             && asked.holder.is_some()
             && written.marks.iter().any(|mark| mark.holder == asked.holder);
         if brought_back || renews || written != looked_at {
@@ -228,7 +228,7 @@ impl Past {
         let now = before.max(asked_at);
         self.newest = Some(now);
         self.requests = terms.requests.into();
-        if let Hits::GiveBack { taken_at, .. } = asked.hits
+        if let Hits::Undo { taken_at, .. } = asked.hits
             && i128::from(taken_at.as_us()) > now
         {
             // Taken in a future that did not come: it stays taken.
@@ -272,7 +272,7 @@ impl Past {
                 *count = (*count - i128::from(hits)).max(0);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let taken_in = i128::from(taken_at.as_us()).div_euclid(window_us);
                 if let Some(count) = self.windows.get_mut(&taken_in) {
                     *count = (*count - i128::from(hits)).max(0);
@@ -307,7 +307,7 @@ impl Past {
                 previous = (previous - (hits - of_present)).max(0);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let taken_in = i128::from(taken_at.as_us()).div_euclid(window_us);
                 if taken_in == number {
                     present = (present - i128::from(hits)).max(0);
@@ -345,7 +345,7 @@ impl Past {
                 self.unmark(hits, |_| true);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let at = marked_at(taken_at.as_us().into());
                 self.unmark(hits, |mark| mark.at == at);
                 true
@@ -383,7 +383,7 @@ impl Past {
                 self.unmark(hits, |mark| mark.holder == holder);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What a look has renewed since has another time, and stays.
                 let taken_at = i128::from(taken_at.as_us());
                 self.unmark(hits, |mark| mark.holder == holder && mark.at == taken_at);
@@ -438,7 +438,7 @@ impl Past {
                 self.missing = (self.missing - i128::from(hits) * window_us).max(0);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What has come since might have found the bucket full.
                 let weighs = i128::from(hits) * window_us - filled(taken_at.as_us().into());
                 self.missing = (self.missing - weighs.max(0)).max(0);

@@ -13,17 +13,19 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::config::reload::Rules as Loaded;
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
-use tollgate::config::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::Timestamp;
 use tollgate::metrics::Metrics;
-use tollgate::service::Generations;
-use tollgate::service::ratelimit::{Parts, RateLimit, Unanswered};
+use tollgate::pipeline::Generations;
+use tollgate::pipeline::{Parts, Pipeline, RequestError};
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules as Loaded;
+use tollgate::settings::Settings;
 use tollgate::store::Store;
 use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::Timestamp;
+
+use prost::Message as _;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -41,7 +43,7 @@ const EVENTS_PER_RUN: usize = 200;
 /// How often a task is polled after doors closed before it is said to spin.
 const POLLS_AT_REST_MAX: usize = 10_000;
 
-pub(crate) type Answered = Result<RateLimitResponse, Unanswered>;
+pub(crate) type Answered = Result<RateLimitResponse, RequestError>;
 
 /// What callers ask.
 pub(crate) trait Door {
@@ -127,7 +129,7 @@ impl<'s> World<'s> {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         let mut settings = SETTINGS.get_or_init(|| settings(&[])).clone();
         settings.on_overload = scenario.on_overload;
-        settings.taking.all_or_nothing = scenario.all_or_nothing;
+        settings.decision.all_or_nothing = scenario.all_or_nothing;
 
         // Somewhere in a second, a minute and an hour.
         let start_us = START.as_us() + chance.below(3_600_000_000);
@@ -135,7 +137,7 @@ impl<'s> World<'s> {
         let shared: Arc<dyn Clock> = clock.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
         let bounds = match plant {
-            Some(Plant::Bounds(plant)) => plant(scenario.bounds),
+            Some(Plant::Limits(plant)) => plant(scenario.bounds),
             _ => scenario.bounds,
         };
         let (store, workers) = MemoryStore::pair(&bounds, &shared, &metrics);
@@ -144,7 +146,7 @@ impl<'s> World<'s> {
             _ => Arc::new(store),
         };
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let door = Arc::new(RateLimit::new(
+        let door = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
                 store: Arc::new(Tap::new(store)),
@@ -207,7 +209,7 @@ impl<'s> World<'s> {
             name: "rules.yaml".to_owned(),
             text,
         };
-        let loaded = rules_file::load(&[source], Options::default()).expect("good rules");
+        let loaded = file::load(&[source], Options::default()).expect("good rules");
         self.generations.take(Some(Ok(Loaded { loaded, hash: 0 })));
     }
 
@@ -434,10 +436,14 @@ impl<'s> World<'s> {
 
 // === impl RateLimit ===
 
-impl Door for Arc<RateLimit> {
+impl Door for Arc<Pipeline> {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
         let this = Self::clone(self);
-        Box::pin(async move { this.should_rate_limit(&request, timeout_us, None).await })
+        Box::pin(async move {
+            let message = request.encode_to_vec();
+            let response = this.call(&message, timeout_us, None).await?;
+            Ok(RateLimitResponse::decode(&*response.message).expect("a response"))
+        })
     }
 }
 

@@ -8,9 +8,9 @@
 //! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars. Those are matters of a plan, which
 //! `tests/laws` knows without concurrency. Nor a bound on marks that is ever met (`tests/store`).
 
-use tollgate::config::settings::Verdict;
-use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Unit};
-use tollgate::store::memory::{Bounds, WhenFull};
+use tollgate::settings::Verdict;
+use tollgate::store::memory::{MemoryLimits, WhenFull};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Unit};
 use tollgate_test_support::grpc_client::{Descriptor, Entry, RateLimitOverride};
 use tollgate_test_support::seeded_rng::SeededRng;
 
@@ -74,7 +74,7 @@ pub(crate) enum Jumps {
 /// All that a seed decides at the outset.
 #[allow(clippy::struct_excessive_bools)] // each is drawn for itself
 pub(crate) struct Scenario {
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: MemoryLimits,
     pub(crate) on_overload: Verdict,
     pub(crate) secret: [u8; 16],
     pub(crate) jumps: Jumps,
@@ -160,9 +160,9 @@ const ROOMY: usize = 1 << 20;
 impl Scenario {
     pub(crate) fn draw(chance: &mut SeededRng) -> Self {
         let partitions = chance.position(4) + 1;
-        let bounds = Bounds {
+        let bounds = MemoryLimits {
             partitions,
-            mailbox_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
+            queue_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
             // Mostly more than all keys need. Sometimes what a few of them need, a partition.
             memory_max: partitions * chance.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 300, 1_000]),
             // One that keys share would need a recount of its own (`store/memory/partition/tests` has one).
@@ -234,7 +234,7 @@ impl Scenario {
                 chance.position(LIMITED)
             };
             let hits = match chance.below(8) {
-                0 => Hits::LOOK,
+                0 => Hits::PEEK,
                 1 if self.refunds => Hits::Refund(chance.between(0, 4)),
                 2..4 => Hits::Take(chance.between(2, 5)),
                 _ => Hits::Take(1),
@@ -377,7 +377,7 @@ impl Rules {
             (0..VALUES.len()).map(move |value| Wish {
                 key,
                 value,
-                hits: Hits::LOOK,
+                hits: Hits::PEEK,
                 holder: None,
                 brought: None,
             })
@@ -538,7 +538,7 @@ impl Wish {
             Hits::Take(1) => (None, false),
             Hits::Take(hits) => (Some(hits), false),
             Hits::Refund(hits) => (Some(hits), true),
-            Hits::GiveBack { .. } => unreachable!("no caller asks for it"),
+            Hits::Undo { .. } => unreachable!("no caller asks for it"),
         };
         let mut entries = vec![Entry {
             key: KEYS[self.key].into(),

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use tollgate::limiter::{Check, Hits, Outcome};
-use tollgate::store::Answer;
+use tollgate::store::CheckResult;
+use tollgate_limiter::{Check, Hits, Outcome};
 use tollgate_test_support::grpc_client::Code;
 
 use crate::journal::{Entry, Ticket};
@@ -24,7 +24,7 @@ struct Sent<'c>(&'c Check);
 
 struct Came<'o>(&'o Outcome);
 
-struct AnswerOf<'a>(&'a Answer);
+struct AnswerOf<'a>(&'a CheckResult);
 
 impl<T: fmt::Display> fmt::Display for List<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,7 @@ impl fmt::Display for Entry {
                 outcome,
             } => {
                 let what = match ask.hits {
-                    Hits::GiveBack { .. } => "gone back",
+                    Hits::Undo { .. } => "gone back",
                     Hits::Take(_) | Hits::Refund(_) => "decided",
                 };
                 write!(f, "{what} {ticket}: {}", Came(outcome))
@@ -105,7 +105,7 @@ impl fmt::Display for Sent<'_> {
             key,
             limit,
             algorithm,
-            ask,
+            operation: ask,
             ..
         } = self.0;
         let hits = ask.hits;

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use tollgate::limiter::Check;
-use tollgate::store::{Answer, Asking, Deadline, StoreError, Terms, Ticket, Trial, memory};
+use tollgate::store::{
+    BatchClient, CheckResult, CommitMode, Deadline, StoreError, TentativeTake, Ticket, memory,
+};
+use tollgate_limiter::Check;
 
 use super::{BOUNDS, Running, check, futures_poll, idle};
 
 /// What came back: each request's answers by position, and what it took on trial.
 #[derive(Default)]
 struct Came {
-    answers: BTreeMap<(Ticket, usize), Answer>,
-    trials: BTreeMap<Ticket, Vec<Trial>>,
+    answers: BTreeMap<(Ticket, usize), CheckResult>,
+    tentatives: BTreeMap<Ticket, Vec<TentativeTake>>,
     shares: usize,
 }
 
@@ -35,11 +37,11 @@ impl Came {
 
 /// Asks for a request that stays taken and waits for ever.
 fn add(
-    asking: &mut Box<dyn Asking>,
+    asking: &mut Box<dyn BatchClient>,
     ticket: Ticket,
     checks: &[Check],
 ) -> Result<usize, StoreError> {
-    asking.add(ticket, checks, Deadline::NEVER, Terms::Final)
+    asking.add(ticket, checks, Deadline::NEVER, CommitMode::Immediate)
 }
 
 /// Has the workers do all that they were told.
@@ -50,10 +52,10 @@ fn work(running: &mut Running) {
 }
 
 /// What there is to take.
-fn come(asking: &mut Box<dyn Asking>) -> Came {
+fn come(asking: &mut Box<dyn BatchClient>) -> Came {
     let mut came = Came::default();
     let mut cx = Context::from_waker(Waker::noop());
-    while asking.take_answers(&mut cx, &mut |share| {
+    while asking.take_replies(&mut cx, &mut |share| {
         came.shares += 1;
         assert_eq!(share.positions.len(), share.answers.len());
         for (position, answer) in share.positions.iter().zip(share.answers) {
@@ -62,15 +64,15 @@ fn come(asking: &mut Box<dyn Asking>) -> Came {
                 .insert((share.ticket, *position), answer.clone());
             assert!(before.is_none(), "one answer a check");
         }
-        let trials = came.trials.entry(share.ticket).or_default();
-        trials.extend(share.trial);
+        let tentatives = came.tentatives.entry(share.ticket).or_default();
+        tentatives.extend(share.tentative);
     }) > 0
     {}
     came
 }
 
 /// Sends, has it decided and takes what came.
-fn round(asking: &mut Box<dyn Asking>, running: &mut Running) -> Came {
+fn round(asking: &mut Box<dyn BatchClient>, running: &mut Running) -> Came {
     asking.send();
     work(running);
     come(asking)
@@ -92,7 +94,7 @@ fn waiting(running: &Running) -> usize {
 
 /// What is left of buckets of ten.
 fn left(
-    asking: &mut Box<dyn Asking>,
+    asking: &mut Box<dyn BatchClient>,
     running: &mut Running,
     keys: std::ops::Range<u64>,
 ) -> Vec<u64> {
@@ -104,9 +106,9 @@ fn left(
 }
 
 /// Every backend that has a way to ask for many, workers in the test's hand.
-fn each(bounds: memory::Bounds) -> impl Iterator<Item = (Running, Box<dyn Asking>)> {
+fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn BatchClient>)> {
     let asked = idle(bounds).filter_map(|running| {
-        let asking = running.store.asking()?;
+        let asking = running.store.batch_client()?;
         Some((running, asking))
     });
     let asked: Vec<_> = asked.collect();
@@ -158,8 +160,8 @@ async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two()
 
 #[tokio::test]
 async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
-    let bounds = memory::Bounds {
-        mailbox_checks_max: 2,
+    let bounds = memory::MemoryLimits {
+        queue_checks_max: 2,
         ..BOUNDS
     };
     for (mut running, mut asking) in each(bounds) {
@@ -192,13 +194,13 @@ async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
 #[tokio::test]
 async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
     for max in [1, 5, 63, 64, 65, 200] {
-        let bounds = memory::Bounds {
+        let bounds = memory::MemoryLimits {
             partitions: 1,
-            mailbox_checks_max: max,
+            queue_checks_max: max,
             ..BOUNDS
         };
         for (mut running, mut asking) in each(bounds) {
-            let mut other = running.store.asking().unwrap();
+            let mut other = running.store.batch_client().unwrap();
             let overloaded = Err(StoreError::Overloaded { waiting_max: max });
             // The first has room set aside; the second finds all that is not used.
             for number in 0..max {
@@ -239,9 +241,9 @@ async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
     for (mut running, mut asking) in each(BOUNDS) {
         let soon = Deadline::within_us(&*running.clock, 20_000);
         let both = [check(1, 10, 4), check(2, 10, 4)];
-        asking.add(1, &both, soon, Terms::Final).unwrap();
+        asking.add(1, &both, soon, CommitMode::Immediate).unwrap();
         add(&mut asking, 2, &both).unwrap();
-        asking.add(3, &both, soon, Terms::OnTrial).unwrap();
+        asking.add(3, &both, soon, CommitMode::Tentative).unwrap();
         asking.send();
         running.clock.advance_us(20_000);
         work(&mut running);
@@ -266,14 +268,18 @@ async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
 async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
-        for (ticket, terms) in [(1, Terms::OnTrial), (2, Terms::Final), (3, Terms::OnTrial)] {
+        for (ticket, terms) in [
+            (1, CommitMode::Tentative),
+            (2, CommitMode::Immediate),
+            (3, CommitMode::Tentative),
+        ] {
             asking.add(ticket, &twenty, Deadline::NEVER, terms).unwrap();
         }
         let mut came = round(&mut asking, &mut running);
-        assert!(came.trials[&2].is_empty(), "final is final");
+        assert!(came.tentatives[&2].is_empty(), "final is final");
         // The first passed; of the third nobody ever says anything.
-        for trial in came.trials.remove(&1).unwrap() {
-            trial.passed();
+        for trial in came.tentatives.remove(&1).unwrap() {
+            trial.commit();
         }
         drop(came);
         work(&mut running);
@@ -281,7 +287,7 @@ async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
         assert_eq!(running.metric("tollgate_given_back_total"), "20");
         // A batch that was on trial is used again for what is not.
         add(&mut asking, 4, &twenty).unwrap();
-        assert!(round(&mut asking, &mut running).trials[&4].is_empty());
+        assert!(round(&mut asking, &mut running).tentatives[&4].is_empty());
         assert_eq!(left(&mut asking, &mut running, 0..20), [1; 20]);
     }
 }
@@ -291,12 +297,12 @@ async fn who_asks_and_leaves_takes_nothing() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         // Added and not sent; sent and not decided; decided and not looked at.
-        let mut leaves = running.store.asking().unwrap();
+        let mut leaves = running.store.batch_client().unwrap();
         add(&mut leaves, 1, &twenty).unwrap();
         assert!(waiting(&running) >= 20);
         drop(leaves);
         assert_eq!(waiting(&running), 0);
-        let mut leaves = running.store.asking().unwrap();
+        let mut leaves = running.store.batch_client().unwrap();
         add(&mut leaves, 1, &twenty).unwrap();
         leaves.send();
         drop(leaves);
@@ -305,9 +311,9 @@ async fn who_asks_and_leaves_takes_nothing() {
             running.metric("tollgate_shed_total{reason=\"caller_gone\"}"),
             "20"
         );
-        let mut leaves = running.store.asking().unwrap();
+        let mut leaves = running.store.batch_client().unwrap();
         leaves
-            .add(1, &twenty, Deadline::NEVER, Terms::OnTrial)
+            .add(1, &twenty, Deadline::NEVER, CommitMode::Tentative)
             .unwrap();
         leaves.send();
         work(&mut running);
@@ -325,9 +331,10 @@ async fn workers_that_end_leave_nobody_waiting() {
         // They end with a question in their mailbox, and are asked again when they have gone.
         add(&mut asking, 1, &twenty).unwrap();
         asking.send();
-        let mut applying = running
-            .store
-            .apply(twenty.clone(), Deadline::NEVER, Terms::Final);
+        let mut applying =
+            running
+                .store
+                .apply(twenty.clone(), Deadline::NEVER, CommitMode::Immediate);
         assert!(futures_poll(&mut applying).is_none());
         running.workers.clear();
         add(&mut asking, 2, &twenty).unwrap();
@@ -364,9 +371,9 @@ async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
 fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
     // Less than the longest turn of one thread asks for.
     const MAX: usize = 60;
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         partitions: 1,
-        mailbox_checks_max: MAX,
+        queue_checks_max: MAX,
         ..BOUNDS
     };
     for mut running in idle(bounds) {
@@ -380,7 +387,7 @@ fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
                 runtime.enable_all().build().unwrap().block_on(worker);
             });
             let asking = |thread: u32| {
-                let mut asking = store.asking().unwrap();
+                let mut asking = store.batch_client().unwrap();
                 let (mut decided, mut shed, mut under_way) = (0_usize, 0_usize, 0_usize);
                 for turn in 0..2_000_u32 {
                     for ticket in 0..(turn + thread) % 40 {
@@ -429,10 +436,10 @@ fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
 }
 
 /// How many answers there are to take, of requests that may use one ticket twice.
-fn count(asking: &mut Box<dyn Asking>) -> usize {
+fn count(asking: &mut Box<dyn BatchClient>) -> usize {
     let mut answers = 0;
     let mut cx = Context::from_waker(Waker::noop());
-    asking.take_answers(&mut cx, &mut |share| answers += share.answers.len());
+    asking.take_replies(&mut cx, &mut |share| answers += share.answers.len());
     answers
 }
 

@@ -3,8 +3,8 @@
 //! What it deliberately does not do: weigh a process (`tests/memory`).
 
 use super::{BOUNDS, Running, check, idle};
-use tollgate::limiter::{Check, Limit, Unit};
 use tollgate::store::memory;
+use tollgate_limiter::{Check, Limit, Unit};
 
 /// Room for a hundred thousand buckets.
 const MEMORY_MAX: usize = 5_200_000;
@@ -47,7 +47,7 @@ impl Running {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         memory_max: MEMORY_MAX,
         ..BOUNDS
     };
@@ -90,14 +90,14 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
 
 #[tokio::test]
 async fn rules_do_not_share_the_bucket_of_another() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         memory_max: 64 << 10,
         ..BOUNDS
     };
     for running in idle(bounds).map(Running::spawned) {
         running.flood(0..5_000, 1).await;
         let of_rule = |key, source| Check {
-            source,
+            fingerprint: source,
             limit: Limit::per(1_000, Unit::Hour, std::num::NonZeroU32::MIN),
             ..check(key, 1, 1)
         };

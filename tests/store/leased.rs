@@ -9,16 +9,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tollgate::limiter::{Ask, Outcome};
-use tollgate::store::Asking;
-use tollgate::store::leased::{Bounds, LeasedStore};
+use tollgate::store::BatchClient;
+use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::{Operation, Outcome};
 
 use super::*;
 
 const AGE_US: u64 = 2_000_000;
 
-const LEASES: Bounds = Bounds {
+const LEASES: LeaseLimits = LeaseLimits {
     age_max_us: AGE_US,
     ahead_hits_max: 1_000,
     leases_max: 10_000,
@@ -44,8 +44,8 @@ impl Store for Shared {
         &self,
         checks: Vec<Check>,
         deadline: Deadline,
-        terms: Terms,
-    ) -> Pin<Box<dyn Future<Output = Result<Applied, StoreError>> + Send + '_>> {
+        terms: CommitMode,
+    ) -> Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + '_>> {
         Box::pin(async move {
             *self.calls.lock().unwrap() += 1;
             let panics = *self.panics.lock().unwrap();
@@ -56,7 +56,7 @@ impl Store for Shared {
             self.clock
                 .advance_us(std::mem::take(&mut *self.delay_us.lock().unwrap()));
             for check in &checks {
-                if let Hits::GiveBack { hits, taken_at } = check.ask.hits {
+                if let Hits::Undo { hits, taken_at } = check.operation.hits {
                     self.given_back.lock().unwrap().push((hits, taken_at));
                 }
             }
@@ -64,7 +64,7 @@ impl Store for Shared {
             let now_us = self.clock.uptime_us();
             for (check, answer) in checks.iter().zip(&applied.answers) {
                 let allowed = answer.as_ref().is_ok_and(|outcome| outcome.allowed);
-                let hits = match check.ask.hits {
+                let hits = match check.operation.hits {
                     Hits::Take(hits) if allowed => hits,
                     _ => 0,
                 };
@@ -85,7 +85,7 @@ struct Replicas {
 }
 
 impl Replicas {
-    fn new(count: usize, bounds: Bounds) -> Self {
+    fn new(count: usize, bounds: LeaseLimits) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
         let metrics = Arc::new(Metrics::new().unwrap());
         let dynamic: Arc<dyn tollgate::clock::Clock> = clock.clone();
@@ -131,20 +131,20 @@ impl Replicas {
 
     async fn ask(&self, replica: usize, check: &Check) -> Outcome {
         let store = self.store(replica);
-        let applied = store.apply(vec![check.clone()], Deadline::NEVER, Terms::Final);
+        let applied = store.apply(vec![check.clone()], Deadline::NEVER, CommitMode::Immediate);
         answers(applied.await).unwrap().remove(0).unwrap()
     }
 
     /// What the shared store has left.
     async fn left(&self, check: &Check) -> u64 {
         let look = Check {
-            ask: Hits::Take(0).into(),
+            operation: Hits::Take(0).into(),
             ..check.clone()
         };
         let applied = self
             .shared
             .store
-            .apply(vec![look], Deadline::NEVER, Terms::Final);
+            .apply(vec![look], Deadline::NEVER, CommitMode::Immediate);
         answers(applied.await).unwrap()[0]
             .as_ref()
             .unwrap()
@@ -176,11 +176,14 @@ impl Replicas {
                 set.spawn(async move {
                     let mut admitted = 0;
                     for _ in 0..each {
-                        let applied =
-                            store.apply(vec![check.clone()], Deadline::NEVER, Terms::Final);
+                        let applied = store.apply(
+                            vec![check.clone()],
+                            Deadline::NEVER,
+                            CommitMode::Immediate,
+                        );
                         let outcomes = answers(applied.await).unwrap();
                         if outcomes[0].as_ref().unwrap().allowed {
-                            admitted += check.ask.hits.taken();
+                            admitted += check.operation.hits.requested();
                         }
                     }
                     admitted
@@ -270,7 +273,7 @@ async fn what_is_refused_is_never_written() {
     let replicas = Replicas::new(2, LEASES);
     let check = check(1, 10, 1);
     let refunded = Check {
-        ask: Hits::Refund(2).into(),
+        operation: Hits::Refund(2).into(),
         ..check.clone()
     };
     replicas.burst(&[0, 1], 4, 50, &check).await;
@@ -331,7 +334,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         ("token_bucket", minute, AGE_US),
     ] {
         let replicas = Replicas::new(1, LEASES);
-        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::from_name(name).unwrap();
         let one = Check {
             algorithm,
             limit,
@@ -344,7 +347,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
         replicas.clock.advance_us(ends_us - 100_000);
         *replicas.shared.delay_us.lock().unwrap() = 200_000;
         let more = Check {
-            ask: Hits::Take(unspent + 1).into(),
+            operation: Hits::Take(unspent + 1).into(),
             ..one.clone()
         };
         assert!(replicas.ask(0, &more).await.allowed);
@@ -414,7 +417,7 @@ async fn what_led_to_nothing_goes_back_to_the_lease() {
     let store = replicas.store(0);
     let sum = replicas.left(&check).await + replicas.held();
     for _ in 0..10 {
-        let applied = store.apply(vec![check.clone()], Deadline::NEVER, Terms::OnTrial);
+        let applied = store.apply(vec![check.clone()], Deadline::NEVER, CommitMode::Tentative);
         drop(applied.await.unwrap());
     }
     replicas.settle().await;
@@ -454,7 +457,7 @@ async fn without_the_shared_store_who_waits_is_told() {
         .apply(
             vec![check(1, 10, 1), check(2, 10, 1)],
             Deadline::NEVER,
-            Terms::Final,
+            CommitMode::Immediate,
         )
         .await;
     assert!(matches!(applied, Err(StoreError::Stopped)));
@@ -468,7 +471,11 @@ async fn a_call_that_panics_leaves_nobody_waiting() {
     *replicas.shared.panics.lock().unwrap() = true;
     let store = replicas.store(0);
     for key in [1, 1, 2] {
-        let applied = store.apply(vec![check(key, 10, 1)], Deadline::NEVER, Terms::Final);
+        let applied = store.apply(
+            vec![check(key, 10, 1)],
+            Deadline::NEVER,
+            CommitMode::Immediate,
+        );
         assert!(matches!(applied.await, Err(StoreError::Stopped)));
     }
     *replicas.shared.panics.lock().unwrap() = false;
@@ -477,7 +484,7 @@ async fn a_call_that_panics_leaves_nobody_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn without_room_for_a_lease_the_shared_store_is_asked() {
-    let bounds = Bounds {
+    let bounds = LeaseLimits {
         leases_max: 4,
         ..LEASES
     };
@@ -493,13 +500,13 @@ async fn without_room_for_a_lease_the_shared_store_is_asked() {
 #[tokio::test(start_paused = true)]
 async fn many_at_once_are_answered_each_once() {
     let replicas = Replicas::new(1, LEASES);
-    let mut asking: Box<dyn Asking> = replicas.store(0).asking().unwrap();
+    let mut asking: Box<dyn BatchClient> = replicas.store(0).batch_client().unwrap();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let (mut shares, mut answered, mut allowed) = (0, 0, 0);
     for ticket in 0..300 {
         let checks = [check(1, 200, 1), check(1_000 + u64::from(ticket), 5, 1)];
         shares += asking
-            .add(ticket, &checks, Deadline::NEVER, Terms::Final)
+            .add(ticket, &checks, Deadline::NEVER, CommitMode::Immediate)
             .unwrap();
         if ticket % 7 == 0 {
             asking.send();
@@ -508,7 +515,7 @@ async fn many_at_once_are_answered_each_once() {
     asking.send();
     for _ in 0..200 {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        asking.take_answers(&mut cx, &mut |share| {
+        asking.take_replies(&mut cx, &mut |share| {
             answered += 1;
             for (position, answer) in share.positions.iter().zip(share.answers) {
                 allowed += u32::from(*position == 0 && answer.as_ref().unwrap().allowed);
@@ -544,12 +551,12 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                 let asked = Check {
                     algorithm,
                     limit: Limit::per(200, Unit::Minute, NonZeroU32::MIN),
-                    ask: Ask::from(Hits::Take(1 + next(3))),
+                    operation: Operation::from(Hits::Take(1 + next(3))),
                     ..check(1, 200, 1)
                 };
                 let replica = usize::try_from(next(3)).unwrap();
                 if replicas.ask(replica, &asked).await.allowed {
-                    admitted.push((replicas.clock.uptime_us(), asked.ask.hits.taken()));
+                    admitted.push((replicas.clock.uptime_us(), asked.operation.hits.requested()));
                 }
                 if next(4) == 0 {
                     replicas.clock.advance_us(next(700_000));

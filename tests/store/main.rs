@@ -28,12 +28,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
-use tollgate::limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::store::redis::{Certificates, RedisSetup, Target};
 use tollgate::store::{
-    Answer, Applied, BACKENDS, Backend, Deadline, Setup, Store, StoreError, Terms, memory,
+    BACKENDS, Backend, CheckResult, CommitMode, Deadline, Setup, Store, StoreError, StoreReply,
+    memory,
 };
+use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::redis_server::RedisServer;
 
 /// A store that runs, and what it was made of.
@@ -48,7 +49,7 @@ struct Running {
 }
 
 /// A backend, its workers not yet spawned.
-fn build(backend: &Backend, bounds: memory::Bounds) -> Running {
+fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
     let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
     let metrics = Arc::new(Metrics::new().unwrap());
     let server = (backend.name == "redis").then(|| RedisServer::start(&[]));
@@ -80,7 +81,7 @@ fn build(backend: &Backend, bounds: memory::Bounds) -> Running {
 }
 
 /// Memory, its workers not yet spawned.
-fn idle(bounds: memory::Bounds) -> impl Iterator<Item = Running> {
+fn idle(bounds: memory::MemoryLimits) -> impl Iterator<Item = Running> {
     let memory = BACKENDS.iter().filter(|backend| backend.name == "memory");
     memory.map(move |backend| build(backend, bounds))
 }
@@ -91,12 +92,12 @@ async fn running() -> Vec<Running> {
     for backend in BACKENDS {
         let running = build(backend, BOUNDS).spawned();
         let ready = async {
-            while running.store.state().is_some_and(|state| !state.good) {
+            while running.store.health().is_some_and(|health| !health.healthy) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         let ready = tokio::time::timeout(Duration::from_secs(10), ready).await;
-        assert!(ready.is_ok(), "{:?}", running.store.state());
+        assert!(ready.is_ok(), "{:?}", running.store.health());
         all.push(running);
     }
     assert!(all.len() > 1);
@@ -112,10 +113,10 @@ impl Running {
     }
 
     /// Asks, and whatever is taken stays taken.
-    async fn ask(&self, checks: Vec<Check>) -> Result<Vec<Answer>, StoreError> {
+    async fn ask(&self, checks: Vec<Check>) -> Result<Vec<CheckResult>, StoreError> {
         answers(
             self.store
-                .apply(checks, Deadline::NEVER, Terms::Final)
+                .apply(checks, Deadline::NEVER, CommitMode::Immediate)
                 .await,
         )
     }
@@ -135,9 +136,9 @@ impl Running {
     }
 }
 
-const BOUNDS: memory::Bounds = memory::Bounds {
+const BOUNDS: memory::MemoryLimits = memory::MemoryLimits {
     partitions: 4,
-    mailbox_checks_max: 16_384,
+    queue_checks_max: 16_384,
     memory_max: 64 << 20,
     when_full: memory::WhenFull::Share,
 };
@@ -148,17 +149,17 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
         limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: Hits::Take(hits).into(),
-        source: 1,
-        shared: false,
+        operation: Hits::Take(hits).into(),
+        fingerprint: 1,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }
 }
 
-fn answers(applied: Result<Applied, StoreError>) -> Result<Vec<Answer>, StoreError> {
+fn answers(applied: Result<StoreReply, StoreError>) -> Result<Vec<CheckResult>, StoreError> {
     let applied = applied?;
-    assert!(applied.trial.is_none(), "final is final");
+    assert!(applied.tentative.is_none(), "final is final");
     Ok(applied.answers)
 }
 
@@ -180,7 +181,7 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                             ..check(number as u64, 1_000, 1)
                         };
                         let applied = store
-                            .apply(vec![check], Deadline::NEVER, Terms::Final)
+                            .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
                             .await;
                         let outcomes = answers(applied).unwrap();
                         allowed += u32::from(outcomes[0].as_ref().unwrap().allowed);
@@ -232,10 +233,11 @@ async fn two_checks_of_one_bucket_see_one_another() {
 async fn what_nobody_waits_for_any_more_is_not_taken() {
     for mut running in idle(BOUNDS) {
         // No worker runs yet: the check waits, and its caller leaves.
-        let mut applying =
-            running
-                .store
-                .apply(vec![check(1, 10, 4)], Deadline::NEVER, Terms::Final);
+        let mut applying = running.store.apply(
+            vec![check(1, 10, 4)],
+            Deadline::NEVER,
+            CommitMode::Immediate,
+        );
         assert!(futures_poll(&mut applying).is_none());
         drop(applying);
         running = running.spawned();
@@ -252,9 +254,10 @@ async fn what_nobody_waits_for_any_more_is_not_taken() {
 async fn what_is_past_its_deadline_is_not_taken() {
     for mut running in idle(BOUNDS) {
         let deadline = Deadline::within_us(&*running.clock, 20_000);
-        let mut applying = running
-            .store
-            .apply(vec![check(1, 10, 4)], deadline, Terms::Final);
+        let mut applying =
+            running
+                .store
+                .apply(vec![check(1, 10, 4)], deadline, CommitMode::Immediate);
         assert!(futures_poll(&mut applying).is_none());
         running.clock.advance_us(20_000);
         let workers: Vec<_> = running.workers.drain(..).collect();
@@ -274,17 +277,19 @@ async fn what_is_past_its_deadline_is_not_taken() {
 
 #[tokio::test]
 async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         partitions: 1,
-        mailbox_checks_max: 5,
+        queue_checks_max: 5,
         ..BOUNDS
     };
     for mut running in idle(bounds) {
         let mut waiting: Vec<_> = (0..5)
             .map(|_| {
-                running
-                    .store
-                    .apply(vec![check(1, 100, 1)], Deadline::NEVER, Terms::Final)
+                running.store.apply(
+                    vec![check(1, 100, 1)],
+                    Deadline::NEVER,
+                    CommitMode::Immediate,
+                )
             })
             .collect();
         for applying in &mut waiting {
@@ -323,9 +328,9 @@ async fn a_mailbox_holds_exactly_its_bound_and_sheds_at_once() {
 
 #[tokio::test]
 async fn a_request_over_several_partitions_is_shed_whole() {
-    let bounds = memory::Bounds {
+    let bounds = memory::MemoryLimits {
         partitions: 4,
-        mailbox_checks_max: 2,
+        queue_checks_max: 2,
         ..BOUNDS
     };
     for running in idle(bounds).map(Running::spawned) {

@@ -7,16 +7,19 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tollgate::store::fallback::Fallback;
-use tollgate::store::{Applying, Asking, Share, Ticket, Trial, Trouble};
+use tollgate::store::failover::FailoverStore;
+use tollgate::store::{ApplyFuture, BatchClient, PartialReply, StoreFault, TentativeTake, Ticket};
 
 use super::*;
 
 /// Takes all answers to so many checks.
-async fn answers(asking: &mut Box<dyn Asking>, checks: usize) -> BTreeMap<(Ticket, usize), Answer> {
+async fn answers(
+    client: &mut Box<dyn BatchClient>,
+    checks: usize,
+) -> BTreeMap<(Ticket, usize), CheckResult> {
     let mut came = BTreeMap::new();
     poll_fn(|cx| {
-        asking.take_answers(cx, &mut |share| {
+        client.take_replies(cx, &mut |share| {
             for (position, answer) in share.positions.iter().zip(share.answers) {
                 let before = came.insert((share.ticket, *position), answer.clone());
                 assert!(before.is_none(), "one answer a check");
@@ -35,18 +38,18 @@ async fn answers(asking: &mut Box<dyn Asking>, checks: usize) -> BTreeMap<(Ticke
 #[tokio::test]
 async fn many_requests_of_one_send_each_get_their_own_answers_however_many_calls_it_takes() {
     for running in running().await {
-        let mut asking = running.store.asking().unwrap();
+        let mut client = running.store.batch_client().unwrap();
         for taken in [0, 1] {
             let mut checks = 0;
             for ticket in 0..600_u32 {
                 let keys = u64::from(ticket) * 10..u64::from(ticket) * 10 + u64::from(ticket % 4);
                 let asked: Vec<_> = keys.map(|key| check(key, 1_000, key % 7)).collect();
-                let shares = asking.add(ticket, &asked, Deadline::NEVER, Terms::Final);
+                let shares = client.add(ticket, &asked, Deadline::NEVER, CommitMode::Immediate);
                 assert!(shares.unwrap() <= asked.len());
                 checks += asked.len();
             }
-            asking.send();
-            let came = answers(&mut asking, checks).await;
+            client.send();
+            let came = answers(&mut client, checks).await;
             assert_eq!(came.len(), checks);
             for ((ticket, position), answer) in came {
                 let key = u64::from(ticket) * 10 + position as u64;
@@ -63,39 +66,39 @@ struct Failing {
     out_of_order: Arc<AtomicBool>,
 }
 
-struct FailingAsking {
-    asking: Box<dyn Asking>,
+struct FailingBatchClient {
+    client: Box<dyn BatchClient>,
     out_of_order: Arc<AtomicBool>,
     /// Whether that shows only when answers come.
     late: bool,
 }
 
-const OUT: StoreError = StoreError::Unavailable(Trouble::Resting);
+const OUT: StoreError = StoreError::Unavailable(StoreFault::BreakerOpen);
 
 impl Store for Failing {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: CommitMode) -> ApplyFuture<'_> {
         if self.out_of_order.load(Ordering::Relaxed) {
             return Box::pin(async { Err(OUT) });
         }
         self.store.apply(checks, deadline, terms)
     }
 
-    fn asking(&self) -> Option<Box<dyn Asking>> {
-        Some(Box::new(FailingAsking {
-            asking: self.store.asking()?,
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(FailingBatchClient {
+            client: self.store.batch_client()?,
             out_of_order: Arc::clone(&self.out_of_order),
             late: false,
         }))
     }
 }
 
-impl Asking for FailingAsking {
+impl BatchClient for FailingBatchClient {
     fn add(
         &mut self,
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        terms: Terms,
+        terms: CommitMode,
     ) -> Result<usize, StoreError> {
         self.late = !self.late;
         if self.late && self.out_of_order.load(Ordering::Relaxed) {
@@ -103,18 +106,22 @@ impl Asking for FailingAsking {
         }
         // Looks, so that nothing is taken of what will be said to be undecided.
         let looks: Vec<_> = checks.iter().map(|check| self.look(check)).collect();
-        self.asking.add(ticket, &looks, deadline, terms)
+        self.client.add(ticket, &looks, deadline, terms)
     }
 
     fn send(&mut self) {
-        self.asking.send();
+        self.client.send();
     }
 
-    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
         let out = self.out_of_order.load(Ordering::Relaxed);
-        self.asking.take_answers(cx, &mut |share| {
-            let answers: Vec<Answer> = share.answers.iter().map(|_| Err(OUT)).collect();
-            take(Share {
+        self.client.take_replies(cx, &mut |share| {
+            let answers: Vec<CheckResult> = share.answers.iter().map(|_| Err(OUT)).collect();
+            take(PartialReply {
                 answers: if out { &answers } else { share.answers },
                 ..share
             });
@@ -122,18 +129,18 @@ impl Asking for FailingAsking {
     }
 }
 
-impl FailingAsking {
+impl FailingBatchClient {
     fn look(&self, check: &Check) -> Check {
         let mut look = check.clone();
         if self.out_of_order.load(Ordering::Relaxed) {
-            look.ask = Hits::LOOK.into();
+            look.operation = Hits::PEEK.into();
         }
         look
     }
 }
 
 /// A store that fails when told so before one that does not, both with workers, and the second.
-fn pair() -> (Fallback, Arc<AtomicBool>, Running, Running) {
+fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
     let mut two = idle(BOUNDS).chain(idle(BOUNDS)).map(Running::spawned);
     let (first, second) = (two.next().unwrap(), two.next().unwrap());
     let out_of_order = Arc::new(AtomicBool::new(false));
@@ -143,7 +150,7 @@ fn pair() -> (Fallback, Arc<AtomicBool>, Running, Running) {
     });
     let metrics = first.metrics.store.clone();
     metrics.replicas.set(4);
-    let fallback = Fallback::new(failing, Arc::clone(&second.store), metrics);
+    let fallback = FailoverStore::new(failing, Arc::clone(&second.store), metrics);
     (fallback, out_of_order, first, second)
 }
 
@@ -157,8 +164,8 @@ fn local(check: Check) -> Check {
 #[tokio::test]
 async fn what_the_first_store_does_not_decide_the_second_does_with_its_part_of_the_limit() {
     let (fallback, out_of_order, first, second) = pair();
-    let ask = |check| fallback.apply(vec![check], Deadline::NEVER, Terms::Final);
-    let remaining = |applied: Result<Applied, StoreError>| {
+    let ask = |check| fallback.apply(vec![check], Deadline::NEVER, CommitMode::Immediate);
+    let remaining = |applied: Result<StoreReply, StoreError>| {
         applied.unwrap().answers[0].as_ref().unwrap().remaining
     };
     assert_eq!(remaining(ask(local(check(1, 20, 2))).await), 18);
@@ -175,7 +182,7 @@ async fn what_the_first_store_does_not_decide_the_second_does_with_its_part_of_t
 #[tokio::test]
 async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
     let (fallback, out_of_order, first, _second) = pair();
-    let mut asking = fallback.asking().unwrap();
+    let mut client = fallback.batch_client().unwrap();
     for round in 0..4_u64 {
         let out = round % 2 == 1;
         out_of_order.store(out, Ordering::Relaxed);
@@ -187,12 +194,12 @@ async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
                 0 => asked,
                 _ => asked.map(local),
             };
-            let added = asking.add(ticket, &asked, Deadline::NEVER, Terms::Final);
+            let added = client.add(ticket, &asked, Deadline::NEVER, CommitMode::Immediate);
             assert_eq!(added.is_err(), out && ticket % 4 == 0 && ticket % 2 == 0);
         }
-        asking.send();
+        client.send();
         let refused_at_once = if out { 10 } else { 0 };
-        let came = answers(&mut asking, (40 - refused_at_once) * 2).await;
+        let came = answers(&mut client, (40 - refused_at_once) * 2).await;
         for ((ticket, _), answer) in came {
             let before = round / 2 + 1;
             match (out, ticket % 4) {
@@ -208,29 +215,29 @@ async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
 #[tokio::test]
 async fn what_two_stores_took_on_trial_goes_back_to_each() {
     let (fallback, out_of_order, first, second) = pair();
-    let mut trials: Option<Trial> = None;
+    let mut tentatives: Option<TentativeTake> = None;
     for out in [false, true] {
         out_of_order.store(out, Ordering::Relaxed);
         let checks = vec![local(check(1, 20, 2)), local(check(2, 20, 2))];
         let applied = fallback
-            .apply(checks, Deadline::NEVER, Terms::OnTrial)
+            .apply(checks, Deadline::NEVER, CommitMode::Tentative)
             .await;
-        Trial::join(&mut trials, applied.unwrap().trial);
+        TentativeTake::merge(&mut tentatives, applied.unwrap().tentative);
     }
     assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (18, 3));
-    trials.unwrap().refused();
+    tentatives.unwrap().roll_back();
     assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (20, 5));
-    // Nobody polls the first store's answers here; an asking that is dropped leaves nothing taken.
-    let mut asking = fallback.asking().unwrap();
+    // Nobody polls the first store's answers here; an client that is dropped leaves nothing taken.
+    let mut client = fallback.batch_client().unwrap();
     out_of_order.store(true, Ordering::Relaxed);
     let asked = [local(check(1, 20, 2))];
-    asking
-        .add(0, &asked, Deadline::NEVER, Terms::OnTrial)
+    client
+        .add(0, &asked, Deadline::NEVER, CommitMode::Tentative)
         .unwrap();
-    asking.send();
+    client.send();
     let mut cx = Context::from_waker(Waker::noop());
-    asking.take_answers(&mut cx, &mut |_| {});
+    client.take_replies(&mut cx, &mut |_| {});
     tokio::task::yield_now().await;
-    drop(asking);
+    drop(client);
     assert_eq!(second.left(1, 5).await, 5);
 }

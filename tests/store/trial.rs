@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
-use tollgate::limiter::{CountRefused, Limit, Unit};
-use tollgate::store::{Applied, Deadline, Terms};
+use tollgate::store::{CommitMode, Deadline, StoreReply};
+use tollgate_limiter::{CountRefused, Limit, Unit};
 
 use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 
 /// Takes on trial from buckets in several partitions.
-async fn on_trial(running: &Running, checks: Vec<Check>) -> Applied {
+async fn on_trial(running: &Running, checks: Vec<Check>) -> StoreReply {
     let applying = running
         .store
-        .apply(checks, Deadline::NEVER, Terms::OnTrial)
+        .apply(checks, Deadline::NEVER, CommitMode::Tentative)
         .await;
     applying.unwrap()
 }
@@ -34,7 +34,11 @@ fn twenty(hits: u64) -> Vec<Check> {
 #[tokio::test]
 async fn what_passed_stays_taken() {
     for running in running().await {
-        on_trial(&running, twenty(3)).await.trial.unwrap().passed();
+        on_trial(&running, twenty(3))
+            .await
+            .tentative
+            .unwrap()
+            .commit();
         assert_eq!(left(&running, 0..20).await, [7; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "0");
     }
@@ -43,7 +47,11 @@ async fn what_passed_stays_taken() {
 #[tokio::test]
 async fn what_was_refused_goes_back_and_so_does_what_nobody_speaks_for() {
     for running in running().await {
-        on_trial(&running, twenty(3)).await.trial.unwrap().refused();
+        on_trial(&running, twenty(3))
+            .await
+            .tentative
+            .unwrap()
+            .roll_back();
         assert_eq!(left(&running, 0..20).await, [10; 20]);
         drop(on_trial(&running, twenty(3)).await);
         assert_eq!(left(&running, 0..20).await, [10; 20]);
@@ -57,7 +65,11 @@ async fn what_its_own_limit_refused_is_not_given_back() {
         let mut checks = twenty(3);
         checks.push(check(0, 10, 9));
         // 3 of the first bucket pass, 9 more do not and are counted all the same, as a fixed window does.
-        on_trial(&running, checks).await.trial.unwrap().refused();
+        on_trial(&running, checks)
+            .await
+            .tentative
+            .unwrap()
+            .roll_back();
         let look = running.ask(vec![check(0, 10, 0)]).await.unwrap();
         assert_eq!(look[0].as_ref().unwrap().used_before, 9);
         assert_eq!(left(&running, 1..20).await, [10; 19]);
@@ -74,7 +86,7 @@ async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_tha
         let mut checks = twenty(3);
         checks[4] = counting(checks[4].clone());
         let applied = on_trial(&running, checks.clone()).await;
-        applied.trial.unwrap().refused();
+        applied.tentative.unwrap().roll_back();
         let mut expected = [10; 20];
         expected[4] = 7;
         assert_eq!(left(&running, 0..20).await, expected);
@@ -87,7 +99,7 @@ async fn limits_that_count_all_that_was_refused_keep_it_but_not_from_callers_tha
 async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
     for mut running in idle(BOUNDS) {
         let store = Arc::clone(&running.store);
-        let ask = || store.apply(twenty(3), Deadline::NEVER, Terms::OnTrial);
+        let ask = || store.apply(twenty(3), Deadline::NEVER, CommitMode::Tentative);
         // Before any worker has seen it.
         let mut before = ask();
         assert!(futures_poll(&mut before).is_none());
@@ -122,10 +134,10 @@ async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
 #[tokio::test]
 async fn what_goes_back_names_its_window_and_restores_nothing_of_another() {
     for running in idle(BOUNDS).map(Running::spawned) {
-        let trial = on_trial(&running, twenty(3)).await.trial.unwrap();
+        let trial = on_trial(&running, twenty(3)).await.tentative.unwrap();
         running.clock.advance_us(3_600_000_000);
         running.ask(twenty(4)).await.unwrap();
-        trial.refused();
+        trial.roll_back();
         assert_eq!(left(&running, 0..20).await, [6; 20]);
     }
 }
@@ -136,7 +148,7 @@ async fn workers_end_when_the_store_is_gone_though_a_trial_is_not_over() {
         let store = Arc::clone(&running.store);
         let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
         let applied = store
-            .apply(twenty(1), Deadline::NEVER, Terms::OnTrial)
+            .apply(twenty(1), Deadline::NEVER, CommitMode::Tentative)
             .await;
         drop((store, running.store));
         drop(applied);

@@ -43,14 +43,14 @@ pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 /// A running one.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
-    kept: Kept,
+    kept: CollectorState,
     answers: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 /// A span as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedSpan {
     pub(crate) span: Span,
     resource: Vec<KeyValue>,
     /// The header that spans were sent with.
@@ -58,8 +58,8 @@ pub(crate) struct Seen {
 }
 
 #[derive(Clone)]
-struct Kept {
-    spans: Arc<Mutex<Vec<Seen>>>,
+struct CollectorState {
+    spans: Arc<Mutex<Vec<ReceivedSpan>>>,
     /// Nobody is answered before this is true.
     answers: watch::Receiver<bool>,
 }
@@ -88,7 +88,7 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (answers, answering) = watch::channel(true);
-        let kept = Kept {
+        let kept = CollectorState {
             spans: Arc::default(),
             answers: answering,
         };
@@ -123,12 +123,12 @@ impl Collector {
     }
 
     /// All there are so far.
-    pub(crate) fn spans(&self) -> Vec<Seen> {
+    pub(crate) fn spans(&self) -> Vec<ReceivedSpan> {
         self.kept.spans.lock().unwrap().clone()
     }
 
     /// All, once there are so many.
-    pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<Seen> {
+    pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<ReceivedSpan> {
         let seen = wait_for(PATIENCE, || {
             let spans = self.spans();
             (spans.len() >= count).then_some(spans)
@@ -143,9 +143,9 @@ impl Drop for Collector {
     }
 }
 
-// === impl Kept ===
+// === impl CollectorState ===
 
-impl Kept {
+impl CollectorState {
     async fn serve(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -190,7 +190,7 @@ impl Kept {
         for of_one in request.resource_spans {
             let resource = of_one.resource.unwrap_or_default().attributes;
             let spans = of_one.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            let spans = spans.map(|span| Seen {
+            let spans = spans.map(|span| ReceivedSpan {
                 span,
                 resource: resource.clone(),
                 authorization: authorization.map(str::to_owned),
@@ -203,7 +203,7 @@ impl Kept {
 }
 
 #[tonic::async_trait]
-impl TraceService for Kept {
+impl TraceService for CollectorState {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -216,21 +216,21 @@ impl TraceService for Kept {
     }
 }
 
-// === impl Seen ===
+// === impl ReceivedSpan ===
 
-impl Seen {
+impl ReceivedSpan {
     /// An attribute of the span as text; a list with spaces between.
-    pub(crate) fn says(&self, name: &str) -> Option<String> {
-        words(&self.span.attributes, name)
+    pub(crate) fn attribute(&self, name: &str) -> Option<String> {
+        attribute_text(&self.span.attributes, name)
     }
 
     /// The same of who sent it.
-    pub(crate) fn sender(&self, name: &str) -> Option<String> {
-        words(&self.resource, name)
+    pub(crate) fn resource_attribute(&self, name: &str) -> Option<String> {
+        attribute_text(&self.resource, name)
     }
 }
 
-fn words(attributes: &[KeyValue], name: &str) -> Option<String> {
+fn attribute_text(attributes: &[KeyValue], name: &str) -> Option<String> {
     let known = attributes.iter().find(|attribute| attribute.key == name)?;
     known.value.as_ref().map(text)
 }

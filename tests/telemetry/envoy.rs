@@ -4,7 +4,7 @@ use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_client::http;
 
 use crate::collector::{Collector, Protocol};
-use crate::traces::traced;
+use crate::traces::start_traced;
 
 /// An Envoy that traces everything, by OpenTelemetry; the words in @ signs are replaced.
 const BOOTSTRAP: &str = include_str!("envoy.yaml");
@@ -14,7 +14,7 @@ async fn a_decision_stands_in_envoys_trace_under_envoys_question() {
     let collector = Collector::start(Protocol::Grpc).await;
     // What is in no trace is none of this test's business.
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
-    let service = traced(&collector, Protocol::Grpc, &[], &none);
+    let service = start_traced(&collector, Protocol::Grpc, &[], &none);
     let directory = tempfile::tempdir().unwrap();
     let backend = directory.path().join("backend.sock");
     let bootstrap = BOOTSTRAP
@@ -30,7 +30,7 @@ async fn a_decision_stands_in_envoys_trace_under_envoys_question() {
         let name = Some(service.to_owned());
         spans
             .iter()
-            .filter(move |seen| seen.sender("service.name") == name)
+            .filter(move |seen| seen.resource_attribute("service.name") == name)
     };
     let ours: Vec<_> = of("tollgate").collect();
     assert_eq!(ours.len(), 1, "{spans:#?}");

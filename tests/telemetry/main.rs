@@ -15,12 +15,12 @@
 )]
 
 mod collector;
-mod dead;
 mod envoy;
-mod secured;
+mod shutdown;
 mod statsd;
-mod stop;
+mod tls;
 mod traces;
+mod unreachable_collector;
 
 /// Two limits, one of them three levels down.
 const RULES: &str = "
@@ -37,6 +37,3 @@ descriptors:
     - key: e
       rate_limit: { unit: day, requests_per_unit: 1000000 }
 ";
-
-/// Each way in.
-const DOORS: [&str; 2] = ["h2", "tonic"];

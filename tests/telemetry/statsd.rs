@@ -16,11 +16,11 @@ use crate::RULES;
 
 /// What was heard: the sum of each counter.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<BTreeMap<String, u64>>>);
+struct ReceivedCounters(Arc<Mutex<BTreeMap<String, u64>>>);
 
-// === impl Heard ===
+// === impl ReceivedCounters ===
 
-impl Heard {
+impl ReceivedCounters {
     fn line(&self, line: &str) {
         let (name, rest) = line.split_once(':').expect(line);
         let (value, kind) = rest.split_once('|').expect(line);
@@ -64,7 +64,7 @@ impl Heard {
     }
 }
 
-fn told(protocol: &str, port: u16) -> Tollgate {
+fn start_with_statsd(protocol: &str, port: u16) -> Tollgate {
     let port = port.to_string();
     let variables = [
         ("USE_STATSD", "true"),
@@ -78,8 +78,8 @@ fn told(protocol: &str, port: u16) -> Tollgate {
     Tollgate::start_with(RULES, &[], &variables)
 }
 
-const TEN: &str = "ratelimit.service.rate_limit.d.k";
-const DEEP: &str = "ratelimit.service.rate_limit.d.a_b.c_10_0_0_1.e";
+const KEY_COUNTER: &str = "ratelimit.service.rate_limit.d.k";
+const DEEP_COUNTER: &str = "ratelimit.service.rate_limit.d.a_b.c_10_0_0_1.e";
 
 /// Three pass, the fourth and fifth do not; and one of a rule three levels down.
 async fn ask(service: &Tollgate) {
@@ -102,16 +102,16 @@ async fn ask(service: &Tollgate) {
     client.should_rate_limit(asked).await.unwrap();
 }
 
-fn hears_all(heard: &Heard) {
+fn assert_all_received(heard: &ReceivedCounters) {
     for (name, sum) in [
         ("total_hits", 5),
         ("within_limit", 3),
         ("over_limit", 2),
         ("near_limit", 1),
     ] {
-        heard.wait_for(&format!("{TEN}.{name}"), sum);
+        heard.wait_for(&format!("{KEY_COUNTER}.{name}"), sum);
     }
-    heard.wait_for(&format!("{DEEP}.total_hits"), 1);
+    heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 1);
     heard.wait_for(
         "ratelimit.service.rate_limit.nobody.knows.domain_not_found",
         1,
@@ -124,8 +124,8 @@ fn hears_all(heard: &Heard) {
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_are_heard_by_udp_under_the_references_names() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let service = told("udp", socket.local_addr().unwrap().port());
-    let heard = Heard::default();
+    let service = start_with_statsd("udp", socket.local_addr().unwrap().port());
+    let heard = ReceivedCounters::default();
     let hearing = heard.clone();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     std::thread::spawn(move || {
@@ -137,7 +137,7 @@ async fn counters_are_heard_by_udp_under_the_references_names() {
         }
     });
     ask(&service).await;
-    hears_all(&heard);
+    assert_all_received(&heard);
     // Prometheus sees the same, to its two levels.
     let series =
         "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_b\",key2=\"c_10_0_0_1\"}";
@@ -148,12 +148,12 @@ async fn counters_are_heard_by_udp_under_the_references_names() {
 async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_does() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut service = told("tcp", port);
-    let heard = Heard::default();
+    let mut service = start_with_statsd("tcp", port);
+    let heard = ReceivedCounters::default();
     let (stream, _) = listener.accept().unwrap();
     heard.stream(stream.try_clone().unwrap());
     ask(&service).await;
-    hears_all(&heard);
+    assert_all_received(&heard);
     // The server goes away: decisions go on, and it is said once.
     drop(listener);
     stream.shutdown(Shutdown::Both).unwrap();
@@ -168,18 +168,22 @@ async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_d
         "{}",
         service.said()
     );
-    assert_eq!(heard.sum(&format!("{DEEP}.total_hits")), 1, "nobody heard");
+    assert_eq!(
+        heard.sum(&format!("{DEEP_COUNTER}.total_hits")),
+        1,
+        "nobody heard"
+    );
     // And comes back: it hears all of it, in one number.
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let (stream, _) = listener.accept().unwrap();
     heard.stream(stream);
-    heard.wait_for(&format!("{DEEP}.total_hits"), 41);
+    heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 41);
     assert_eq!(service.metric("tollgate_statsd_lines_lost_total"), 0);
     // The last are told at the stop.
     ask_again(&service, 9).await;
     service.signal("TERM");
     assert!(service.wait(PATIENCE).expect("it ends").success());
-    heard.wait_for(&format!("{DEEP}.total_hits"), 50);
+    heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 50);
 }
 
 async fn ask_again(service: &Tollgate, times: usize) {
@@ -194,7 +198,7 @@ async fn ask_again(service: &Tollgate, times: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statsd_server_that_never_was_there_delays_neither_decisions_nor_the_stop() {
-    let mut service = told("tcp", free_port());
+    let mut service = start_with_statsd("tcp", free_port());
     ask(&service).await;
     let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";
     let away = wait_for(PATIENCE, || (service.metric(failed) >= 3).then_some(()));

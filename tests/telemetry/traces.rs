@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+
+use crate::RULES;
+use crate::collector::{Collector, PROTOCOLS, Protocol, ReceivedSpan};
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitRequest, RateLimitServiceClient, descriptor, request,
 };
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::tollgate_process::Tollgate;
-
-use crate::collector::{Collector, PROTOCOLS, Protocol, Seen};
-use crate::{DOORS, RULES};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -21,7 +21,7 @@ const PARENT: &str = "00f067aa0ba902b7";
 const SECRET: &str = "hunter2";
 
 /// A service that sends its spans there, at once.
-pub(crate) fn traced(
+pub(crate) fn start_traced(
     collector: &Collector,
     protocol: Protocol,
     arguments: &[&str],
@@ -69,7 +69,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Ends it, and gives all it has sent.
-fn ended(mut service: Tollgate, collector: &Collector) -> Vec<Seen> {
+fn stop_and_collect(mut service: Tollgate, collector: &Collector) -> Vec<ReceivedSpan> {
     service.signal("TERM");
     let status = service.wait(Duration::from_secs(20)).expect("it ends");
     assert!(status.success(), "{}", service.said());
@@ -79,101 +79,103 @@ fn ended(mut service: Tollgate, collector: &Collector) -> Vec<Seen> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sampled_decision_is_a_span_under_its_callers_and_no_other_is() {
-    for door in DOORS {
-        for protocol in PROTOCOLS {
-            let collector = Collector::start(protocol).await;
-            let headers = format!("authorization=Bearer%20{SECRET}");
-            let variables = [
-                ("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()),
-                (
-                    "OTEL_RESOURCE_ATTRIBUTES",
-                    "deployment.environment.name=test,service.name=no",
-                ),
-                ("OTEL_SERVICE_NAME", "no"),
-                ("TRACING_SERVICE_NAME", "edge-limits"),
-                ("TRACING_SAMPLING_RATE", "0"),
-            ];
-            let arguments = ["--door", door, "--log-level", "trace"];
-            let service = traced(&collector, protocol, &arguments, &variables);
-            let asked = || request("d", key(SECRET));
-            // None of these is: the caller says no, says nothing, or nothing that can be read.
-            for not in [
-                Some(parent("00")),
-                None,
-                Some(parent("01").replace('4', "X")),
-            ] {
-                let code = ask(&service, asked(), not.as_deref()).await;
-                assert_eq!(code.unwrap(), Code::Ok);
-            }
-            let code = ask(&service, asked(), Some(&parent("01"))).await.unwrap();
-            assert_eq!(code, Code::OverLimit, "the fourth of three");
-            let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", SECRET)];
-            let two = vec![descriptor(&deep), descriptor(&[("unknown", SECRET)])];
-            let code = ask(&service, request("d", two), Some(&parent("03"))).await;
+    for protocol in PROTOCOLS {
+        let collector = Collector::start(protocol).await;
+        let headers = format!("authorization=Bearer%20{SECRET}");
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()),
+            (
+                "OTEL_RESOURCE_ATTRIBUTES",
+                "deployment.environment.name=test,service.name=no",
+            ),
+            ("OTEL_SERVICE_NAME", "no"),
+            ("TRACING_SERVICE_NAME", "edge-limits"),
+            ("TRACING_SAMPLING_RATE", "0"),
+        ];
+        let arguments = ["--log-level", "trace"];
+        let service = start_traced(&collector, protocol, &arguments, &variables);
+        let asked = || request("d", key(SECRET));
+        // None of these is: the caller says no, says nothing, or nothing that can be read.
+        for not in [
+            Some(parent("00")),
+            None,
+            Some(parent("01").replace('4', "X")),
+        ] {
+            let code = ask(&service, asked(), not.as_deref()).await;
             assert_eq!(code.unwrap(), Code::Ok);
-            let refused = ask(&service, request("", key("x")), Some(&parent("01"))).await;
-            assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
+        }
+        let code = ask(&service, asked(), Some(&parent("01"))).await.unwrap();
+        assert_eq!(code, Code::OverLimit, "the fourth of three");
+        let deep = [("a", "b"), ("c", "10.0.0.1"), ("e", SECRET)];
+        let two = vec![descriptor(&deep), descriptor(&[("unknown", SECRET)])];
+        let code = ask(&service, request("d", two), Some(&parent("03"))).await;
+        assert_eq!(code.unwrap(), Code::Ok);
+        let refused = ask(&service, request("", key("x")), Some(&parent("01"))).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
 
-            let spans = ended(service, &collector);
-            let what = format!("{door}, {protocol:?}: {spans:#?}");
-            assert_eq!(spans.len(), 3, "{what}");
+        let spans = stop_and_collect(service, &collector);
+        let what = format!("{protocol:?}: {spans:#?}");
+        assert_eq!(spans.len(), 3, "{what}");
+        assert!(
+            !format!(
+                "{:?}",
+                spans.iter().map(|seen| &seen.span).collect::<Vec<_>>()
+            )
+            .contains(SECRET),
+            "{what}"
+        );
+        for seen in &spans {
+            assert_eq!(hex(&seen.span.trace_id), TRACE, "{what}");
+            assert_eq!(hex(&seen.span.parent_span_id), PARENT, "{what}");
+            assert_eq!(seen.span.kind(), SpanKind::Server, "{what}");
+            assert_eq!(
+                seen.span.name,
+                "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+            );
             assert!(
-                !format!(
-                    "{:?}",
-                    spans.iter().map(|seen| &seen.span).collect::<Vec<_>>()
-                )
-                .contains(SECRET),
+                seen.span.end_time_unix_nano >= seen.span.start_time_unix_nano,
                 "{what}"
             );
-            for seen in &spans {
-                assert_eq!(hex(&seen.span.trace_id), TRACE, "{what}");
-                assert_eq!(hex(&seen.span.parent_span_id), PARENT, "{what}");
-                assert_eq!(seen.span.kind(), SpanKind::Server, "{what}");
-                assert_eq!(
-                    seen.span.name,
-                    "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-                );
-                assert!(
-                    seen.span.end_time_unix_nano >= seen.span.start_time_unix_nano,
-                    "{what}"
-                );
-                let bearer = format!("Bearer {SECRET}");
-                assert_eq!(seen.authorization.as_deref(), Some(bearer.as_str()));
-                assert_eq!(seen.sender("service.name").as_deref(), Some("edge-limits"));
-                assert_eq!(
-                    seen.sender("deployment.environment.name").as_deref(),
-                    Some("test")
-                );
-            }
-            let says = |span: &Seen, name: &str| span.says(name).unwrap_or_default();
-            let [over, deep, error] = &spans[..] else {
-                unreachable!()
-            };
-            for (name, value) in [
-                ("rpc.system.name", "grpc"),
-                ("rpc.response.status_code", "OK"),
-                ("ratelimit.domain", "d"),
-                ("ratelimit.descriptors", "1"),
-                ("ratelimit.code", "OVER_LIMIT"),
-                ("ratelimit.rules", "d.k"),
-                ("ratelimit.rules_over_limit", "d.k"),
-            ] {
-                assert_eq!(says(over, name), value, "{name}: {what}");
-            }
-            for (name, value) in [
-                ("ratelimit.descriptors", "2"),
-                ("ratelimit.code", "OK"),
-                ("ratelimit.rules", "d.a_b.c_10.0.0.1.e"),
-                ("ratelimit.rules_over_limit", ""),
-            ] {
-                assert_eq!(says(deep, name), value, "{name}: {what}");
-            }
-            assert_eq!(says(error, "rpc.response.status_code"), "INVALID_ARGUMENT");
-            assert_eq!(says(error, "ratelimit.code"), "");
-            // It was the caller's mistake.
-            let status = error.span.status.clone().unwrap_or_default();
-            assert_eq!(status.code(), StatusCode::Unset);
+            let bearer = format!("Bearer {SECRET}");
+            assert_eq!(seen.authorization.as_deref(), Some(bearer.as_str()));
+            assert_eq!(
+                seen.resource_attribute("service.name").as_deref(),
+                Some("edge-limits")
+            );
+            assert_eq!(
+                seen.resource_attribute("deployment.environment.name")
+                    .as_deref(),
+                Some("test")
+            );
         }
+        let says = |span: &ReceivedSpan, name: &str| span.attribute(name).unwrap_or_default();
+        let [over, deep, error] = &spans[..] else {
+            unreachable!()
+        };
+        for (name, value) in [
+            ("rpc.system.name", "grpc"),
+            ("rpc.response.status_code", "OK"),
+            ("ratelimit.domain", "d"),
+            ("ratelimit.descriptors", "1"),
+            ("ratelimit.code", "OVER_LIMIT"),
+            ("ratelimit.rules", "d.k"),
+            ("ratelimit.rules_over_limit", "d.k"),
+        ] {
+            assert_eq!(says(over, name), value, "{name}: {what}");
+        }
+        for (name, value) in [
+            ("ratelimit.descriptors", "2"),
+            ("ratelimit.code", "OK"),
+            ("ratelimit.rules", "d.a_b.c_10.0.0.1.e"),
+            ("ratelimit.rules_over_limit", ""),
+        ] {
+            assert_eq!(says(deep, name), value, "{name}: {what}");
+        }
+        assert_eq!(says(error, "rpc.response.status_code"), "INVALID_ARGUMENT");
+        assert_eq!(says(error, "ratelimit.code"), "");
+        // It was the caller's mistake.
+        let status = error.span.status.clone().unwrap_or_default();
+        assert_eq!(status.code(), StatusCode::Unset);
     }
 }
 
@@ -185,17 +187,20 @@ async fn who_is_in_no_trace_begins_one_unless_the_sampler_says_no() {
     let in_spite = [("OTEL_TRACES_SAMPLER", "always_on")];
     for (variables, expected) in [(all, 2), (none, 0), (in_spite, 3)] {
         let collector = Collector::start(Protocol::Grpc).await;
-        let service = traced(&collector, Protocol::Grpc, &[], &variables);
+        let service = start_traced(&collector, Protocol::Grpc, &[], &variables);
         for said in [None, None, Some(parent("00"))] {
             let code = ask(&service, request("d", key("x")), said.as_deref()).await;
             assert_eq!(code.unwrap(), Code::Ok);
         }
-        let spans = ended(service, &collector);
+        let spans = stop_and_collect(service, &collector);
         assert_eq!(spans.len(), expected, "{variables:?}: {spans:#?}");
         for seen in &spans {
             let of_caller = hex(&seen.span.trace_id) == TRACE;
             assert_eq!(seen.span.parent_span_id.is_empty(), !of_caller);
-            assert_eq!(seen.sender("service.name").as_deref(), Some("tollgate"));
+            assert_eq!(
+                seen.resource_attribute("service.name").as_deref(),
+                Some("tollgate")
+            );
         }
         let mut traces: Vec<_> = spans.iter().map(|seen| &seen.span.trace_id).collect();
         traces.sort_unstable();
@@ -232,23 +237,26 @@ async fn what_a_span_says_is_bounded_however_long_names_are_and_however_many_rul
     }
     let elsewhere = request(&long(200), key("x"));
     ask(&service, elsewhere, None).await.unwrap();
-    let spans = ended(service, &collector);
+    let spans = stop_and_collect(service, &collector);
     let [_, over, elsewhere] = &spans[..] else {
         panic!("{spans:#?}");
     };
     let names = format!("d.{} d.k0 d.k1 d.k2 d.k3 d.k4 d.k5 d.k6", long(124));
     for name in ["ratelimit.rules", "ratelimit.rules_over_limit"] {
-        assert_eq!(over.says(name).as_ref(), Some(&names), "{name}");
+        assert_eq!(over.attribute(name).as_ref(), Some(&names), "{name}");
     }
-    assert_eq!(over.says("ratelimit.descriptors").as_deref(), Some("11"));
-    assert_eq!(elsewhere.says("ratelimit.domain"), Some(long(126)));
+    assert_eq!(
+        over.attribute("ratelimit.descriptors").as_deref(),
+        Some("11")
+    );
+    assert_eq!(elsewhere.attribute("ratelimit.domain"), Some(long(126)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_in_json_is_traced_as_well() {
     let collector = Collector::start(Protocol::Http).await;
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
-    let service = traced(&collector, Protocol::Http, &[], &none);
+    let service = start_traced(&collector, Protocol::Http, &[], &none);
     let body = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"x"}]}]}"#;
     let said = format!("traceparent: {}\r\n", parent("01"));
     let mut stream = std::net::TcpStream::connect(service.http).unwrap();
@@ -260,7 +268,7 @@ async fn a_question_in_json_is_traced_as_well() {
     std::io::Write::write_all(&mut stream, (head + body).as_bytes()).unwrap();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let spans = ended(service, &collector);
+    let spans = stop_and_collect(service, &collector);
     assert_eq!(spans.len(), 1);
     assert_eq!(hex(&spans[0].span.parent_span_id), PARENT);
 }
@@ -293,7 +301,7 @@ fn without_a_word_there_are_no_traces_and_a_wrong_word_is_no_reason_not_to_limit
         let service = Tollgate::start_with(RULES, &[], &variables);
         let said = service.said_at_start();
         assert!(
-            said.contains("going on without traces") && said.contains(words),
+            said.contains("running without traces") && said.contains(words),
             "{name}: {said}"
         );
     }
@@ -317,7 +325,7 @@ async fn what_envoy_gateway_says_of_traces_is_enough() {
     let code = ask(&service, request("d", key("x")), None).await;
     assert_eq!(code.unwrap(), Code::Ok);
     // Spans are gathered for five seconds, but not at the stop.
-    let spans = ended(service, &collector);
+    let spans = stop_and_collect(service, &collector);
     assert_eq!(spans.len(), 1, "{spans:#?}");
     for (name, value) in [
         ("service.name", "envoy-ratelimit"),
@@ -325,6 +333,10 @@ async fn what_envoy_gateway_says_of_traces_is_enough() {
         ("service.instance.id", "envoy-ratelimit-0"),
         ("telemetry.sdk.language", "rust"),
     ] {
-        assert_eq!(spans[0].sender(name).as_deref(), Some(value), "{name}");
+        assert_eq!(
+            spans[0].resource_attribute(name).as_deref(),
+            Some(value),
+            "{name}"
+        );
     }
 }

@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
-use tollgate::limiter::{
-    ALGORITHMS, Algorithm, Check, Choice, Holder, Key, Mark, Outcome, State, Timestamp,
-};
 use tollgate::store::redis::script;
+use tollgate_limiter::{
+    ALGORITHMS, Algorithm, AlgorithmOption, Check, Holder, Key, Mark, Outcome, State, Timestamp,
+};
 use tollgate_test_support::bucket_histories::{History, Question, Walk, cases_or, histories};
 use tollgate_test_support::redis_server::RedisServer;
 
@@ -45,15 +45,15 @@ pub(crate) fn hold(
         let Question {
             limit, ask, now, ..
         } = question;
-        let outcome = state.step(algorithm, &limit, ask, now);
+        let outcome = state.apply(algorithm, &limit, ask, now);
         walk.answered(&question, &outcome);
         let check = Check {
             key: Key(0),
             limit: question.limit,
             algorithm,
-            ask: question.ask,
-            source: 0,
-            shared: false,
+            operation: question.ask,
+            fingerprint: 0,
+            shared_bucket: false,
             local: false,
             reference_key: None,
         };
@@ -97,7 +97,7 @@ pub(crate) fn hold(
         _ => Kept::default(),
     };
     let State {
-        seen,
+        updated_at: seen,
         registers,
         marks,
     } = state;
@@ -123,7 +123,7 @@ fn unpacked(bucket: &[u8], algorithm: &dyn Algorithm) -> Kept {
         u64::from_le_bytes(all)
     };
     let (head, behind) = bucket.split_at(HEAD_LEN);
-    let slots = algorithm.choices().contains(&Choice::Slots);
+    let slots = algorithm.options().contains(&AlgorithmOption::Slots);
     let marks = behind.chunks(if slots { 20 } else { 12 }).map(|mark| Mark {
         at: Timestamp::from_us(number(&mark[..7])),
         hits: number(&mark[7..12]),
@@ -167,7 +167,7 @@ macro_rules! twins_agree {
     ($($algorithm:ident)+) => {
         $(#[test]
         fn $algorithm() {
-            let algorithm = tollgate::limiter::algorithm::named(stringify!($algorithm)).unwrap();
+            let algorithm = tollgate_limiter::algorithm::from_name(stringify!($algorithm)).unwrap();
             if let Err(error) = challenge(script::text(), algorithm, searching()) {
                 panic!("{algorithm:?}: {error}");
             }

@@ -1,9 +1,9 @@
 //! A call as Redis sees it: many checks, a bucket's expiry, what cannot be read, a script that was forgotten.
 
-use tollgate::limiter::{
+use tollgate::store::redis::script::{self, CHECKS_MAX, InvalidBucket};
+use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, State, Timestamp, Unit,
 };
-use tollgate::store::redis::script::{self, CHECKS_MAX, Garbled};
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
@@ -25,9 +25,9 @@ fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check 
         key: Key(0),
         limit: Limit::per(requests, Unit::Minute, once),
         algorithm,
-        ask: hits.into(),
-        source: 0,
-        shared: false,
+        operation: hits.into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }
@@ -78,7 +78,7 @@ fn checks_of_one_call_are_decided_as_one_by_one() {
 #[test]
 fn a_bucket_of_many_marks_takes_more_of_a_call() {
     let weigh = |name: &str, requests| {
-        let algorithm = tollgate::limiter::algorithm::named(name).unwrap();
+        let algorithm = tollgate_limiter::algorithm::from_name(name).unwrap();
         script::weight(&check(algorithm, requests, Hits::Take(1)))
     };
     for algorithm in ALGORITHMS {
@@ -115,14 +115,14 @@ fn without_a_time_it_is_the_servers() {
     let before = time(&mut connection);
     let answers = connection.call(&call);
     let after = time(&mut connection);
-    let first = answers[0].unwrap().at;
+    let first = answers[0].unwrap().bucket_time;
     assert!((before..=after).contains(&first.as_us()));
     for (algorithm, (answer, argument)) in
         ALGORITHMS.iter().zip(answers.iter().zip(&call.arguments))
     {
         let mut state = State::default();
         let limit = check(*algorithm, 5, Hits::Take(1)).limit;
-        let outcome = state.step(*algorithm, &limit, Hits::Take(1), first);
+        let outcome = state.apply(*algorithm, &limit, Hits::Take(1), first);
         assert_eq!(*answer, Ok(outcome), "{algorithm:?} {argument:?}");
     }
 }
@@ -133,7 +133,7 @@ fn an_expiry_is_set_once_a_window() {
     for algorithm in ALGORITHMS {
         let key = algorithm.name();
         let take = check(*algorithm, 1_000, Hits::Take(1));
-        let least_ms = i64::try_from(algorithm.life_us(&take.limit).div_ceil(1_000)).unwrap();
+        let least_ms = i64::try_from(algorithm.ttl_us(&take.limit).div_ceil(1_000)).unwrap();
         one(&mut connection, key, &take, NOON);
         let first_ms = left_ms(&mut connection, key);
         assert!(first_ms > least_ms, "{algorithm:?}: {first_ms} ms");
@@ -162,7 +162,7 @@ fn an_expiry_is_set_once_a_window() {
 #[test]
 fn a_limit_that_needs_longer_gets_longer_at_once() {
     let (_server, mut connection) = begun();
-    let algorithm = tollgate::limiter::algorithm::named("token_bucket").unwrap();
+    let algorithm = tollgate_limiter::algorithm::from_name("token_bucket").unwrap();
     let limit = |burst| {
         let once = std::num::NonZeroU32::MIN;
         Limit::new(1, Unit::Second, once, Some(burst)).unwrap()
@@ -183,7 +183,7 @@ fn what_changes_nothing_is_not_written() {
     let (_server, mut connection) = begun();
     for algorithm in ALGORITHMS {
         let key = algorithm.name();
-        let look = check(*algorithm, 2, Hits::LOOK);
+        let look = check(*algorithm, 2, Hits::PEEK);
         one(&mut connection, key, &look, NOON);
         assert_eq!(connection.say(&format!("EXISTS {key}")), Reply::Number(0));
         one(
@@ -201,7 +201,7 @@ fn what_changes_nothing_is_not_written() {
             &check(*algorithm, 2, Hits::Refund(0)),
             soon,
         );
-        if algorithm.usual_count_refused() == tollgate::limiter::CountRefused::None {
+        if algorithm.default_count_refused() == tollgate_limiter::CountRefused::None {
             let refused = one(
                 &mut connection,
                 key,
@@ -236,7 +236,7 @@ fn an_expired_bucket_is_a_new_one() {
 fn what_cannot_be_read_is_an_error_of_that_check_alone() {
     let (_server, mut connection) = begun();
     let fixed = ALGORITHMS[0];
-    let log = tollgate::limiter::algorithm::named("sliding_log").unwrap();
+    let log = tollgate_limiter::algorithm::from_name("sliding_log").unwrap();
     one(
         &mut connection,
         "good",
@@ -277,7 +277,12 @@ fn what_cannot_be_read_is_an_error_of_that_check_alone() {
     let answers = connection.call(&call);
     let (last, others) = answers.split_last().unwrap();
     for (answer, key) in others.iter().zip(&call.keys) {
-        assert_eq!(*answer, Err(Garbled), "{}", String::from_utf8_lossy(key));
+        assert_eq!(
+            *answer,
+            Err(InvalidBucket),
+            "{}",
+            String::from_utf8_lossy(key)
+        );
     }
     assert_eq!(last.unwrap().used_before, 1);
     // Nothing was written over.
@@ -292,7 +297,7 @@ fn a_reply_of_another_length_is_garbled_check_by_check() {
     for reply in [&[][..], &[0; 39], &[0; 41], &[0; 40], &[0; 120]] {
         let mut answers = Vec::new();
         script::outcomes(reply, 2, &mut answers);
-        assert_eq!(answers, [Err(Garbled); 2]);
+        assert_eq!(answers, [Err(InvalidBucket); 2]);
     }
 }
 
@@ -305,7 +310,7 @@ fn an_algorithm_that_the_script_does_not_know_is_an_error_of_that_check_alone() 
     }
     call.arguments[0][0] = 200;
     let answers = connection.call(&call);
-    assert_eq!(answers[0], Err(Garbled));
+    assert_eq!(answers[0], Err(InvalidBucket));
     assert!(answers[1].unwrap().allowed);
 }
 

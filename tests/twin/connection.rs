@@ -7,8 +7,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use tollgate::limiter::{Check, Timestamp};
-use tollgate::store::redis::script::{self, Answer};
+use tollgate::store::redis::script::{self, ScriptResult};
+use tollgate_limiter::{Check, Timestamp};
 use tollgate_test_support::redis_server::RedisServer;
 
 pub(crate) struct Connection {
@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// The answers to one call of the script.
-    pub(crate) fn call(&mut self, call: &Call) -> Vec<Answer> {
+    pub(crate) fn call(&mut self, call: &Call) -> Vec<ScriptResult> {
         self.add_call(script::sha1(), call);
         self.replies().pop().unwrap().answers(call.keys.len())
     }
@@ -146,7 +146,7 @@ impl Call {
 
 impl Reply {
     /// The script's answers to so many checks.
-    pub(crate) fn answers(&self, asked: usize) -> Vec<Answer> {
+    pub(crate) fn answers(&self, asked: usize) -> Vec<ScriptResult> {
         let Self::Text(text) = self else {
             panic!("the script failed: {self:?}");
         };

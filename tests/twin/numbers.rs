@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use tollgate::limiter::Timestamp;
+use tollgate_limiter::Timestamp;
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Connection, Reply};

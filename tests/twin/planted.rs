@@ -28,8 +28,8 @@
 //! | anybody's slots are freed; a look renews nothing | concurrency |
 
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use tollgate::limiter::algorithm;
 use tollgate::store::redis::script;
+use tollgate_limiter::algorithm;
 
 use crate::agreement::challenge;
 
@@ -52,7 +52,7 @@ fn with(piece: &str, otherwise: &str) -> String {
 }
 
 fn must_be_found(name: &str, text: &str) {
-    let algorithm = algorithm::named(name).unwrap();
+    let algorithm = algorithm::from_name(name).unwrap();
     match challenge(text, algorithm, repeatable()) {
         Ok(()) => panic!("{name}: the twins are asleep"),
         Err(TestError::Fail(..)) => {}

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate::limiter::{
+use tollgate::store::redis::script::{self, InvalidBucket};
+use tollgate_limiter::{
     ALGORITHMS, Check, CountRefused, Hits, Key, Limit, Outcome, Timestamp, Unit,
 };
-use tollgate::store::redis::script::{self, Garbled};
 use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Call, Connection, Reply};
@@ -34,9 +34,9 @@ fn check(requests: u32, hits: Hits) -> Check {
         key: Key(7),
         limit: Limit::per(requests, Unit::Minute, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
-        ask: hits.into(),
-        source: 0,
-        shared: false,
+        operation: hits.into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: Some(Arc::from(b"d_k_v_".as_slice())),
     }
@@ -106,12 +106,12 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         let limit = 20;
         let before = numbers.get(&key).copied().unwrap_or(0);
         let hits = match (chance(12), taken) {
-            (0, _) => Hits::LOOK,
+            (0, _) => Hits::PEEK,
             (1, _) => Hits::Refund(chance(5)),
             (2, Some((its, hits, taken_at))) if its == name => {
                 taken = None;
                 given_back += 1;
-                Hits::GiveBack { hits, taken_at }
+                Hits::Undo { hits, taken_at }
             }
             _ => Hits::Take(1 + chance(4)),
         };
@@ -123,19 +123,19 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         let after = match hits {
             Hits::Take(hits) => before + hits,
             // The window it was taken in has turned; or its clock was ahead of this one.
-            Hits::GiveBack { taken_at, .. }
+            Hits::Undo { taken_at, .. }
                 if taken_at.as_us() / 1_000_000 / MINUTE_S * MINUTE_S != start
                     || taken_at > now =>
             {
                 turned += 1;
                 before
             }
-            Hits::Refund(hits) | Hits::GiveBack { hits, .. } => before.saturating_sub(hits),
+            Hits::Refund(hits) | Hits::Undo { hits, .. } => before.saturating_sub(hits),
         };
         let allowed = !matches!(hits, Hits::Take(_)) || after <= limit;
         let to_edge_us = MINUTE_S * 1_000_000 - now.as_us() % (MINUTE_S * 1_000_000);
         let meant = Outcome {
-            at: now,
+            bucket_time: now,
             allowed,
             used_before: before,
             remaining: limit.saturating_sub(after),
@@ -197,7 +197,9 @@ fn counters_ride_with_buckets_and_see_one_another() {
         [true, true, false, false]
     );
     assert_eq!(
-        told.iter().map(|outcome| outcome.at).collect::<Vec<_>>(),
+        told.iter()
+            .map(|outcome| outcome.bucket_time)
+            .collect::<Vec<_>>(),
         [NOON, NOON, NOON.plus_us(5), NOON]
     );
     assert_eq!(
@@ -263,7 +265,7 @@ fn what_is_no_number_is_left_alone() {
         connection.ask(&[b"SET", key.as_bytes(), value.as_bytes()]);
         let mut call = Call::default();
         add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-        assert_eq!(connection.call(&call), [Err(Garbled)], "{value:?}");
+        assert_eq!(connection.call(&call), [Err(InvalidBucket)], "{value:?}");
         assert_eq!(
             connection.say(&format!("GET {key}")),
             Reply::Text(value.as_bytes().to_vec())
@@ -273,7 +275,7 @@ fn what_is_no_number_is_left_alone() {
     connection.say(&format!("RPUSH {key} 1"));
     let mut call = Call::default();
     add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
-    assert_eq!(connection.call(&call), [Err(Garbled)]);
+    assert_eq!(connection.call(&call), [Err(InvalidBucket)]);
     // Past what a double holds it is over every limit, and stays what it is.
     connection.say(&format!("SET {key} 900719925474099312"));
     assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);
@@ -285,7 +287,7 @@ fn what_is_no_number_is_left_alone() {
     connection.say(&format!("SET {key} 1"));
     assert!(!one(&mut connection, &check(5, Hits::Take(u64::MAX)), NOON).allowed);
     assert_eq!(
-        one(&mut connection, &check(5, Hits::LOOK), NOON).remaining,
+        one(&mut connection, &check(5, Hits::PEEK), NOON).remaining,
         0
     );
 }

@@ -23,18 +23,18 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use governor::{Quota, RateLimiter};
 use limitador::limit::{Context, Limit};
 use tollgate::clock::{Clock, SystemClock};
-use tollgate::config::reload::Rules;
-use tollgate::config::rules_file::{self, Options};
-use tollgate::config::rules_path::Source;
-use tollgate::config::settings::Settings;
+use tollgate::rules::reload::Rules;
+use tollgate::rules::file::{self, Options};
+use tollgate::rules::path::Source;
+use tollgate::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::limiter::{self, ALGORITHMS, Hits, State, Unit};
+use tollgate_limiter::{self, ALGORITHMS, Hits, State, Unit};
 use tollgate::metrics::Metrics;
-use tollgate::service::Generations;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use tollgate::service::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollgate::service::ratelimit::{Parts, RateLimit};
+use tollgate::pipeline::Generations;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate::pipeline::{Parts, Pipeline};
 use tollgate::store::{BACKENDS, Setup, memory};
 
 const KEYS: usize = 10_000;
@@ -83,7 +83,7 @@ fn decisions(criterion: &mut Criterion) {
     });
 
     for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.has_marks()) {
-        let limit = limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
+        let limit = tollgate_limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
         // Time is an argument: a worker reads the clock once for all that waits.
         let mut now = SystemClock::new().now();
         let mut state = State::default();
@@ -92,7 +92,7 @@ fn decisions(criterion: &mut Criterion) {
             |bencher| {
                 bencher.iter(|| {
                     now = now.plus_us(1);
-                    let outcome = state.step(*algorithm, &limit, black_box(Hits::Take(1)), now);
+                    let outcome = state.apply(*algorithm, &limit, black_box(Hits::Take(1)), now);
                     black_box(outcome)
                 });
             },
@@ -132,9 +132,9 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
     let (store, workers) = (BACKENDS[0].build)(&Setup {
         clock: Arc::clone(&clock),
         metrics: Arc::clone(&metrics),
-        memory: memory::Bounds {
+        memory: memory::MemoryLimits {
             partitions: 1,
-            mailbox_checks_max: 16_384,
+            queue_checks_max: 16_384,
             memory_max: 256 << 20,
             when_full: memory::WhenFull::Share,
         },
@@ -160,7 +160,7 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
         traces: None,
     };
     let settings = Arguments::parse_from(["tollgate"]).settings;
-    (runtime, RateLimit::new(parts, &settings))
+    (runtime, Pipeline::new(parts, &settings))
 }
 
 fn request(key: &str) -> RateLimitRequest {

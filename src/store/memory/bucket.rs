@@ -9,7 +9,7 @@
 //! What it deliberately does not do: hold marks. Few buckets have any, and the others would pay for them.
 
 use super::table::Slot;
-use crate::limiter::{Key, Marks, State, Timestamp};
+use tollgate_limiter::{Key, Marks, State, Timestamp};
 
 /// One bucket, or none: all zeros is a free slot.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -21,7 +21,7 @@ pub(super) struct Bucket {
 
 /// What a partition knows of a bucket besides its state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct BucketMeta {
     /// Its last outcome left nothing.
     pub(super) exhausted: bool,
     /// It has marks, which lie elsewhere.
@@ -51,18 +51,22 @@ const LENGTH_MAX_US: u64 = 1 << 62;
 
 impl Bucket {
     /// A bucket in this state, but for its marks.
-    pub(super) fn new(key: Key, state: &State, standing: Standing) -> Self {
-        let Standing {
+    pub(super) fn new(key: Key, state: &State, meta: BucketMeta) -> Self {
+        let BucketMeta {
             exhausted,
             marked,
             reset_us,
             life_us,
-        } = standing;
+        } = meta;
         let flag = |is: bool, flag: u64| if is { flag } else { 0 };
         let life = length(life_us.max(reset_us)) << FLAGS_BITS;
         let reset = length(reset_us) << (FLAGS_BITS + LENGTH_BITS);
         let beside = USED | flag(exhausted, EXHAUSTED) | flag(marked, MARKED) | life | reset;
-        let numbers = [state.seen.as_us(), state.registers[0], state.registers[1]];
+        let numbers = [
+            state.updated_at.as_us(),
+            state.registers[0],
+            state.registers[1],
+        ];
         let mut shift = 0;
         let words = numbers.map(|number| {
             let word = (number << SPARE_BITS) | ((beside >> shift) & SPARE);
@@ -70,7 +74,7 @@ impl Bucket {
             word
         });
         Self {
-            key: key.halves(),
+            key: key.to_halves(),
             words,
         }
     }
@@ -79,15 +83,15 @@ impl Bucket {
     pub(super) fn state(&self) -> State {
         let [seen, first, second] = self.words.map(|word| word >> SPARE_BITS);
         State {
-            seen: Timestamp::from_us(seen),
+            updated_at: Timestamp::from_us(seen),
             registers: [first, second],
             marks: Marks::default(),
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn meta(&self) -> BucketMeta {
         let beside = self.beside();
-        Standing {
+        BucketMeta {
             exhausted: beside & EXHAUSTED != 0,
             marked: beside & MARKED != 0,
             reset_us: length_us(beside >> (FLAGS_BITS + LENGTH_BITS)),
@@ -120,7 +124,7 @@ impl Bucket {
 
 impl Slot for Bucket {
     fn key(&self) -> Key {
-        Key::of_halves(self.key)
+        Key::from_halves(self.key)
     }
 
     fn is_free(&self) -> bool {
@@ -155,8 +159,8 @@ fn length_us(bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::REGISTER_MAX;
     use proptest::prelude::*;
+    use tollgate_limiter::REGISTER_MAX;
 
     #[test]
     fn a_bucket_takes_forty_bytes() {
@@ -186,13 +190,13 @@ mod tests {
             (exhausted, marked) in any::<(bool, bool)>(),
             (reset_us, life_us) in (1..1_u64 << 60, 1..1_u64 << 60),
         ) {
-            let state = State { seen: Timestamp::from_us(seen), registers, marks: Marks::default() };
-            let standing = Standing { exhausted, marked, reset_us, life_us };
-            let bucket = Bucket::new(Key(key), &state, standing);
+            let state = State { updated_at: Timestamp::from_us(seen), registers, marks: Marks::default() };
+            let meta = BucketMeta { exhausted, marked, reset_us, life_us };
+            let bucket = Bucket::new(Key(key), &state, meta);
             prop_assert_eq!(bucket.key(), Key(key));
             prop_assert_eq!(bucket.state(), state);
             prop_assert_eq!((bucket.is_free(), bucket.is_kept(), bucket.is_marked()), (false, exhausted, marked));
-            let kept = bucket.standing();
+            let kept = bucket.meta();
             prop_assert_eq!((kept.exhausted, kept.marked), (exhausted, marked));
             prop_assert!(kept.reset_us >= reset_us && kept.reset_us - reset_us <= reset_us / 512);
             let life_us = life_us.max(reset_us);

@@ -5,9 +5,9 @@
 //!
 //! What it deliberately does not do: decide whose marks go. They go with their bucket.
 
-use super::bucket::{Bucket, Standing};
+use super::bucket::{Bucket, BucketMeta};
 use super::table::{Slot, Table, allocated};
-use crate::limiter::{Key, Mark, Marks, Timestamp};
+use tollgate_limiter::{Key, Mark, Marks, Timestamp};
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl MarksTable {
     /// marks grows there are two.
     pub(super) fn bytes_for_one_more(&self, key: Key) -> Option<usize> {
         let marked = self.table.find(key).and_then(|place| self.table.get(place));
-        match marked.map(|marked| (marked.marks.len(), marked.marks.room())) {
+        match marked.map(|marked| (marked.marks.len(), marked.marks.capacity())) {
             None => Some(Self::first_bytes()),
             Some((len, room)) if len >= room => Some(heap(room.saturating_mul(2))),
             Some(_) => None,
@@ -94,11 +94,11 @@ impl MarksTable {
 
     /// Keeps the marks of a bucket, for which there is a place.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
-        if marks.room() > 0 {
-            self.room = self.room.saturating_add(marks.room());
-            self.heap = self.heap.saturating_add(heap(marks.room()));
+        if marks.capacity() > 0 {
+            self.room = self.room.saturating_add(marks.capacity());
+            self.heap = self.heap.saturating_add(heap(marks.capacity()));
             self.table.put(Marked {
-                key: key.halves(),
+                key: key.to_halves(),
                 marks,
             });
         }
@@ -116,13 +116,13 @@ impl MarksTable {
 
     /// The second clock law, for a bucket that nobody asks.
     pub(super) fn bring_back(&mut self, bucket: &mut Bucket, now: Timestamp) {
-        let (mut state, standing): (_, Standing) = (bucket.state(), bucket.standing());
-        if standing.marked {
+        let (mut state, meta): (_, BucketMeta) = (bucket.state(), bucket.meta());
+        if meta.marked {
             state.marks = self.lift(bucket.key());
         }
-        state.bring_back(now);
+        state.rewind(now);
         let marks = std::mem::take(&mut state.marks);
-        *bucket = Bucket::new(bucket.key(), &state, standing);
+        *bucket = Bucket::new(bucket.key(), &state, meta);
         self.keep(bucket.key(), marks);
     }
 
@@ -132,18 +132,18 @@ impl MarksTable {
     }
 
     fn uncount(&mut self, marks: &Marks) {
-        self.room = self.room.saturating_sub(marks.room());
-        self.heap = self.heap.saturating_sub(heap(marks.room()));
+        self.room = self.room.saturating_sub(marks.capacity());
+        self.heap = self.heap.saturating_sub(heap(marks.capacity()));
     }
 }
 
 impl Slot for Marked {
     fn key(&self) -> Key {
-        Key::of_halves(self.key)
+        Key::from_halves(self.key)
     }
 
     fn is_free(&self) -> bool {
-        self.marks.room() == 0
+        self.marks.capacity() == 0
     }
 
     fn is_kept(&self) -> bool {

@@ -1,18 +1,18 @@
 //! The memory store: every bucket in this process, in partitions that each have one owner.
 //!
 //! Why partitions: a table that one task owns needs no lock, and a decision in it cannot be interrupted by another. How:
-//! the upper half of a key's keyed hash picks the partition; the check goes into that partition's mailbox; its worker
+//! the upper half of a key's keyed hash picks the partition; the check goes into that partition's queue; its worker
 //! answers. A request whose checks lie in several partitions sends each its share and waits for all.
 //!
-//! What was taken on trial (`Trial`) goes back as a message of its own, which no bound refuses: there is never more of it
+//! What was taken tentatively (`TentativeTake`) goes back as a message of its own, which no bound refuses: there is never more of it
 //! than was let in. It lies in wait wherever an answer may be lost: with the caller, in the reply's channel, in the worker.
 //!
-//! What it deliberately does not do: survive a restart, share with other processes, queue past a full mailbox.
+//! What it deliberately does not do: survive a restart, share with other processes, queue past a full queue.
 
 mod bucket;
+mod eviction;
 mod marks_table;
 mod partition;
-mod room;
 mod table;
 mod worker;
 
@@ -22,19 +22,19 @@ use tokio::sync::mpsc;
 
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
-use super::mailbox::{self, Mailbox, MailboxAsking, Mailboxes, Route};
-use super::{Applying, Asking, Deadline, Store, StoreError, Terms};
+use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
+use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError};
 use crate::clock::Clock;
-use crate::limiter::Check;
 use crate::metrics::Metrics;
+use tollgate_limiter::Check;
 
 /// The memory store's bounds.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct MemoryLimits {
     /// How many partitions; at least 1.
     pub partitions: usize,
-    /// How many checks may wait in one partition's mailbox.
-    pub mailbox_checks_max: usize,
+    /// How many checks may wait in one partition's queue.
+    pub queue_checks_max: usize,
     /// How many bytes buckets, marks (logged hits, segments, slots) and all that they need to grow may take together.
     pub memory_max: usize,
     /// What becomes of new keys when there is no room and nothing may be forgotten.
@@ -56,7 +56,7 @@ pub enum WhenFull {
 
 /// What a partition did for want of room, and for good order.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct EvictionCounts {
     /// Buckets that were as good as new.
     freed: u64,
     /// Buckets that were not, but not exhausted either.
@@ -67,10 +67,10 @@ struct Counts {
     denied: u64,
 }
 
-/// The store's handle: where each partition's mailbox is.
+/// The store's handle: where each partition's queue is.
 #[derive(Debug)]
 pub struct MemoryStore {
-    mailboxes: Arc<Mailboxes>,
+    queues: Arc<Queues>,
 }
 
 // === impl MemoryStore ===
@@ -78,7 +78,7 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// A store and the workers that own its partitions. The caller spawns them; they end when the store is dropped.
     pub fn pair(
-        bounds: &Bounds,
+        bounds: &MemoryLimits,
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> (Self, Vec<PartitionWorker>) {
@@ -88,11 +88,11 @@ impl MemoryStore {
             .buckets
             .memory_max_bytes
             .set(i64::try_from(bounds.memory_max).unwrap_or(i64::MAX));
-        let (mailboxes, workers) = (0..partitions)
+        let (queues, workers) = (0..partitions)
             .map(|number| {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let levels = metrics.partition_levels(number);
-                let mailbox = Mailbox {
+                let queue = Queue {
                     sender,
                     levels: Arc::clone(&levels),
                 };
@@ -103,31 +103,36 @@ impl MemoryStore {
                     Arc::clone(clock),
                     Arc::clone(metrics),
                 );
-                (mailbox, worker)
+                (queue, worker)
             })
             .unzip();
-        let bounds = mailbox::Bounds {
-            waiting_max: bounds.mailbox_checks_max,
+        let bounds = QueueLimits {
+            waiting_max: bounds.queue_checks_max,
             batch_weight_max: usize::MAX,
             weigh: |_| 1,
             full: StoreError::Overloaded {
-                waiting_max: bounds.mailbox_checks_max,
+                waiting_max: bounds.queue_checks_max,
             },
             shed: metrics.buckets.shed_mailbox_full.clone(),
         };
         let store = Self {
-            mailboxes: Arc::new(Mailboxes::new(mailboxes, Route::ByKey, bounds)),
+            queues: Arc::new(Queues::new(queues, Route::ByKey, bounds)),
         };
         (store, workers)
     }
 }
 
 impl Store for MemoryStore {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
-        Box::pin(self.mailboxes.apply(checks, deadline, terms))
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_> {
+        Box::pin(self.queues.apply(checks, deadline, commit_mode))
     }
 
-    fn asking(&self) -> Option<Box<dyn Asking>> {
-        Some(Box::new(MailboxAsking::new(Arc::clone(&self.mailboxes))))
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
     }
 }

@@ -10,13 +10,13 @@
 //! What it deliberately does not do: ask the time, forget a bucket that is exhausted before its reset. What is refused for
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
-use super::bucket::{Bucket, Standing};
+use super::bucket::{Bucket, BucketMeta};
+use super::eviction::SpaceRequest;
 use super::marks_table::MarksTable;
-use super::room::Need;
-use super::table::{Place, Table};
-use super::{Counts, WhenFull};
-use crate::limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
+use super::table::{SlotIndex, Table};
+use super::{EvictionCounts, WhenFull};
 use crate::store::StoreError;
+use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
 /// A partition's tables.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Partition {
     when_full: WhenFull,
     /// Room has been short: buckets go as soon as they are as good as new.
     pub(super) is_pressed: bool,
-    pub(super) counts: Counts,
+    pub(super) counts: EvictionCounts,
 }
 
 /// The upper half of the keys of buckets that are shared. A keyed hash is as likely to have it as any other.
@@ -48,7 +48,7 @@ impl Partition {
             bytes_max,
             when_full,
             is_pressed: false,
-            counts: Counts::default(),
+            counts: EvictionCounts::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Partition {
     }
 
     /// What was counted since the last time.
-    pub(super) fn take_counts(&mut self) -> Counts {
+    pub(super) fn take_counts(&mut self) -> EvictionCounts {
         std::mem::take(&mut self.counts)
     }
 
@@ -86,7 +86,7 @@ impl Partition {
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let key = if check.shared {
+        let key = if check.shared_bucket {
             shared_key(check)
         } else {
             check.key
@@ -105,18 +105,18 @@ impl Partition {
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
         let mut state = State::default();
-        if check.ask.hits.taken() == 0 {
+        if check.operation.hits.requested() == 0 {
             // Nothing is taken, so there is nothing to remember.
-            return Ok(state.step(check.algorithm, &check.limit, check.ask, now));
+            return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
         let marked = check.algorithm.has_marks();
-        let need = Need {
+        let need = SpaceRequest {
             key,
             bucket: true,
             marks_bytes: marked.then(MarksTable::first_bytes),
-            shared: check.shared,
+            shared: check.shared_bucket,
         };
-        let passes = check.may_ever_pass();
+        let passes = check.can_ever_pass();
         // What never passes is remembered where there is room, and nobody is forgotten for it.
         let room = if passes {
             self.make_room(&need, now)
@@ -126,12 +126,12 @@ impl Partition {
         if passes && !room {
             return self.without_room(check, now);
         }
-        let outcome = state.step(check.algorithm, &check.limit, check.ask, now);
+        let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let unused = state.registers == [0, 0] && state.marks.is_empty();
         if room && !unused {
             let marks = std::mem::take(&mut state.marks);
-            let standing = standing(check, &state, &outcome, marks.room() > 0, now);
-            self.buckets.put(Bucket::new(key, &state, standing));
+            let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+            self.buckets.put(Bucket::new(key, &state, meta));
             self.marks.keep(key, marks);
         }
         Ok(outcome)
@@ -141,30 +141,30 @@ impl Partition {
     fn again(
         &mut self,
         key: Key,
-        mut place: Place,
+        mut place: SlotIndex,
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let shared = check.shared;
-        let need = |bytes| Need {
+        let shared = check.shared_bucket;
+        let need = |bytes| SpaceRequest {
             key,
             bucket: false,
             marks_bytes: Some(bytes),
             shared,
         };
         let mut uncounted = false;
-        if check.ask.hits.taken() > 0
+        if check.operation.hits.requested() > 0
             && check.algorithm.has_marks()
             && let Some(bytes) = self.marks.bytes_for_one_more(key)
             && !self.has_room(&need(bytes))
         {
             // What has expired makes room.
             self.forget_expired(key, place, check, now);
-            let asked = std::mem::replace(&mut check.ask.hits, Hits::Refund(0));
+            let asked = std::mem::replace(&mut check.operation.hits, Hits::Refund(0));
             let left = self.step(key, place, check, now).remaining;
-            check.ask.hits = asked;
+            check.operation.hits = asked;
             if let Some(bytes) = self.marks.bytes_for_one_more(key) {
-                if check.ask.hits.taken() > left {
+                if check.operation.hits.requested() > left {
                     // A refusal needs no room, so long as what it would count is forgotten.
                     uncounted = true;
                 } else if !self.make_room_for_more(key, &need(bytes), now) {
@@ -188,7 +188,7 @@ impl Partition {
     }
 
     /// Makes room for a bucket to remember more, and does not forget that bucket for it.
-    fn make_room_for_more(&mut self, key: Key, need: &Need, now: Timestamp) -> bool {
+    fn make_room_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
         let room = self.make_room(need, now);
         self.set_kept(key, as_it_was);
@@ -199,50 +199,49 @@ impl Partition {
     fn set_kept(&mut self, key: Key, as_it_was: Option<bool>) -> Option<bool> {
         let place = self.buckets.find(key)?;
         let bucket = *self.buckets.get(place)?;
-        let before = bucket.standing();
-        let standing = Standing {
+        let before = bucket.meta();
+        let meta = BucketMeta {
             exhausted: as_it_was.unwrap_or(true),
             ..before
         };
         self.buckets
-            .replace(place, Bucket::new(key, &bucket.state(), standing));
+            .replace(place, Bucket::new(key, &bucket.state(), meta));
         Some(before.exhausted)
     }
 
     /// One step of the bucket at `place`.
-    fn step(&mut self, key: Key, place: Place, check: &Check, now: Timestamp) -> Outcome {
+    fn step(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) -> Outcome {
         let bucket = self.buckets.get(place).copied().unwrap_or_default();
         let mut state = bucket.state();
         if bucket.is_marked() {
             state.marks = self.marks.lift(key);
         }
-        let outcome = state.step(check.algorithm, &check.limit, check.ask, now);
+        let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let marks = std::mem::take(&mut state.marks);
-        let standing = standing(check, &state, &outcome, marks.room() > 0, now);
-        self.buckets
-            .replace(place, Bucket::new(key, &state, standing));
+        let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
+        self.buckets.replace(place, Bucket::new(key, &state, meta));
         self.marks.keep(key, marks);
         outcome
     }
 
     /// Frees the marks of the bucket at `place` that have expired.
-    fn forget_expired(&mut self, key: Key, place: Place, check: &Check, now: Timestamp) {
+    fn forget_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
         let bucket = self.buckets.get(place).copied().unwrap_or_default();
         if !bucket.is_marked() {
             return;
         }
         let mut state = bucket.state();
         state.marks = self.marks.lift(key);
-        state.forget_expired(&check.limit, now);
+        state.remove_expired(&check.limit, now);
         let marks = std::mem::take(&mut state.marks);
-        let bucket = Bucket::new(key, &state, bucket.standing());
+        let bucket = Bucket::new(key, &state, bucket.meta());
         self.buckets.replace(place, bucket);
         self.marks.keep(key, marks);
     }
 
     /// What becomes of a check for whose bucket there is no room.
     fn without_room(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
-        let when_full = if check.shared {
+        let when_full = if check.shared_bucket {
             WhenFull::Error
         } else {
             self.when_full
@@ -253,21 +252,21 @@ impl Partition {
             }),
             WhenFull::Share => {
                 self.counts.shared = self.counts.shared.saturating_add(1);
-                check.shared = true;
+                check.shared_bucket = true;
                 self.apply(check, now)
             }
             WhenFull::Allow => {
                 self.counts.allowed = self.counts.allowed.saturating_add(1);
-                let hits = check.ask.hits.taken();
+                let hits = check.operation.hits.requested();
                 // Nothing is taken, so nothing may go back.
-                check.ask.hits = Hits::LOOK;
+                check.operation.hits = Hits::PEEK;
                 Ok(Outcome {
                     allowed: true,
                     used_before: 0,
                     remaining: check.limit.burst().saturating_sub(hits),
                     reset_us: check.limit.window().as_us(),
                     retry_us: Some(0),
-                    at: now,
+                    bucket_time: now,
                 })
             }
             WhenFull::Deny => {
@@ -278,7 +277,7 @@ impl Partition {
                     remaining: 0,
                     reset_us: DENIED_FOR_US,
                     retry_us: Some(DENIED_FOR_US),
-                    at: now,
+                    bucket_time: now,
                 })
             }
         }
@@ -292,7 +291,7 @@ impl Partition {
         let pressed = self.is_pressed;
         let Self { buckets, marks, .. } = self;
         let freed = buckets.sweep(looks_max, |bucket| {
-            let life_us = bucket.standing().life_us;
+            let life_us = bucket.meta().life_us;
             if bucket.seen().since_us(now) > life_us {
                 // The clock jumped ahead and came back (the second clock law): else it would stay for as long as the
                 // jump was. A life is at least one window.
@@ -315,24 +314,24 @@ impl Partition {
 
 /// The key of the bucket that keys without room share.
 fn shared_key(check: &Check) -> Key {
-    Key(SHARED | u128::from(check.source))
+    Key(SHARED | u128::from(check.fingerprint))
 }
 
 /// What a partition must know of a bucket after this outcome.
-fn standing(
+fn meta(
     check: &Check,
     state: &State,
     outcome: &Outcome,
     marked: bool,
     now: Timestamp,
-) -> Standing {
+) -> BucketMeta {
     // The caller counts from its own present, which may lie before the bucket's.
-    let reset_us = now.plus_us(outcome.reset_us).since_us(state.seen);
+    let reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
     // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
-    let life_us = check.algorithm.life_us(&check.limit).max(outcome.reset_us);
-    Standing {
+    let life_us = check.algorithm.ttl_us(&check.limit).max(outcome.reset_us);
+    BucketMeta {
         // What is shared is as good as exhausted: somebody else's hits would be forgotten with it.
-        exhausted: check.shared || !outcome.allowed || outcome.remaining == 0,
+        exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0,
         marked,
         reset_us,
         life_us,

@@ -1,13 +1,13 @@
 //! The task that owns one partition.
 //!
-//! How: it drains its mailbox in batches into a reused buffer, reads the clock once a batch, answers every message, then
+//! How: it drains its queue in batches into a reused buffer, reads the clock once a batch, answers every message, then
 //! sweeps a bounded number of idle buckets. It also wakes when nothing comes, so that an idle partition empties too.
 //!
 //! Work nobody waits for is dropped before it is decided: the asker has gone, or its deadline has passed. What was
 //! dropped took nothing. What goes back is not work that anybody waits for, and is always done. A worker that is ended tells
 //! those whose checks it has not seen that it has stopped.
 //!
-//! What it deliberately does not do: bound its mailbox (the sender does, before it sends), or hold more than one batch.
+//! What it deliberately does not do: bound its queue (the sender does, before it sends), or hold more than one batch.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,10 +18,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::partition::Partition;
 use crate::clock::Clock;
-use crate::limiter::{Check, Timestamp};
 use crate::metrics::{Metrics, PartitionLevels};
-use crate::store::mailbox::{Batch, Message};
-use crate::store::{Answer, StoreError, Trial};
+use crate::store::queue::{Batch, Message};
+use crate::store::{CheckResult, StoreError, TentativeTake};
+use tollgate_limiter::{Check, Timestamp};
 
 /// How many messages are decided at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
@@ -39,10 +39,10 @@ const SWEEP_LOOKS_QUIET: usize = 65_536;
 /// How long a partition stays quiet before it sweeps all the same.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// A partition and its mailbox, ready to run.
+/// A partition and its queue, ready to run.
 pub struct PartitionWorker {
     partition: Partition,
-    mailbox: mpsc::UnboundedReceiver<Message>,
+    queue: mpsc::UnboundedReceiver<Message>,
     /// Shared with the sending side and the metrics.
     levels: Arc<PartitionLevels>,
     clock: Arc<dyn Clock>,
@@ -54,14 +54,14 @@ pub struct PartitionWorker {
 impl PartitionWorker {
     pub(super) fn new(
         partition: Partition,
-        mailbox: mpsc::UnboundedReceiver<Message>,
+        queue: mpsc::UnboundedReceiver<Message>,
         levels: Arc<PartitionLevels>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             partition,
-            mailbox,
+            queue,
             levels,
             clock,
             metrics,
@@ -76,7 +76,7 @@ impl PartitionWorker {
         loop {
             let sweep_looks_max = tokio::select! {
                 biased;
-                received = self.mailbox.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
+                received = self.queue.recv_many(&mut batch, BATCH_MESSAGES_MAX) => {
                     if received == 0 {
                         return;
                     }
@@ -89,17 +89,17 @@ impl PartitionWorker {
             let uptime_us = self.clock.uptime_us();
             for message in batch.drain(..) {
                 match message {
-                    Message::Ask(batch) => self.answer(batch, now, uptime_us),
-                    Message::GiveBack(mut checks) => self.give_back(&mut checks, now),
+                    Message::Decide(batch) => self.answer(batch, now, uptime_us),
+                    Message::Refund(mut checks) => self.give_back(&mut checks, now),
                 }
             }
             self.partition.sweep(now, sweep_looks_max);
-            self.tell();
+            self.report_levels();
         }
     }
 
     /// Tells the metrics how the partition stands.
-    fn tell(&mut self) {
+    fn report_levels(&mut self) {
         let levels = &self.levels;
         for (level, now) in [
             (&levels.buckets, self.partition.len()),
@@ -130,21 +130,21 @@ impl PartitionWorker {
             return;
         }
         let Batch {
-            questions,
+            requests,
             checks,
             answers,
-            give_back,
+            refund_sink,
             ..
         } = &mut *batch;
         if checks.len() >= LOOK_AHEAD_CHECKS_MIN {
             self.partition.look_ahead(checks);
         }
         let mut rest: &mut [Check] = checks;
-        for question in questions {
-            let own = question.checks.min(rest.len());
+        for request in requests {
+            let own = request.checks.min(rest.len());
             let (checks, others) = rest.split_at_mut(own);
             rest = others;
-            if question.deadline.passed(uptime_us) {
+            if request.deadline.passed(uptime_us) {
                 self.metrics
                     .buckets
                     .shed_deadline
@@ -154,17 +154,20 @@ impl PartitionWorker {
             }
             let decided_before = answers.len();
             answers.extend(checks.iter_mut().map(|check| self.decide(check, now)));
-            if question.on_trial
-                && let Some(store) = give_back
+            if request.is_tentative
+                && let Some(store) = refund_sink
             {
                 let decided = answers.get(decided_before..).unwrap_or_default();
-                question.trial = Some(Trial::new(Arc::clone(store), checks.iter().zip(decided)));
+                request.tentative = Some(TentativeTake::new(
+                    Arc::clone(store),
+                    checks.iter().zip(decided),
+                ));
             }
         }
         batch.send_back();
     }
 
-    fn decide(&mut self, check: &mut Check, now: Timestamp) -> Answer {
+    fn decide(&mut self, check: &mut Check, now: Timestamp) -> CheckResult {
         let answer = self.partition.apply(check, now);
         if let Err(StoreError::Full { .. }) = &answer {
             self.metrics.buckets.shed_memory_full.inc();
@@ -184,9 +187,9 @@ impl PartitionWorker {
 impl Drop for PartitionWorker {
     /// Whoever ends the worker, nobody is left waiting for it.
     fn drop(&mut self) {
-        self.mailbox.close();
-        while let Ok(message) = self.mailbox.try_recv() {
-            if let Message::Ask(mut batch) = message {
+        self.queue.close();
+        while let Ok(message) = self.queue.try_recv() {
+            if let Message::Decide(mut batch) = message {
                 let checks = batch.checks.len();
                 self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
                 batch.answer_all(&StoreError::Stopped);

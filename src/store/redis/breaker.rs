@@ -7,7 +7,7 @@
 //!
 //! Time is an argument. What it deliberately does not do: call, wait, count for metrics.
 
-use crate::store::Trouble;
+use crate::store::StoreFault;
 
 /// How many calls in a row must come late.
 const LATE_CALLS_MAX: u32 = 3;
@@ -30,7 +30,7 @@ pub(super) struct Breaker {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Closed,
-    Open { why: Trouble, probe_at_us: u64 },
+    Open { why: StoreFault, probe_at_us: u64 },
 }
 
 // === impl Breaker ===
@@ -40,7 +40,7 @@ impl Breaker {
     pub(super) fn new() -> Self {
         Self {
             state: State::Open {
-                why: Trouble::NotConnected,
+                why: StoreFault::NotConnected,
                 probe_at_us: 0,
             },
             late_calls: 0,
@@ -50,7 +50,7 @@ impl Breaker {
     }
 
     /// Why it is open; none when it is closed.
-    pub(super) fn open(&self) -> Option<Trouble> {
+    pub(super) fn open(&self) -> Option<StoreFault> {
         match self.state {
             State::Closed => None,
             State::Open { why, .. } => Some(why),
@@ -71,14 +71,14 @@ impl Breaker {
     }
 
     /// A call was not. Says whether that opened the breaker.
-    pub(super) fn failed(&mut self, why: Trouble, now_us: u64) -> bool {
-        if why == Trouble::Late {
+    pub(super) fn failed(&mut self, why: StoreFault, now_us: u64) -> bool {
+        if why == StoreFault::TimedOut {
             self.late_calls = self.late_calls.saturating_add(1);
             if self.late_calls < LATE_CALLS_MAX {
                 return false;
             }
         }
-        if why == Trouble::NotUnderstood || self.open().is_some() {
+        if why == StoreFault::UnexpectedReply || self.open().is_some() {
             // One answer that makes no sense says nothing of the next.
             return false;
         }
@@ -87,7 +87,7 @@ impl Breaker {
         }
         // A connection that was lost may be had again at once.
         let pause_us = match why {
-            Trouble::Lost => 0,
+            StoreFault::ConnectionLost => 0,
             _ => self.pause_us,
         };
         self.state = State::Open {
@@ -105,7 +105,7 @@ impl Breaker {
     }
 
     /// A probe failed. `part` of 256 parts of a fifth of the pause are left out, so that replicas do not probe in step.
-    pub(super) fn probe_failed(&mut self, why: Trouble, now_us: u64, part: u8) {
+    pub(super) fn probe_failed(&mut self, why: StoreFault, now_us: u64, part: u8) {
         let less_us = self.pause_us / 5 * u64::from(part) / 256;
         self.state = State::Open {
             why,
@@ -121,7 +121,7 @@ mod tests {
 
     fn closed() -> Breaker {
         let mut breaker = Breaker::new();
-        assert_eq!(breaker.open(), Some(Trouble::NotConnected));
+        assert_eq!(breaker.open(), Some(StoreFault::NotConnected));
         assert_eq!(breaker.probe_at_us(), Some(0));
         breaker.close(0);
         assert_eq!((breaker.open(), breaker.probe_at_us()), (None, None));
@@ -132,51 +132,51 @@ mod tests {
     fn late_calls_open_it_only_in_a_row() {
         let mut breaker = closed();
         for _ in 0..10 {
-            assert!(!breaker.failed(Trouble::Late, 1));
-            assert!(!breaker.failed(Trouble::Late, 1));
+            assert!(!breaker.failed(StoreFault::TimedOut, 1));
+            assert!(!breaker.failed(StoreFault::TimedOut, 1));
             breaker.answered();
         }
         assert_eq!(breaker.open(), None);
-        assert!(!breaker.failed(Trouble::Late, 1));
-        assert!(!breaker.failed(Trouble::Late, 1));
-        assert!(breaker.failed(Trouble::Late, 1));
-        assert_eq!(breaker.open(), Some(Trouble::Late));
+        assert!(!breaker.failed(StoreFault::TimedOut, 1));
+        assert!(!breaker.failed(StoreFault::TimedOut, 1));
+        assert!(breaker.failed(StoreFault::TimedOut, 1));
+        assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
         assert_eq!(breaker.probe_at_us(), Some(50_001));
         // Others that were under way change nothing.
-        assert!(!breaker.failed(Trouble::Lost, 2));
-        assert_eq!(breaker.open(), Some(Trouble::Late));
+        assert!(!breaker.failed(StoreFault::ConnectionLost, 2));
+        assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
     }
 
     #[test]
     fn a_state_opens_it_at_once_and_nonsense_does_not() {
-        for why in Trouble::ALL {
-            let opens = !matches!(why, Trouble::Late | Trouble::NotUnderstood);
+        for why in StoreFault::ALL {
+            let opens = !matches!(why, StoreFault::TimedOut | StoreFault::UnexpectedReply);
             assert_eq!(closed().failed(why, 7), opens, "{why:?}");
         }
         let mut lost = closed();
-        lost.failed(Trouble::Lost, 7);
+        lost.failed(StoreFault::ConnectionLost, 7);
         assert_eq!(lost.probe_at_us(), Some(7));
     }
 
     #[test]
     fn pauses_double_up_to_a_second_and_begin_again_once_it_was_well_for_long() {
         let mut breaker = closed();
-        breaker.failed(Trouble::ReadOnly, 0);
+        breaker.failed(StoreFault::ReadOnly, 0);
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            breaker.probe_failed(Trouble::Loading, 0, 0);
+            breaker.probe_failed(StoreFault::Loading, 0, 0);
             pauses.push(breaker.probe_at_us().unwrap() / 1_000);
         }
         assert_eq!(pauses, [50, 100, 200, 400, 800, 1_000, 1_000]);
-        assert_eq!(breaker.open(), Some(Trouble::Loading));
-        breaker.probe_failed(Trouble::Loading, 0, 255);
+        assert_eq!(breaker.open(), Some(StoreFault::Loading));
+        breaker.probe_failed(StoreFault::Loading, 0, 255);
         assert!((800_000..810_000).contains(&breaker.probe_at_us().unwrap()));
         // Well for a moment only.
         breaker.close(1_000_000);
-        breaker.failed(Trouble::ReadOnly, 2_000_000);
+        breaker.failed(StoreFault::ReadOnly, 2_000_000);
         assert_eq!(breaker.probe_at_us(), Some(3_000_000));
         breaker.close(3_000_000);
-        breaker.failed(Trouble::ReadOnly, 8_000_000);
+        breaker.failed(StoreFault::ReadOnly, 8_000_000);
         assert_eq!(breaker.probe_at_us(), Some(8_050_000));
     }
 }

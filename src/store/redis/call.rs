@@ -18,21 +18,21 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::cluster::Spread;
-use super::lane::Lane;
-use super::said::{Said, said, value};
+use super::cluster::ClusterCall;
+use super::error_class::{ErrorClass, classify, value};
+use super::node::Node;
 use super::target::Address;
 use super::{key, script};
-use crate::limiter::{Check, Outcome, Timestamp};
 use crate::metrics::Counter;
-use crate::store::mailbox::Batch;
-use crate::store::{Answer, StoreError, Trial, Trouble};
+use crate::store::queue::Batch;
+use crate::store::{CheckResult, StoreError, StoreFault, TentativeTake};
+use tollgate_limiter::{Check, Outcome, Timestamp};
 
-/// Said of a reply that is none of the script's.
-pub(super) const OTHER_FORM: &str = "the script's reply has another form than it should";
+/// ErrorClass of a reply that is none of the script's.
+pub(super) const UNEXPECTED_REPLY: &str = "the script's reply has another form than it should";
 
 /// A batch on its way.
-pub(super) struct Part {
+pub(super) struct CallBatch {
     pub(super) batch: Box<Batch>,
     /// By when it must be answered, in the clock's uptime.
     pub(super) due_us: u64,
@@ -42,8 +42,8 @@ pub(super) struct Part {
 
 /// Some batches, and what is needed to ask for them.
 pub(super) struct Call {
-    pub(super) lane: Arc<Lane>,
-    pub(super) parts: VecDeque<Part>,
+    pub(super) node: Arc<Node>,
+    pub(super) parts: VecDeque<CallBatch>,
     /// When it was put together, in the clock's uptime: what was past its deadline then is not asked.
     pub(super) began_us: u64,
     /// Which connection it goes by.
@@ -55,9 +55,9 @@ pub(super) struct Call {
 }
 
 /// How a call ended.
-pub(super) struct Ended {
+pub(super) struct CallReport {
     /// None when it was answered in time.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) fault: Option<StoreFault>,
     /// What the server said, or the system.
     pub(super) words: Option<String>,
     /// Which connection it went by.
@@ -68,9 +68,9 @@ pub(super) struct Ended {
 
 /// What a server's answer says of the server.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct NodeStatus {
     /// None when it is well.
-    pub(super) trouble: Option<(Trouble, String)>,
+    pub(super) fault: Option<(StoreFault, String)>,
     /// Whether others had to be asked too: how long that took is not this one's doing.
     pub(super) elsewhere: bool,
 }
@@ -85,15 +85,15 @@ enum Stage {
     /// Nobody was asked, or nothing ran where it was asked.
     Waiting,
     UnderWay,
-    Done(Result<Outcome, Trouble>),
+    Done(Result<Outcome, StoreFault>),
 }
 
 /// How a call asks.
-enum Way {
+enum CallPlan {
     /// All in one step.
     One { command: Cmd, asked: usize },
     /// In a cluster.
-    Spread(Spread, Address),
+    ClusterCall(ClusterCall, Address),
 }
 
 // === impl Call ===
@@ -105,8 +105,8 @@ impl Call {
     }
 
     /// Asks, and answers every batch.
-    pub(super) async fn run(mut self, connection: MultiplexedConnection) -> Ended {
-        let metrics = self.lane.metrics.clone();
+    pub(super) async fn run(mut self, connection: MultiplexedConnection) -> CallReport {
+        let metrics = self.node.metrics.clone();
         metrics.call_checks.observe(to_f64(self.checks() as u64));
         metrics.calls_in_flight.inc();
         let again = metrics.scripts_sent_again.clone();
@@ -115,70 +115,73 @@ impl Call {
         let way = self.way(asked, &progress);
         let asking = async {
             match way {
-                Way::One { command, asked } => {
+                CallPlan::One { command, asked } => {
                     one(&command, asked, &progress, connection, again).await
                 }
-                Way::Spread(spread, address) => spread.ask(connection, address).await,
+                CallPlan::ClusterCall(spread, address) => spread.ask(connection, address).await,
             }
         };
         let mut asking = std::pin::pin!(asking);
         // Where the first batch's checks begin among those that were asked.
         let mut from = 0_usize;
-        let heard = loop {
+        let status = loop {
             let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
                 break None;
             };
-            let wait_us = due_us.saturating_sub(self.lane.clock.uptime_us());
+            let wait_us = due_us.saturating_sub(self.node.clock.uptime_us());
             match tokio::time::timeout(Duration::from_micros(wait_us), &mut asking).await {
-                Ok(heard) => break Some(heard),
+                Ok(status) => break Some(status),
                 Err(_) => from = self.answer_first(from, &progress),
             }
         };
         metrics.calls_in_flight.dec();
-        let took_us = self.lane.clock.uptime_us().saturating_sub(self.began_us);
+        let took_us = self.node.clock.uptime_us().saturating_sub(self.began_us);
         while !self.parts.is_empty() {
             from = self.answer_first(from, &progress);
         }
-        let (trouble, words) = match heard {
-            Some(Heard {
-                trouble: Some((trouble, words)),
+        let (fault, words) = match status {
+            Some(NodeStatus {
+                fault: Some((fault, words)),
                 ..
-            }) => (Some(trouble), Some(words)),
-            Some(Heard { elsewhere, .. }) => {
+            }) => (Some(fault), Some(words)),
+            Some(NodeStatus { elsewhere, .. }) => {
                 #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
                 metrics.call_seconds.observe(took_us as f64 / 1e6);
-                let late = took_us > self.lane.deadline_us && !elsewhere;
-                (late.then_some(Trouble::Late), None)
+                let late = took_us > self.node.deadline_us && !elsewhere;
+                (late.then_some(StoreFault::TimedOut), None)
             }
-            None => (progress.is_under_way().then_some(Trouble::Late), None),
+            None => (
+                progress.is_under_way().then_some(StoreFault::TimedOut),
+                None,
+            ),
         };
-        Ended {
-            trouble,
+        CallReport {
+            fault,
             words,
             connection: self.connection,
             kept: self.kept,
         }
     }
 
-    fn way(&self, asked: usize, progress: &Arc<Progress>) -> Way {
-        let near = self.lane.clock.now();
+    fn way(&self, asked: usize, progress: &Arc<Progress>) -> CallPlan {
+        let near = self.node.clock.now();
         let checks = || {
             let batches = self.parts.iter().map(|part| &part.batch);
             batches.flat_map(|batch| self.asked_of(batch))
         };
-        match (&self.lane.member, &self.address) {
+        match (&self.node.member, &self.address) {
             (Some(member), Some(address)) => {
-                let spread = Spread {
-                    lane: Arc::clone(&self.lane),
+                let spread = ClusterCall {
+                    node: Arc::clone(&self.node),
                     member: member.clone(),
                     checks: checks().cloned().collect(),
                     near,
                     progress: Arc::clone(progress),
                 };
-                Way::Spread(spread, address.clone())
+                CallPlan::ClusterCall(spread, address.clone())
             }
-            _ => Way::One {
-                command: step(&self.lane.prefix, near, checks),
+            _ => CallPlan::One {
+                command: step(&self.node.prefix, near, checks),
                 asked,
             },
         }
@@ -188,10 +191,10 @@ impl Call {
     fn asked_of<'b>(&self, batch: &'b Batch) -> impl Iterator<Item = &'b Check> {
         let began_us = self.began_us;
         let mut rest = batch.checks.as_slice();
-        batch.questions.iter().flat_map(move |question| {
-            let (own, others) = rest.split_at(question.checks.min(rest.len()));
+        batch.requests.iter().flat_map(move |request| {
+            let (own, others) = rest.split_at(request.checks.min(rest.len()));
             rest = others;
-            if question.deadline.passed(began_us) {
+            if request.deadline.passed(began_us) {
                 &[]
             } else {
                 own
@@ -217,52 +220,55 @@ impl Call {
     /// Answers a batch.
     fn answer(
         &mut self,
-        mut part: Part,
-        outcomes: &mut impl Iterator<Item = Result<Outcome, Trouble>>,
+        mut part: CallBatch,
+        outcomes: &mut impl Iterator<Item = Result<Outcome, StoreFault>>,
     ) {
-        let now_us = self.lane.clock.uptime_us();
+        let now_us = self.node.clock.uptime_us();
         if let Some(until_us) = part.gives_back_until_us {
             self.conclude_give_back(&part.batch.checks, outcomes, now_us, until_us);
-            self.lane.send_back(part);
+            self.node.send_back(part);
             return;
         }
         let Batch {
-            questions,
+            requests,
             checks,
             answers,
-            give_back,
+            refund_sink,
             ..
         } = &mut *part.batch;
         answers.clear();
         let mut rest = checks.as_slice();
-        for question in questions {
-            let (own, others) = rest.split_at(question.checks.min(rest.len()));
+        for request in requests {
+            let (own, others) = rest.split_at(request.checks.min(rest.len()));
             rest = others;
-            if question.deadline.passed(self.began_us) {
-                self.lane.shed_deadline.inc_by(own.len() as u64);
+            if request.deadline.passed(self.began_us) {
+                self.node.shed_deadline.inc_by(own.len() as u64);
                 answers.extend(own.iter().map(|_| Err(StoreError::DeadlineExceeded)));
                 continue;
             }
             let before = answers.len();
             answers.extend(
                 own.iter()
-                    .map(|check| self.lane.answer_of(check, outcomes.next(), now_us)),
+                    .map(|check| self.node.answer_of(check, outcomes.next(), now_us)),
             );
-            if question.on_trial
-                && let Some(store) = give_back
+            if request.is_tentative
+                && let Some(store) = refund_sink
             {
                 let decided = answers.get(before..).unwrap_or_default();
-                question.trial = Some(Trial::new(Arc::clone(store), own.iter().zip(decided)));
+                request.tentative = Some(TentativeTake::new(
+                    Arc::clone(store),
+                    own.iter().zip(decided),
+                ));
             }
         }
-        self.lane.send_back(part);
+        self.node.send_back(part);
     }
 
     /// Counts what has gone back; what has not, and took nothing, is kept.
     fn conclude_give_back(
         &mut self,
         checks: &[Check],
-        outcomes: &mut impl Iterator<Item = Result<Outcome, Trouble>>,
+        outcomes: &mut impl Iterator<Item = Result<Outcome, StoreFault>>,
         now_us: u64,
         until_us: u64,
     ) {
@@ -270,17 +276,17 @@ impl Call {
         for (check, outcome) in checks.iter().zip(outcomes) {
             match outcome {
                 Ok(outcome) => {
-                    self.lane.given_back.inc();
-                    self.lane.refused.see(check, &outcome, now_us);
+                    self.node.given_back.inc();
+                    self.node.refused.see(check, &outcome, now_us);
                 }
-                Err(trouble) => {
-                    self.lane.count_undecided(trouble, 1);
-                    if trouble.may_have_taken() {
-                        self.lane.metrics.unknown_outcomes.inc();
+                Err(fault) => {
+                    self.node.count_undecided(fault, 1);
+                    if fault.outcome_unknown() {
+                        self.node.metrics.unknown_outcomes.inc();
                     }
                     // What is no bucket will be none later.
-                    if trouble.may_have_taken() || trouble == Trouble::Garbled {
-                        self.lane.metrics.give_backs_lost.inc();
+                    if fault.outcome_unknown() || fault == StoreFault::InvalidBucket {
+                        self.node.metrics.give_backs_lost.inc();
                     } else {
                         kept.push(check.clone());
                     }
@@ -300,12 +306,12 @@ async fn one(
     progress: &Progress,
     mut connection: MultiplexedConnection,
     again: Counter,
-) -> Heard {
+) -> NodeStatus {
     let all: Vec<usize> = (0..asked).collect();
     progress.under_way(&all);
     let reply = value(connection.send_packed_command(command).await);
     let reply = match reply {
-        Err(error) if said(&error) == Said::NoScript => {
+        Err(error) if classify(&error) == ErrorClass::NoScript => {
             // Nothing ran.
             again.inc();
             match value(connection.send_packed_command(&load()).await) {
@@ -315,26 +321,26 @@ async fn one(
         }
         reply => reply,
     };
-    let (trouble, words) = match reply {
+    let (fault, words) = match reply {
         Ok(Value::BulkString(bytes)) => {
             progress.outcomes(&all, &bytes);
-            return Heard::default();
+            return NodeStatus::default();
         }
-        Ok(_) => (Trouble::NotUnderstood, OTHER_FORM.to_owned()),
+        Ok(_) => (StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
         Err(error) => (trouble_of(&error), error.to_string()),
     };
-    progress.fail(&all, trouble);
-    Heard {
-        trouble: Some((trouble, words)),
+    progress.fail(&all, fault);
+    NodeStatus {
+        fault: Some((fault, words)),
         elsewhere: false,
     }
 }
 
-fn trouble_of(error: &RedisError) -> Trouble {
-    match said(error) {
-        Said::Trouble(trouble) => trouble,
+fn trouble_of(error: &RedisError) -> StoreFault {
+    match classify(error) {
+        ErrorClass::Fault(fault) => fault,
         // It was sent a moment ago.
-        Said::NoScript => Trouble::NotUnderstood,
+        ErrorClass::NoScript => StoreFault::UnexpectedReply,
     }
 }
 
@@ -411,8 +417,8 @@ impl Progress {
     }
 
     /// These were not decided.
-    pub(super) fn fail(&self, checks: &[usize], trouble: Trouble) {
-        self.put(checks, Stage::Done(Err(trouble)));
+    pub(super) fn fail(&self, checks: &[usize], fault: StoreFault) {
+        self.put(checks, Stage::Done(Err(fault)));
     }
 
     /// These were, as a script's reply says.
@@ -422,19 +428,19 @@ impl Progress {
         let mut stages = self.stages();
         for (at, outcome) in checks.iter().zip(outcomes) {
             if let Some(place) = stages.get_mut(*at) {
-                *place = Stage::Done(outcome.map_err(|_| Trouble::Garbled));
+                *place = Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket));
             }
         }
     }
 
     /// What is known by now of the checks from one place to another.
-    fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, Trouble>> {
+    fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, StoreFault>> {
         let stages = self.stages();
         let known = stages.get(from..to).unwrap_or_default();
         let answers = known.iter().map(|stage| match stage {
             Stage::Done(answer) => *answer,
-            Stage::UnderWay => Err(Trouble::Late),
-            Stage::Waiting => Err(Trouble::Waited),
+            Stage::UnderWay => Err(StoreFault::TimedOut),
+            Stage::Waiting => Err(StoreFault::QueueTimeout),
         });
         answers.collect()
     }
@@ -445,41 +451,41 @@ impl Progress {
     }
 }
 
-// === impl Lane ===
+// === impl Node ===
 
-impl Lane {
+impl Node {
     /// A check's answer, counted.
     fn answer_of(
         &self,
         check: &Check,
-        outcome: Option<Result<Outcome, Trouble>>,
+        outcome: Option<Result<Outcome, StoreFault>>,
         now_us: u64,
-    ) -> Answer {
-        match outcome.unwrap_or(Err(Trouble::Garbled)) {
+    ) -> CheckResult {
+        match outcome.unwrap_or(Err(StoreFault::InvalidBucket)) {
             Ok(outcome) => {
                 self.refused.see(check, &outcome, now_us);
                 Ok(outcome)
             }
-            Err(trouble) => {
-                if trouble.may_have_taken() {
+            Err(fault) => {
+                if fault.outcome_unknown() {
                     self.metrics.unknown_outcomes.inc();
                 }
-                self.count_undecided(trouble, 1);
-                Err(StoreError::Unavailable(trouble))
+                self.count_undecided(fault, 1);
+                Err(StoreError::Unavailable(fault))
             }
         }
     }
 
     /// Tells a batch that was not asked why.
-    pub(super) fn undecided(&self, mut part: Part, trouble: Trouble) {
+    pub(super) fn undecided(&self, mut part: CallBatch, fault: StoreFault) {
         let checks = part.batch.checks.len();
-        self.count_undecided(trouble, checks);
-        part.batch.answer_all(&StoreError::Unavailable(trouble));
+        self.count_undecided(fault, checks);
+        part.batch.answer_all(&StoreError::Unavailable(fault));
         self.send_back(part);
     }
 
     /// Sends a batch back whose answers are there, and gives its room back.
-    pub(super) fn send_back(&self, part: Part) {
+    pub(super) fn send_back(&self, part: CallBatch) {
         let checks = part.batch.checks.len();
         self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
         part.batch.send_back();

@@ -46,7 +46,7 @@ pub(super) struct Connector {
 
 /// A connection to a server that decides.
 #[derive(Clone)]
-pub(super) struct Opened {
+pub(super) struct NodeConnection {
     pub(super) connection: MultiplexedConnection,
     /// What it was made with.
     pub(super) password: Option<Secret>,
@@ -78,7 +78,7 @@ pub(super) enum ConnectError {
     },
     /// Nobody sits there any more.
     #[error("no server of the cluster has this place")]
-    Nobody,
+    UnknownNode,
     /// It took too long.
     #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
     TooLong,
@@ -104,7 +104,7 @@ impl Connector {
     }
 
     /// Whether the files that it needs are there and hold what they should, as far as can be told without a server.
-    pub(super) fn look_at_files(&self) -> Result<(), ConnectError> {
+    pub(super) fn check_files(&self) -> Result<(), ConnectError> {
         self.target.login.password()?;
         if self.target.tls {
             let address = ConnectionAddr::Tcp(String::new(), 0);
@@ -117,7 +117,7 @@ impl Connector {
     pub(super) async fn connect(
         &self,
         of_cluster: Option<&Address>,
-    ) -> Result<Opened, ConnectError> {
+    ) -> Result<NodeConnection, ConnectError> {
         let connecting = async {
             match (of_cluster, &self.target.servers) {
                 (Some(address), _) | (None, Servers::Single(address)) => self.open(address).await,
@@ -127,7 +127,7 @@ impl Connector {
                     opened.primary = Some((address, sentinel));
                     Ok(opened)
                 }
-                (None, Servers::Cluster { .. }) => Err(ConnectError::Nobody),
+                (None, Servers::Cluster { .. }) => Err(ConnectError::UnknownNode),
             }
         };
         tokio::time::timeout(CONNECT_WITHIN, connecting)
@@ -164,12 +164,12 @@ impl Connector {
             command.arg(user);
         }
         command.arg(password.reveal());
-        super::said::value(connection.send_packed_command(&command).await).map(drop)
+        super::error_class::value(connection.send_packed_command(&command).await).map(drop)
     }
 
     /// Whether the sentinels call another server the primary by now than the one that this connection leads to. When none of
     /// them answers nobody says so.
-    pub(super) async fn is_replaced(&self, opened: &mut Opened) -> Option<Address> {
+    pub(super) async fn is_replaced(&self, opened: &mut NodeConnection) -> Option<Address> {
         let Servers::Sentinel { primary, sentinels } = &self.target.servers else {
             return None;
         };
@@ -186,10 +186,10 @@ impl Connector {
         (named != *known).then_some(named)
     }
 
-    async fn open(&self, address: &Address) -> Result<Opened, ConnectError> {
+    async fn open(&self, address: &Address) -> Result<NodeConnection, ConnectError> {
         let (login, database) = (&self.target.login, self.target.database);
         let (connection, password) = self.open_as(address, login, database).await?;
-        Ok(Opened {
+        Ok(NodeConnection {
             connection,
             password,
             primary: None,
@@ -331,7 +331,7 @@ async fn primary_of(
 ) -> Result<Option<Address>, RedisError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(primary);
-    let reply = super::said::value(sentinel.send_packed_command(&command).await)?;
+    let reply = super::error_class::value(sentinel.send_packed_command(&command).await)?;
     let named: Option<(String, u16)> = redis::from_redis_value(reply).map_err(RedisError::from)?;
     Ok(named.map(|(host, port)| Address::Tcp(host, port)))
 }

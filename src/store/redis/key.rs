@@ -12,7 +12,7 @@
 
 use std::io::Write as _;
 
-use crate::limiter::{Check, Key, Timestamp};
+use tollgate_limiter::{Check, Key, Timestamp};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

@@ -9,15 +9,15 @@
 //! | `call` | the checks that waited at the same moment, in one step |
 //! | `worker` | the task that speaks to one server: the line, calls, probes |
 //! | `cluster` | which of a cluster's servers a bucket is at, as that changes |
-//! | `lane` | what everybody knows of one server |
+//! | `node` | what everybody knows of one server |
 //! | `breaker` | whether a server is asked, and when to look again |
 //! | `probe` | whether it would decide, and how many replicas share it |
 //! | `said` | what a server's errors come to |
 //! | `refused` | keys over their limits, remembered for a moment |
 //!
-//! How a check goes: a cache knows it is over its limit, or it waits in a mailbox (`store/mailbox`) for the worker of its
+//! How a check goes: a cache knows it is over its limit, or it waits in a queue (`store/queue`) for the worker of its
 //! server, which asks for all that wait at once. Every answer comes within the deadline or says that it did not
-//! ([`Trouble`]). What that means for the request is a setting's to say, and another store's to decide
+//! ([`StoreFault`]). What that means for the request is a setting's to say, and another store's to decide
 //! (`store/fallback`).
 //!
 //! What it deliberately does not do: decide by itself, ask twice, reach for a replica of Redis, wait for Redis at start.
@@ -26,11 +26,11 @@ mod breaker;
 mod call;
 mod cluster;
 mod connect;
+mod denial_cache;
+mod error_class;
 mod key;
-mod lane;
+mod node;
 mod probe;
-mod refused;
-mod said;
 pub mod script;
 mod target;
 mod worker;
@@ -44,23 +44,23 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::cluster::{Cluster, Member, SERVERS_MAX, Surveyor};
+use self::cluster::{Cluster, ClusterMember, NODES_MAX, TopologyTask};
 pub use self::connect::Certificates;
 use self::connect::Connector;
-use self::lane::Lane;
-use self::refused::Refused;
+use self::denial_cache::DenialCache;
+use self::node::Node;
 pub use self::target::{
-    Address, Login, Password, ReferenceNames, Secret, Servers, Target, TargetError,
+    Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
-use self::worker::LaneWorker;
-use super::mailbox::{self, Choose, Mailbox, MailboxAsking, Mailboxes, Message, Route};
+use self::worker::NodeWorker;
+use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
-    Answer, Applied, Applying, Asking, BuildError, Deadline, GiveBack, Setup, Share, Store,
-    StoreError, StoreState, Terms, Ticket, Trouble, Worker,
+    ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
+    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, Worker,
 };
-use crate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use crate::limiter::{Check, Key, Unit};
 use crate::metrics::{Counter, PartitionLevels};
+use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate_limiter::{Check, Key, Unit};
 
 /// What a Redis store is made of.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub struct RedisSetup {
 }
 
 /// What a check that waits takes, in bytes, with its answer and what is sent and received for it.
-const CHECK_BYTES: usize = size_of::<Check>() + size_of::<Answer>() + size_of::<usize>() + 256;
+const CHECK_BYTES: usize = size_of::<Check>() + size_of::<CheckResult>() + size_of::<usize>() + 256;
 
 /// The same for a name of the reference's, which is sent as it is kept.
 const REFERENCE_KEY_BYTES: usize = 2 * REFERENCE_KEY_BYTES_MAX;
@@ -94,31 +94,31 @@ const BATCH_WEIGHT_MAX: usize = script::CHECKS_MAX / 2;
 
 /// The store's handle.
 pub struct RedisStore {
-    mailboxes: Arc<Mailboxes>,
-    lanes: Arc<Lanes>,
+    queues: Arc<Queues>,
+    nodes: Arc<Nodes>,
     reference_keys: bool,
 }
 
 /// Every server, and what is known of keys.
-struct Lanes {
-    /// One a mailbox.
-    each: Vec<Arc<Lane>>,
+struct Nodes {
+    /// One a queue.
+    each: Vec<Arc<Node>>,
     routes: Arc<Routes>,
     /// How many servers are not asked.
     closed: Arc<AtomicUsize>,
-    refused: Arc<Refused>,
+    refused: Arc<DenialCache>,
     answered_by_cache: Counter,
 }
 
 /// Which server a check is asked of.
 struct Routes {
     /// The store, and where limits of so many a second are elsewhere that one.
-    places: Vec<Place>,
+    endpoints: Vec<Endpoint>,
 }
 
 /// One store, as the operator named it.
-struct Place {
-    /// The number of its first mailbox.
+struct Endpoint {
+    /// The number of its first queue.
     first: usize,
     /// Where it is, for people.
     words: String,
@@ -127,11 +127,11 @@ struct Place {
 }
 
 /// One task's way to ask.
-struct RedisAsking {
-    rest: MailboxAsking,
-    lanes: Arc<Lanes>,
+struct RedisBatchClient {
+    rest: QueueBatchClient,
+    nodes: Arc<Nodes>,
     /// Requests that the cache answered.
-    ready: VecDeque<(Ticket, Vec<Answer>)>,
+    ready: VecDeque<(Ticket, Vec<CheckResult>)>,
     positions: Vec<usize>,
 }
 
@@ -159,18 +159,21 @@ impl RedisStore {
     pub fn build(setup: &Setup, redis: &RedisSetup) -> Result<(Self, Vec<Worker>), BuildError> {
         let metrics = &setup.metrics;
         let longest_us = u64::try_from(redis.over_limit_cache.as_micros()).unwrap_or(u64::MAX);
-        let refused = Arc::new(Refused::new(longest_us, metrics.store.cache_full.clone()));
+        let refused = Arc::new(DenialCache::new(
+            longest_us,
+            metrics.store.cache_full.clone(),
+        ));
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|error| BuildError(error.to_string()))?;
         let replica: Arc<str> = format!("{:016x}", u64::from_le_bytes(name)).into();
         let closed = Arc::<AtomicUsize>::default();
         let targets = std::iter::once(&redis.target).chain(&redis.per_second);
-        let mut places: Vec<Place> = Vec::new();
-        let (mut lanes, mut mailboxes, mut workers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut endpoints: Vec<Endpoint> = Vec::new();
+        let (mut nodes, mut queues, mut workers) = (Vec::new(), Vec::new(), Vec::new());
         let deadline_us = u64::try_from(redis.deadline.as_micros()).unwrap_or(u64::MAX);
-        let mut lane = |words: &str, member: Option<Member>| {
+        let mut node = |words: &str, member: Option<ClusterMember>| {
             let levels = Arc::new(PartitionLevels::default());
-            let lane = Arc::new(Lane::new(
+            let node = Arc::new(Node::new(
                 words.to_owned(),
                 member,
                 redis.prefix.as_str().into(),
@@ -182,39 +185,41 @@ impl RedisStore {
                 Arc::clone(&closed),
             ));
             let (sender, receiver) = mpsc::unbounded_channel::<Message>();
-            mailboxes.push(Mailbox { sender, levels });
-            lanes.push(Arc::clone(&lane));
-            (lane, receiver)
+            queues.push(Queue { sender, levels });
+            nodes.push(Arc::clone(&node));
+            (node, receiver)
         };
         for (number, target) in targets.enumerate() {
             let connector = Arc::new(Connector::new(target.clone(), redis.certificates.clone()));
             let words = connector.words();
             connector
-                .look_at_files()
+                .check_files()
                 .map_err(|error| BuildError(format!("the store at {words}: {error}")))?;
             let is_cluster = matches!(target.servers, Servers::Cluster { .. });
             let cluster = is_cluster.then(|| Arc::new(Cluster::new(&redis.prefix)));
-            let seats = if is_cluster { SERVERS_MAX } else { 0 };
-            let last = places.last().map(Place::mailboxes_end);
-            places.push(Place {
+            let node_slots = if is_cluster { NODES_MAX } else { 0 };
+            let last = endpoints.last().map(Endpoint::queues_end);
+            endpoints.push(Endpoint {
                 first: last.unwrap_or_default(),
                 words: words.clone(),
                 cluster: cluster.clone(),
             });
-            for seat in 0..=seats {
-                let member = cluster.clone().map(|cluster| Member { cluster, seat });
-                let (lane, receiver) = lane(&words, member);
+            for node_slot in 0..=node_slots {
+                let member = cluster
+                    .clone()
+                    .map(|cluster| ClusterMember { cluster, node_slot });
+                let (node, receiver) = node(&words, member);
                 let connector = Arc::clone(&connector);
                 workers.push(match &cluster {
-                    Some(cluster) if seat == 0 => {
-                        let surveyor =
-                            Surveyor::new(Arc::clone(cluster), lane, connector, receiver);
-                        Box::pin(surveyor.run()) as Worker
+                    Some(cluster) if node_slot == 0 => {
+                        let topology_task =
+                            TopologyTask::new(Arc::clone(cluster), node, connector, receiver);
+                        Box::pin(topology_task.run()) as Worker
                     }
                     _ => {
                         let replica = Arc::clone(&replica);
                         let worker =
-                            LaneWorker::new(lane, receiver, connector, replica, number == 0);
+                            NodeWorker::new(node, receiver, connector, replica, number == 0);
                         Box::pin(worker.run()) as Worker
                     }
                 });
@@ -225,25 +230,25 @@ impl RedisStore {
         } else {
             CHECK_BYTES
         };
-        let bounds = mailbox::Bounds {
+        let bounds = QueueLimits {
             waiting_max: (redis.queue_bytes_max / check_bytes).max(1),
             batch_weight_max: BATCH_WEIGHT_MAX,
             weigh: script::weight,
-            full: StoreError::Unavailable(Trouble::QueueFull),
+            full: StoreError::Unavailable(StoreFault::QueueFull),
             shed: metrics.store.queue_full.clone(),
         };
-        let routes = Arc::new(Routes { places });
-        let chosen = Route::Chosen(Arc::clone(&routes) as Arc<dyn Choose>);
-        let mailboxes = Arc::new(Mailboxes::new(mailboxes, chosen, bounds));
+        let routes = Arc::new(Routes { endpoints });
+        let chosen = Route::Selected(Arc::clone(&routes) as Arc<dyn QueueSelector>);
+        let queues = Arc::new(Queues::new(queues, chosen, bounds));
         for cluster in routes.clusters() {
             // Weak: workers end when nobody can ask them any more.
-            let back: Weak<Mailboxes> = Arc::downgrade(&mailboxes);
-            cluster.goes_back_by(back as Weak<dyn GiveBack>);
+            let back: Weak<Queues> = Arc::downgrade(&queues);
+            cluster.set_refund_sink(back as Weak<dyn RefundSink>);
         }
         let store = Self {
-            mailboxes,
-            lanes: Arc::new(Lanes {
-                each: lanes,
+            queues,
+            nodes: Arc::new(Nodes {
+                each: nodes,
                 routes,
                 closed,
                 refused,
@@ -256,23 +261,28 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_> {
         Box::pin(async move {
-            self.lanes.ready(&checks)?;
-            if let Some(answers) = self.lanes.known(&checks) {
-                return Ok(Applied {
+            self.nodes.ready(&checks)?;
+            if let Some(answers) = self.nodes.known(&checks) {
+                return Ok(StoreReply {
                     answers,
-                    trial: None,
+                    tentative: None,
                 });
             }
-            self.mailboxes.apply(checks, deadline, terms).await
+            self.queues.apply(checks, deadline, commit_mode).await
         })
     }
 
-    fn asking(&self) -> Option<Box<dyn Asking>> {
-        Some(Box::new(RedisAsking {
-            rest: MailboxAsking::new(Arc::clone(&self.mailboxes)),
-            lanes: Arc::clone(&self.lanes),
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(RedisBatchClient {
+            rest: QueueBatchClient::new(Arc::clone(&self.queues)),
+            nodes: Arc::clone(&self.nodes),
             ready: VecDeque::new(),
             positions: Vec::new(),
         }))
@@ -282,17 +292,17 @@ impl Store for RedisStore {
         self.reference_keys
     }
 
-    fn state(&self) -> Option<StoreState> {
+    fn health(&self) -> Option<StoreHealth> {
         let words: Vec<_> = self
-            .lanes
+            .nodes
             .routes
-            .places
+            .endpoints
             .iter()
-            .map(|place| place.state(&self.lanes.each))
+            .map(|endpoint| endpoint.state(&self.nodes.each))
             .collect();
-        Some(StoreState {
-            good: self.lanes.closed.load(Ordering::Acquire) == 0,
-            words: words.join("; "),
+        Some(StoreHealth {
+            healthy: self.nodes.closed.load(Ordering::Acquire) == 0,
+            message: words.join("; "),
         })
     }
 }
@@ -301,80 +311,80 @@ impl Store for RedisStore {
 
 impl Routes {
     fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
-        self.places
+        self.endpoints
             .iter()
-            .filter_map(|place| place.cluster.as_ref())
+            .filter_map(|endpoint| endpoint.cluster.as_ref())
     }
 }
 
-impl Choose for Routes {
-    fn mailbox_of(&self, check: &Check) -> usize {
+impl QueueSelector for Routes {
+    fn queue_of(&self, check: &Check) -> usize {
         let a_second = check.limit.unit() == Some(Unit::Second);
-        let number = usize::from(a_second).min(self.places.len().saturating_sub(1));
-        let Some(place) = self.places.get(number) else {
+        let number = usize::from(a_second).min(self.endpoints.len().saturating_sub(1));
+        let Some(endpoint) = self.endpoints.get(number) else {
             return 0;
         };
-        let seat = place.cluster.as_ref();
-        let seat = seat.map_or(0, |cluster| cluster.seat_of(check.key));
-        place.first.saturating_add(seat)
+        let node_slot = endpoint.cluster.as_ref();
+        let node_slot = node_slot.map_or(0, |cluster| cluster.node_slot_of(check.key));
+        endpoint.first.saturating_add(node_slot)
     }
 }
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.places.iter().map(|place| &place.words);
+        let words = self.endpoints.iter().map(|endpoint| &endpoint.words);
         f.debug_list().entries(words).finish()
     }
 }
 
-// === impl Place ===
+// === impl Endpoint ===
 
-impl Place {
-    /// The number behind that of its last mailbox.
-    fn mailboxes_end(&self) -> usize {
-        let seats = self.cluster.as_ref().map_or(0, |_| SERVERS_MAX);
-        self.first.saturating_add(seats).saturating_add(1)
+impl Endpoint {
+    /// The number behind that of its last queue.
+    fn queues_end(&self) -> usize {
+        let node_slots = self.cluster.as_ref().map_or(0, |_| NODES_MAX);
+        self.first.saturating_add(node_slots).saturating_add(1)
     }
 
     /// How it is, for people.
-    fn state(&self, lanes: &[Arc<Lane>]) -> String {
-        let own = lanes.get(self.first..self.mailboxes_end());
+    fn state(&self, nodes: &[Arc<Node>]) -> String {
+        let own = nodes.get(self.first..self.queues_end());
         let own = own.unwrap_or_default();
         let Some(cluster) = &self.cluster else {
-            return own.first().map(|lane| lane.words()).unwrap_or_default();
+            return own.first().map(|node| node.words()).unwrap_or_default();
         };
-        let out = own.iter().filter(|lane| lane.trouble().is_some());
-        let out: Vec<_> = out.map(|lane| lane.words()).collect();
+        let out = own.iter().filter(|node| node.fault().is_some());
+        let out: Vec<_> = out.map(|node| node.words()).collect();
         if out.is_empty() {
-            return format!("{} answers, {} servers", self.words, cluster.servers());
+            return format!("{} answers, {} servers", self.words, cluster.nodes());
         }
         out.join("; ")
     }
 }
 
-// === impl Lanes ===
+// === impl Nodes ===
 
-impl Lanes {
+impl Nodes {
     /// Whether every server is asked that these checks concern.
     fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
         if self.closed.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let out = checks.iter().find_map(|check| {
-            let lane = self.each.get(self.routes.mailbox_of(check))?;
-            Some((lane, lane.trouble()?))
+            let node = self.each.get(self.routes.queue_of(check))?;
+            Some((node, node.fault()?))
         });
-        let Some((lane, trouble)) = out else {
+        let Some((node, fault)) = out else {
             return Ok(());
         };
         // Others were asked and had no answer; these were not asked.
-        let trouble = worker::resting(trouble);
-        lane.count_undecided(trouble, checks.len());
-        Err(StoreError::Unavailable(trouble))
+        let fault = worker::fault_while_open(fault);
+        node.count_undecided(fault, checks.len());
+        Err(StoreError::Unavailable(fault))
     }
 
     /// The answers to all of these checks, where all are known to be refused.
-    fn known(&self, checks: &[Check]) -> Option<Vec<Answer>> {
+    fn known(&self, checks: &[Check]) -> Option<Vec<CheckResult>> {
         if self.refused.is_empty() {
             return None;
         }
@@ -382,47 +392,51 @@ impl Lanes {
         let known = checks
             .iter()
             .map(|check| self.refused.outcome(check, now_us).map(Ok));
-        let answers: Vec<Answer> = known.collect::<Option<_>>()?;
+        let answers: Vec<CheckResult> = known.collect::<Option<_>>()?;
         self.answered_by_cache.inc_by(answers.len() as u64);
         Some(answers)
     }
 }
 
-// === impl RedisAsking ===
+// === impl RedisBatchClient ===
 
-impl Asking for RedisAsking {
+impl BatchClient for RedisBatchClient {
     fn add(
         &mut self,
         ticket: Ticket,
         checks: &[Check],
         deadline: Deadline,
-        terms: Terms,
+        commit_mode: CommitMode,
     ) -> Result<usize, StoreError> {
-        self.lanes.ready(checks)?;
-        if let Some(answers) = self.lanes.known(checks) {
+        self.nodes.ready(checks)?;
+        if let Some(answers) = self.nodes.known(checks) {
             self.ready.push_back((ticket, answers));
             return Ok(1);
         }
-        self.rest.add(ticket, checks, deadline, terms)
+        self.rest.add(ticket, checks, deadline, commit_mode)
     }
 
     fn send(&mut self) {
         self.rest.send();
     }
 
-    fn take_answers(&mut self, cx: &mut Context<'_>, take: &mut dyn FnMut(Share<'_>)) -> usize {
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
         let mut messages = 0_usize;
         while let Some((ticket, answers)) = self.ready.pop_front() {
             messages = messages.saturating_add(1);
             let known = self.positions.len();
             self.positions.extend(known..answers.len().max(known));
-            take(Share {
+            take(PartialReply {
                 ticket,
                 positions: self.positions.get(..answers.len()).unwrap_or_default(),
                 answers: &answers,
-                trial: None,
+                tentative: None,
             });
         }
-        messages.saturating_add(self.rest.take_answers(cx, take))
+        messages.saturating_add(self.rest.take_replies(cx, take))
     }
 }

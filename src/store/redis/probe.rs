@@ -15,25 +15,25 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::cluster::{Redirect, Sign};
-use super::connect::{ConnectError, Connector, Opened};
-use super::lane::Lane;
-use super::said::{Said, said, value};
+use super::cluster::{ProbeKind, Redirect};
+use super::connect::{ConnectError, Connector, NodeConnection};
+use super::error_class::{ErrorClass, classify, value};
+use super::node::Node;
 use super::target::Address;
 use super::{call, key};
-use crate::store::Trouble;
+use crate::store::StoreFault;
 
 /// How often a replica writes that it is there, in microseconds.
-pub(super) const BEAT_EVERY_US: u64 = 2_000_000;
+pub(super) const HEARTBEAT_EVERY_US: u64 = 2_000_000;
 
 /// The same where sentinels are asked each time whether it is still the primary.
-pub(super) const BEAT_BY_SENTINEL_EVERY_US: u64 = 500_000;
+pub(super) const SENTINEL_HEARTBEAT_EVERY_US: u64 = 500_000;
 
 /// For how long it then counts.
-const BEAT_COUNTS_MS: u64 = 10_000;
+const HEARTBEAT_TTL_MS: u64 = 10_000;
 
 /// Writes the replica's name and counts those that are there.
-const BEAT: &str = "
+const COUNT_REPLICAS_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])
@@ -43,35 +43,35 @@ return redis.call('ZCARD', KEYS[1])
 ";
 
 /// Writes something that goes by itself.
-const WRITE: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
+const WRITE_SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
 
 /// A connection, and what was learnt on it.
 #[derive(Clone)]
-pub(super) struct Connected {
-    pub(super) opened: Opened,
+pub(super) struct LiveConnection {
+    pub(super) opened: NodeConnection,
     /// How many replicas share the server, where they are counted.
     pub(super) replicas: Option<u64>,
 }
 
 /// Why a server does not decide.
 #[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) trouble: Trouble,
+pub(super) struct ProbeError {
+    pub(super) fault: StoreFault,
     /// Word for word.
     pub(super) words: String,
 }
 
 /// Connects anew, has the server keep the script and looks whether it would decide.
 pub(super) async fn probe(
-    lane: Arc<Lane>,
+    node: Arc<Node>,
     connector: Arc<Connector>,
     replica: Arc<str>,
     address: Option<Address>,
-) -> Result<Connected, Failed> {
-    lane.metrics.probes.inc();
+) -> Result<LiveConnection, ProbeError> {
+    node.metrics.probes.inc();
     let mut opened = connector.connect(address.as_ref()).await?;
     let connection = &mut opened.connection;
-    lane.metrics.connections_made.inc();
+    node.metrics.connections_made.inc();
     let within = super::connect::CONNECT_WITHIN;
     let load = call::load();
     let loading = connection.send_packed_command(&load);
@@ -80,24 +80,24 @@ pub(super) async fn probe(
         Err(_) => return Err(late(within)),
     }
     // The first time its script must be compiled.
-    let _ = beat(&lane, connection, &replica, within).await?;
-    let within = Duration::from_micros(lane.deadline_us);
-    let replicas = beat(&lane, connection, &replica, within).await?;
-    Ok(Connected { opened, replicas })
+    let _ = write_probe(&node, connection, &replica, within).await?;
+    let within = Duration::from_micros(node.deadline_us);
+    let replicas = write_probe(&node, connection, &replica, within).await?;
+    Ok(LiveConnection { opened, replicas })
 }
 
 /// Says that the replica is there, and with another password who it is, if that has changed.
-pub(super) async fn keep(
-    lane: Arc<Lane>,
+pub(super) async fn heartbeat(
+    node: Arc<Node>,
     connector: Arc<Connector>,
-    mut connected: Connected,
+    mut connected: LiveConnection,
     replica: Arc<str>,
-) -> Result<Connected, Failed> {
+) -> Result<LiveConnection, ProbeError> {
     let opened = &mut connected.opened;
     if let Some(address) = connector.is_replaced(opened).await {
-        return Err(Failed {
+        return Err(ProbeError {
             // What waits may wait for the new one.
-            trouble: Trouble::Lost,
+            fault: StoreFault::ConnectionLost,
             words: format!("{address} is the primary now"),
         });
     }
@@ -106,63 +106,65 @@ pub(super) async fn keep(
         Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
             match connector.log_in(&mut opened.connection, &password).await {
                 Ok(()) => {
-                    tracing::info!(store = %lane.place(), "the store's password was exchanged");
+                    tracing::info!(store = %node.place(), "the store's password was exchanged");
                     opened.password = Some(password);
                 }
                 // The old one is still good for this connection; the server may learn of the new one later.
                 Err(error) => {
-                    tracing::warn!(store = %lane.place(), %error, "the store refuses the new password");
+                    tracing::warn!(store = %node.place(), %error, "the store refuses the new password");
                 }
             }
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(store = %lane.place(), %error, "the store's password cannot be read");
+            tracing::warn!(store = %node.place(), %error, "the store's password cannot be read");
         }
     }
-    let within = Duration::from_micros(lane.deadline_us);
-    connected.replicas = beat(&lane, &mut opened.connection, &replica, within).await?;
+    let within = Duration::from_micros(node.deadline_us);
+    connected.replicas = write_probe(&node, &mut opened.connection, &replica, within).await?;
     Ok(connected)
 }
 
-async fn beat(
-    lane: &Lane,
+async fn write_probe(
+    node: &Node,
     connection: &mut MultiplexedConnection,
     replica: &str,
     within: Duration,
-) -> Result<Option<u64>, Failed> {
-    let sign = lane
+) -> Result<Option<u64>, ProbeError> {
+    let kind = node
         .member
         .as_ref()
-        .map_or(Sign::Count, |member| member.cluster.sign(member.seat));
+        .map_or(ProbeKind::CountReplicas, |member| {
+            member.cluster.probe_kind(member.node_slot)
+        });
     let eval = |script: &str, key: String| {
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(1).arg(key);
-        command.arg(replica).arg(BEAT_COUNTS_MS);
+        command.arg(replica).arg(HEARTBEAT_TTL_MS);
         command
     };
-    let command = match sign {
-        Sign::Count => eval(BEAT, key::replicas(&lane.prefix)),
-        Sign::Write(tag) => eval(WRITE, key::sign(&lane.prefix, tag)),
-        Sign::Ping => redis::cmd("PING"),
+    let command = match kind {
+        ProbeKind::CountReplicas => eval(COUNT_REPLICAS_SCRIPT, key::replicas(&node.prefix)),
+        ProbeKind::Write(tag) => eval(WRITE_SCRIPT, key::sign(&node.prefix, tag)),
+        ProbeKind::Ping => redis::cmd("PING"),
     };
     let beating = connection.send_packed_command(&command);
     let Ok(reply) = tokio::time::timeout(within, beating).await else {
         return Err(late(within));
     };
     match value(reply) {
-        Ok(Value::Int(count)) if sign == Sign::Count => {
+        Ok(Value::Int(count)) if kind == ProbeKind::CountReplicas => {
             Ok(Some(u64::try_from(count).unwrap_or(1).max(1)))
         }
-        Ok(_) if sign != Sign::Count => Ok(None),
-        Ok(other) => Err(Failed {
-            trouble: Trouble::NotUnderstood,
+        Ok(_) if kind != ProbeKind::CountReplicas => Ok(None),
+        Ok(other) => Err(ProbeError {
+            fault: StoreFault::UnexpectedReply,
             words: format!("instead of a count it said {other:?}"),
         }),
         Err(error) => {
             let nowhere = Address::nowhere();
-            if lane.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
-                lane.refresh();
+            if node.member.is_some() && Redirect::of(&error, &nowhere).is_some() {
+                node.refresh();
                 return Ok(None);
             }
             Err(error.into())
@@ -170,39 +172,41 @@ async fn beat(
     }
 }
 
-fn late(within: Duration) -> Failed {
-    Failed {
-        trouble: Trouble::Late,
+fn late(within: Duration) -> ProbeError {
+    ProbeError {
+        fault: StoreFault::TimedOut,
         words: format!("no answer within {} ms", within.as_millis()),
     }
 }
 
-// === impl Failed ===
+// === impl ProbeError ===
 
-impl From<RedisError> for Failed {
+impl From<RedisError> for ProbeError {
     fn from(error: RedisError) -> Self {
         Self {
-            trouble: match said(&error) {
-                Said::Trouble(trouble) => trouble,
-                Said::NoScript => Trouble::NotUnderstood,
+            fault: match classify(&error) {
+                ErrorClass::Fault(fault) => fault,
+                ErrorClass::NoScript => StoreFault::UnexpectedReply,
             },
             words: error.to_string(),
         }
     }
 }
 
-impl From<ConnectError> for Failed {
+impl From<ConnectError> for ProbeError {
     fn from(error: ConnectError) -> Self {
-        let trouble = match &error {
-            ConnectError::Redis(error) => match said(error) {
+        let fault = match &error {
+            ConnectError::Redis(error) => match classify(error) {
                 // Without a connection nothing was lost.
-                Said::Trouble(Trouble::Lost) | Said::NoScript => Trouble::NotConnected,
-                Said::Trouble(trouble) => trouble,
+                ErrorClass::Fault(StoreFault::ConnectionLost) | ErrorClass::NoScript => {
+                    StoreFault::NotConnected
+                }
+                ErrorClass::Fault(fault) => fault,
             },
-            _ => Trouble::NotConnected,
+            _ => StoreFault::NotConnected,
         };
         Self {
-            trouble,
+            fault,
             words: error.to_string(),
         }
     }

@@ -86,7 +86,7 @@ pub struct Secret(String);
 
 /// What Envoy's reference service calls it, variable by variable, as they stand in the environment.
 #[derive(Clone, Debug, Default)]
-pub struct ReferenceNames {
+pub struct ReferenceVariables {
     /// `REDIS_URL`.
     pub url: Secret,
     /// `REDIS_TYPE`.
@@ -132,7 +132,7 @@ pub enum TargetError {
     Escape,
     /// `REDIS_TYPE` or `REDIS_SOCKET_TYPE` is a word of its own.
     #[error("{0}")]
-    Word(&'static str),
+    InvalidWord(&'static str),
 }
 
 // === impl Target ===
@@ -219,10 +219,12 @@ impl Target {
     /// # Errors
     ///
     /// See [`TargetError`].
-    pub fn of_reference(names: &ReferenceNames) -> Result<Self, TargetError> {
+    pub fn of_reference(names: &ReferenceVariables) -> Result<Self, TargetError> {
         let url = names.url.reveal();
         if !matches!(names.socket_type.as_deref(), None | Some("tcp" | "unix")) {
-            return Err(TargetError::Word("REDIS_SOCKET_TYPE must be tcp or unix"));
+            return Err(TargetError::InvalidWord(
+                "REDIS_SOCKET_TYPE must be tcp or unix",
+            ));
         }
         let kind = names.kind.as_deref().unwrap_or("SINGLE");
         let mut target = if kind.eq_ignore_ascii_case("SINGLE") {
@@ -245,14 +247,14 @@ impl Target {
             let seeds = addresses(url, 6379)?;
             Self::plain(Servers::Cluster { seeds })
         } else {
-            return Err(TargetError::Word(
+            return Err(TargetError::InvalidWord(
                 "REDIS_TYPE must be SINGLE, SENTINEL or CLUSTER",
             ));
         };
         target.tls |= match names.tls.as_deref() {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
-            Some(_) => return Err(TargetError::Word("REDIS_TLS must be true or false")),
+            Some(_) => return Err(TargetError::InvalidWord("REDIS_TLS must be true or false")),
         };
         if let Some(auth) = &names.auth {
             target.login = Login::of_reference(auth);
@@ -402,7 +404,7 @@ impl Address {
         Self::of_node(host, port.parse().ok()?, whoever)
     }
 
-    /// The same, in two. A question mark is a name that nobody knows yet.
+    /// The same, in two. A request mark is a name that nobody knows yet.
     pub(super) fn of_node(host: &str, port: u16, whoever: &Self) -> Option<Self> {
         let host = match (host, whoever) {
             ("?", _) | ("", Self::Unix(_)) => return None,
@@ -536,11 +538,11 @@ mod tests {
 
     #[test]
     fn the_reference_s_variables_mean_what_they_mean_there() {
-        let names = |url: &str| ReferenceNames {
+        let names = |url: &str| ReferenceVariables {
             url: Secret::new(url),
-            ..ReferenceNames::default()
+            ..ReferenceVariables::default()
         };
-        let of = |names: &ReferenceNames| Target::of_reference(names).unwrap();
+        let of = |names: &ReferenceVariables| Target::of_reference(names).unwrap();
         assert_eq!(
             of(&names("cache:7")).servers,
             Servers::Single(tcp("cache", 7))
@@ -549,35 +551,35 @@ mod tests {
         assert_eq!(of(&names("/run/redis.sock")).servers, socket);
         let url = of(&names("rediss://me:x@cache/2"));
         assert_eq!((url.tls, url.database), (true, 2));
-        let auth = of(&ReferenceNames {
+        let auth = of(&ReferenceVariables {
             auth: Some(Secret::new("me:hunter2")),
             tls: Some("T".to_owned()),
             ..names("cache:7")
         });
         assert_eq!(auth.login.user.as_deref(), Some("me"));
         assert!(auth.tls);
-        let password = of(&ReferenceNames {
+        let password = of(&ReferenceVariables {
             auth: Some(Secret::new("hunter2")),
             ..names("cache:7")
         });
         assert_eq!(password.login.user, None);
-        let sentinel = of(&ReferenceNames {
+        let sentinel = of(&ReferenceVariables {
             kind: Some("sentinel".to_owned()),
             ..names("main,a:1,b:2")
         });
         assert_eq!(sentinel.to_string(), "main by sentinel a:1, b:2");
-        let cluster = of(&ReferenceNames {
+        let cluster = of(&ReferenceVariables {
             kind: Some("Cluster".to_owned()),
             ..names("a:1, b:2")
         });
         assert_eq!(cluster.to_string(), "the cluster of a:1, b:2");
-        let other = ReferenceNames {
+        let other = ReferenceVariables {
             kind: Some("other".to_owned()),
             ..names("cache:7")
         };
         assert!(matches!(
             Target::of_reference(&other),
-            Err(TargetError::Word(_))
+            Err(TargetError::InvalidWord(_))
         ));
     }
 }

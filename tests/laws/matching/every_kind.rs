@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{Entry, How, Level, Parent, Prefix, RuleSet, Unit, Values};
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{Entry, Level, MatchKind, Parent, Prefix, RuleSet, Unit, Values};
 
 use super::found_by;
 use super::obvious::glob;
@@ -178,7 +178,7 @@ fn fitting(siblings: &[&Sibling], key: &[u8], value: &[u8]) -> Vec<usize> {
 impl Kind {
     fn values(&self) -> Values {
         match self {
-            Self::Value(value) => Values::of(value),
+            Self::Value(value) => Values::from_text(value),
             Self::List(list) => Values::List(list.clone()),
             Self::Prefixes(prefixes) => {
                 let spelt = |(address, length): &(IpAddr, u8)| {
@@ -362,7 +362,7 @@ proptest! {
             );
             // The long way says the same, and what else would fit.
             let steps = rules.trace(Tree::DOMAIN.as_bytes(), &[entry]);
-            let told = steps[0].found.iter().chain(&steps[0].passed_over);
+            let told = steps[0].matched.iter().chain(&steps[0].other_matches);
             let told: Vec<Values> = told.map(|(_, level)| (*level.values).clone()).collect();
             let expected: Vec<Values> = expected.iter().map(|place| kept[*place].1.values()).collect();
             prop_assert_eq!(told, expected, "{:?} of {:?}", value.escape_ascii().to_string(), kept);
@@ -402,13 +402,13 @@ fn the_kinds_are_told_apart() {
     ];
     let (mut from, value) = (siblings.len(), b"10.1.2.3");
     let expected = [
-        How::Exact,
-        How::Listed,
-        How::Prefix(Prefix::parse("10.1.0.0/16").unwrap()),
-        How::Prefix(Prefix::parse("10.0.0.0/8").unwrap()),
-        How::Wildcard,
-        How::Regex,
-        How::Default,
+        MatchKind::Exact,
+        MatchKind::Listed,
+        MatchKind::Prefix(Prefix::parse("10.1.0.0/16").unwrap()),
+        MatchKind::Prefix(Prefix::parse("10.0.0.0/8").unwrap()),
+        MatchKind::Wildcard,
+        MatchKind::Regex,
+        MatchKind::Default,
     ];
     // Each wins once what comes before it is gone.
     for (gone, expected) in expected.into_iter().enumerate() {
@@ -416,8 +416,8 @@ fn the_kinds_are_told_apart() {
         let (rules, _) = configured(&siblings[..from]);
         let entry = Entry { key: b"k", value };
         let steps = rules.trace(Tree::DOMAIN.as_bytes(), &[entry]);
-        assert_eq!(steps[0].found.map(|(how, _)| how), Some(expected));
-        assert_eq!(steps[0].passed_over.len(), from - 1);
+        assert_eq!(steps[0].matched.map(|(how, _)| how), Some(expected));
+        assert_eq!(steps[0].other_matches.len(), from - 1);
     }
     assert_eq!(from, 1);
 }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocation_counter::measure;
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{
-    Entry, How, Level, Match, Parent, Pattern, PatternCompiler, PatternError, Patterns, Prefix,
-    RuleSet, Steps, Unit, Values,
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{
+    Entry, Level, Match, MatchKind, Parent, Pattern, PatternCompiler, PatternError, PatternMatcher,
+    Prefix, RuleSet, StepBudget, Unit, Values,
 };
 
 use crate::scenery::limited;
@@ -28,10 +28,13 @@ struct Counting {
     asked: Arc<AtomicUsize>,
 }
 
-struct Counted(Arc<dyn Patterns>, Arc<AtomicUsize>);
+struct Counted(Arc<dyn PatternMatcher>, Arc<AtomicUsize>);
 
 impl PatternCompiler for Counting {
-    fn compile(&mut self, patterns: &[Pattern<'_>]) -> Result<Arc<dyn Patterns>, PatternError> {
+    fn compile(
+        &mut self,
+        patterns: &[Pattern<'_>],
+    ) -> Result<Arc<dyn PatternMatcher>, PatternError> {
         let made = self.automata.compile(patterns)?;
         assert!(
             format!("{made:?}").starts_with("Dense("),
@@ -42,15 +45,15 @@ impl PatternCompiler for Counting {
     }
 }
 
-impl Patterns for Counted {
-    fn first(&self, text: &[u8], steps: &Steps) -> Option<usize> {
+impl PatternMatcher for Counted {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.first(text, steps)
     }
 
-    fn each(&self, text: &[u8], steps: &Steps, found: &mut dyn FnMut(usize)) {
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.each(text, steps, found);
+        self.0.each_match(text, steps, found);
     }
 }
 
@@ -73,14 +76,14 @@ fn crowd(count: usize) -> (RuleSet, Counting) {
         rules.set_rules(node, [limited(1, Unit::Minute)]);
     };
     for n in 0..count {
-        add(Values::of(&format!("exact-{n}")));
+        add(Values::from_text(&format!("exact-{n}")));
         add(Values::List(vec![format!("list-{n}"), format!("more-{n}")]));
         let (high, low) = (n / 256, n % 256);
         let v4 = Prefix::parse(&format!("10.{high}.{low}.0/24")).unwrap();
         let v6 = Prefix::parse(&format!("fd00:{n:x}::/32")).unwrap();
         add(Values::Prefixes(vec![v4, v6]));
-        add(Values::of(&format!("wild-{n}-*")));
-        add(Values::of(&format!("*-end-{n}")));
+        add(Values::from_text(&format!("wild-{n}-*")));
+        add(Values::from_text(&format!("*-end-{n}")));
         add(Values::Regex(format!("regex-{n}-[a-z]+")));
     }
     add(Values::Any);
@@ -126,7 +129,7 @@ fn finding_costs_the_same_among_ten_siblings_and_among_two_thousand() {
                 "{value} among {count}"
             );
             let steps = rules.trace(b"d", &entry);
-            let found = steps[0].found.map(|(found, _)| found).unwrap();
+            let found = steps[0].matched.map(|(found, _)| found).unwrap();
             assert!(format!("{found:?}").starts_with(how), "{value}: {found:?}");
         }
     }
@@ -160,10 +163,10 @@ fn keys_with_stars_cost_two_automata_and_no_allocation() {
             2,
             "the keys', and the one that fits"
         );
-        let found = rules.trace(b"d", &entry)[0].found;
+        let found = rules.trace(b"d", &entry)[0].matched;
         assert_eq!(
             found.map(|(how, level)| (how, level.label())),
-            Some((How::Wildcard, format!("x-{}-*_off-*", count - 1)))
+            Some((MatchKind::Wildcard, format!("x-{}-*_off-*", count - 1)))
         );
     }
 }
@@ -186,14 +189,14 @@ fn long_values() -> [Vec<u8>; 3] {
 fn thousands_of_patterns_with_two_stars_take_steps_by_the_value_and_not_by_their_number() {
     for count in [50, 5_000] {
         let texts: Vec<_> = (0..count).map(|n| format!("*v{n}*x*")).collect();
-        let patterns: Vec<_> = texts.iter().map(|text| Pattern::Stars(text)).collect();
+        let patterns: Vec<_> = texts.iter().map(|text| Pattern::Wildcard(text)).collect();
         let made = Automata::default().compile(&patterns).unwrap();
         for value in long_values() {
-            let steps = Steps::unbounded();
+            let steps = StepBudget::unlimited();
             let cost = measure(|| {
                 made.first(&value, &steps);
             });
-            let taken = u64::MAX - steps.left();
+            let taken = u64::MAX - steps.remaining();
             // A byte, the occurrences that end there, and what was found of 5,000 patterns.
             let bound = 4 * value.len() as u64;
             assert!(

@@ -2,15 +2,15 @@
 //!
 //! What it deliberately does not do: read a rules file, or order one kind before another (`every_kind`).
 
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::{
-    AddError, Entry, Level, Parent, Pattern, PatternCompiler, PatternError, Prefix, PrefixError,
-    RuleSet, Steps, Values,
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::{
+    AddNodeError, Entry, Level, Parent, Pattern, PatternCompiler, PatternError, Prefix,
+    PrefixError, RuleSet, StepBudget, Values,
 };
 
 use super::found_by;
 use crate::scenery::{Tree, called, limited};
-use tollgate::limiter::Unit;
+use tollgate_limiter::Unit;
 
 fn level(values: Values) -> Level {
     Level {
@@ -276,13 +276,13 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
             n => format!("/v1/*/item{n:02}/*/sub{n:02}/*"),
         })
         .collect();
-    let mut patterns: Vec<_> = texts.iter().map(|text| Pattern::Stars(text)).collect();
+    let mut patterns: Vec<_> = texts.iter().map(|text| Pattern::Wildcard(text)).collect();
     patterns.push(Pattern::Regex("/v[0-9]/.*"));
     let made = Automata::default().compile(&patterns).unwrap();
     assert!(format!("{made:?}").starts_with("Parts"), "{made:?}");
     let all = |value: &str| {
         let mut all = Vec::new();
-        made.each(value.as_bytes(), &Steps::unbounded(), &mut |one| {
+        made.each_match(value.as_bytes(), &StepBudget::unlimited(), &mut |one| {
             all.push(one);
         });
         all.sort_unstable();
@@ -301,7 +301,7 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     ] {
         assert_eq!(all(value), expected, "{value}");
         assert_eq!(
-            made.first(value.as_bytes(), &Steps::unbounded()),
+            made.first(value.as_bytes(), &StepBudget::unlimited()),
             expected.first().copied(),
             "{value}"
         );
@@ -316,7 +316,7 @@ fn siblings_alike_are_refused_item_by_item() {
     assert_eq!(add(list(&["a", "b"])), Ok(()));
     assert_eq!(
         add(list(&["c", "a", "d", "c"])),
-        Err(AddError::ItemsAlike(vec![1, 3]))
+        Err(AddNodeError::DuplicateItems(vec![1, 3]))
     );
     assert_eq!(
         add(list(&["c", "d"])),
@@ -326,15 +326,18 @@ fn siblings_alike_are_refused_item_by_item() {
     assert_eq!(add(prefixes(&["10.0.0.0/8", "fd00::/8"])), Ok(()));
     assert_eq!(
         add(prefixes(&["10.0.0.0/9", "::ffff:10.0.0.0/104"])),
-        Err(AddError::ItemsAlike(vec![1]))
+        Err(AddNodeError::DuplicateItems(vec![1]))
     );
     assert_eq!(add(prefixes(&["10.0.0.0/9"])), Ok(()));
     assert_eq!(add(Values::Regex("a".to_owned())), Ok(()));
-    assert_eq!(add(Values::Regex("a".to_owned())), Err(AddError::Alike));
+    assert_eq!(
+        add(Values::Regex("a".to_owned())),
+        Err(AddNodeError::Duplicate)
+    );
     assert_eq!(add(Values::Regex("(?:a)".to_owned())), Ok(()));
     // Of another kind the same text is another thing.
     for value in ["a", "10.0.0.0/8", "a*"] {
-        assert_eq!(add(Values::of(value)), Ok(()), "{value}");
+        assert_eq!(add(Values::from_text(value)), Ok(()), "{value}");
     }
     for values in [
         list(&["a"]),
@@ -346,7 +349,7 @@ fn siblings_alike_are_refused_item_by_item() {
             ..Level::new("k*", "")
         };
         let added = rules.add_node(Parent::Domain("d"), level);
-        assert_eq!(added, Err(AddError::StarredKey));
+        assert_eq!(added, Err(AddNodeError::WildcardKey));
     }
 }
 
@@ -358,7 +361,5 @@ fn what_cannot_be_compiled_names_the_first_node() {
     let wrong = rules.compile(&mut Automata::default()).unwrap_err();
     assert_eq!(wrong.len(), 1);
     assert_eq!(Ok(wrong[0].0), node);
-    assert!(
-        matches!(&wrong[0].1, PatternError::Unreadable(words) if words.contains("unclosed group"))
-    );
+    assert!(matches!(&wrong[0].1, PatternError::Syntax(words) if words.contains("unclosed group")));
 }

@@ -11,8 +11,8 @@ mod growth;
 mod kinds;
 mod obvious;
 
-use tollgate::limiter::Parent;
-use tollgate::limiter::{AddError, Entry, Level, Match, RuleSet, Unit};
+use tollgate_limiter::Parent;
+use tollgate_limiter::{AddNodeError, Entry, Level, Match, RuleSet, Unit};
 
 use crate::scenery::{Path, Tree, called, entries, limited};
 
@@ -197,15 +197,18 @@ fn siblings_alike_and_unknown_parents_are_refused() {
     let root = Parent::Domain("d");
     let mut add = |parent, key, value| rules.add_node(parent, Level::new(key, value));
     let node = add(root, "k", "v").unwrap();
-    assert_eq!(add(root, "k", "v"), Err(AddError::Alike));
+    assert_eq!(add(root, "k", "v"), Err(AddNodeError::Duplicate));
     assert!(add(root, "k", "").is_ok());
-    assert_eq!(add(root, "k", ""), Err(AddError::Alike));
+    assert_eq!(add(root, "k", ""), Err(AddNodeError::Duplicate));
     assert!(add(root, "k", "*").is_ok());
-    assert_eq!(add(root, "k", "*"), Err(AddError::Alike));
+    assert_eq!(add(root, "k", "*"), Err(AddNodeError::Duplicate));
     // Elsewhere the same pair is another node.
     assert!(add(Parent::Node(node), "k", "v").is_ok());
-    assert_eq!(add(Parent::Node(99), "k", "v"), Err(AddError::NoParent));
-    assert_eq!(add(Parent::Domain("e"), "k", "v"), Err(AddError::NoParent));
+    assert_eq!(add(Parent::Node(99), "k", "v"), Err(AddNodeError::NoParent));
+    assert_eq!(
+        add(Parent::Domain("e"), "k", "v"),
+        Err(AddNodeError::NoParent)
+    );
 }
 
 #[test]

@@ -10,9 +10,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tollgate::config::patterns::Automata;
-use tollgate::limiter::Parent;
-use tollgate::limiter::{Level, RuleSet, Unit};
+use tollgate::rules::patterns::Automata;
+use tollgate_limiter::Parent;
+use tollgate_limiter::{Level, RuleSet, Unit};
 
 use super::found_by;
 use crate::scenery::{Tree, called, entries, limited};

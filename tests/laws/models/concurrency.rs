@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: keep a sum, or keep the list in any order.
 
-use tollgate::limiter::{Ask, Hits, Holder, Outcome};
+use tollgate_limiter::{Hits, Holder, Operation, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, told};
 
@@ -52,7 +52,7 @@ impl Concurrency {
 }
 
 impl Model for Concurrency {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let ahead = self.newest - asked_at;
         if ahead > terms.window_us {
             for held in &mut self.held {
@@ -66,7 +66,7 @@ impl Model for Concurrency {
         self.held
             .retain(|held| held.slots > 0 && now < held.since + terms.window_us);
 
-        let Ask { hits, holder } = in_the_present(ask, now);
+        let Operation { hits, holder } = in_the_present(ask, now);
         let before = self.in_flight(terms, now);
         let fits = |model: &Self, time: i128, taken: u64| {
             model.in_flight(terms, time) + i128::from(taken) <= terms.requests
@@ -96,7 +96,7 @@ impl Model for Concurrency {
                 self.free(freed.into(), |held| held.by == holder);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let taken_at = i128::from(taken_at.as_us());
                 self.free(hits.into(), |held| {
                     held.by == holder && held.since == taken_at
@@ -110,7 +110,7 @@ impl Model for Concurrency {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(before),
             remaining: told((terms.requests - after).max(0)),

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
+use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
 
 use super::{Model, Terms, in_the_present, instant, owed, told};
 
@@ -16,7 +16,7 @@ pub(super) struct FixedWindow {
 }
 
 impl Model for FixedWindow {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             // Law 2: the count comes along, the window does not.
             let count = self
@@ -54,7 +54,7 @@ impl Model for FixedWindow {
                 add(now, -i128::from(refunded));
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // Into a window that has turned, where it makes no difference.
                 add(taken_at.as_us().into(), -i128::from(hits));
                 true
@@ -70,7 +70,7 @@ impl Model for FixedWindow {
             edge = edge.min(Timestamp::MAX_US.into()).max(now + 1);
         }
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(before),
             remaining: told((terms.requests - after).max(0)),

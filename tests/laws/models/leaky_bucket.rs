@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: keep a level.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{
     Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
@@ -48,7 +48,7 @@ impl LeakyBucket {
 }
 
 impl Model for LeakyBucket {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let newest = self.poured.last().map_or(0, |poured| poured.at);
         let ahead = newest - asked_at;
         if ahead > terms.window_us {
@@ -69,7 +69,7 @@ impl Model for LeakyBucket {
         let brim = terms.burst * terms.window_us;
         let before = self.level();
         let used = rounded_up(before, terms.window_us);
-        let asked = i128::from(hits.taken()) * terms.window_us;
+        let asked = i128::from(hits.requested()) * terms.window_us;
         let mut allowed = true;
         let water = match hits {
             Hits::Take(_) if before + asked <= brim => asked,
@@ -78,7 +78,7 @@ impl Model for LeakyBucket {
                 owed(terms, used, taken.into()) * terms.window_us
             }
             Hits::Refund(refunded) => -i128::from(refunded) * terms.window_us,
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What could have run out of it since is taken as gone.
                 let gone = terms.requests * (now - i128::from(taken_at.as_us()));
                 -(i128::from(hits) * terms.window_us - gone).max(0)
@@ -99,7 +99,7 @@ impl Model for LeakyBucket {
             }
         };
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(used),
             remaining: told((brim - after).max(0).div_euclid(terms.window_us)),

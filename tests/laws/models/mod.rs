@@ -20,13 +20,13 @@ mod sliding_window_segments;
 mod token_bucket;
 mod token_bucket_interval;
 
-use tollgate::limiter::{Ask, CountRefused, Hits, Outcome, Timestamp};
+use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, Timestamp};
 use tollgate_test_support::bucket_histories::Terms;
 
 /// A bucket that remembers everything.
 pub(crate) trait Model {
     /// One question, at `asked_at` by the caller's clock, in microseconds.
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome;
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome;
 }
 
 /// A model that is written only when a question changes it: one that leaves no more than a look at the same instant leaves no
@@ -56,15 +56,15 @@ pub(crate) fn model_of(algorithm: &str) -> Box<dyn Model> {
 }
 
 impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let brought_back = self.written_at - asked_at > terms.window_us;
         let mut looked_at = self.model.clone();
-        looked_at.ask(terms, Hits::LOOK.into(), asked_at);
+        looked_at.ask(terms, Hits::PEEK.into(), asked_at);
         let mut asked = self.model.clone();
         let outcome = asked.ask(terms, ask, asked_at);
         if brought_back || asked != looked_at {
             self.model = asked;
-            self.written_at = outcome.at.as_us().into();
+            self.written_at = outcome.bucket_time.as_us().into();
         }
         outcome
     }
@@ -72,11 +72,9 @@ impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
 
 /// What is asked in the bucket's present. What is said to have been taken later than that was taken before the clock
 /// was brought back, and cannot be undone any more: then nothing is given back.
-fn in_the_present(ask: Ask, now: i128) -> Ask {
+fn in_the_present(ask: Operation, now: i128) -> Operation {
     match ask.hits {
-        Hits::GiveBack { taken_at, .. } if i128::from(taken_at.as_us()) > now => {
-            Hits::Refund(0).into()
-        }
+        Hits::Undo { taken_at, .. } if i128::from(taken_at.as_us()) > now => Hits::Refund(0).into(),
         _ => ask,
     }
 }

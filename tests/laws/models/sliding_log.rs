@@ -4,7 +4,7 @@
 //!
 //! What it deliberately does not do: keep a sum, or put together what came at once.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
@@ -38,7 +38,7 @@ impl SlidingLog {
 }
 
 impl Model for SlidingLog {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let ahead = self.newest - asked_at;
         if ahead > terms.window_us {
             for (at, _) in &mut self.log {
@@ -73,7 +73,7 @@ impl Model for SlidingLog {
                 self.give_back(refunded.into(), |_| true);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 self.give_back(hits.into(), |at| at == i128::from(taken_at.as_us()));
                 true
             }
@@ -84,7 +84,7 @@ impl Model for SlidingLog {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(before),
             remaining: told((terms.requests - after).max(0)),

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: keep a count.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_up, told};
 
@@ -61,7 +61,7 @@ impl SlidingWindow {
 }
 
 impl Model for SlidingWindow {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             self.bring_back(terms, asked_at);
         }
@@ -91,7 +91,7 @@ impl Model for SlidingWindow {
                 self.give_back(terms, refunded.into(), |_| true);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let number = i128::from(taken_at.as_us()).div_euclid(terms.window_us);
                 self.give_back(terms, hits.into(), |other| other == number);
                 true
@@ -107,7 +107,7 @@ impl Model for SlidingWindow {
         let gone = now + 2 * terms.window_us;
         let from_asked = |instant: i128| told(instant - asked_at);
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),
             remaining: told((most - after).max(0).div_euclid(terms.window_us)),

@@ -9,7 +9,7 @@
 //!
 //! What it deliberately does not do: keep a count a segment.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
@@ -48,7 +48,7 @@ impl SlidingWindowSegments {
 }
 
 impl Model for SlidingWindowSegments {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         let ahead = self.newest - asked_at;
         if ahead > terms.window_us {
             for (begin, _) in &mut self.counted {
@@ -87,7 +87,7 @@ impl Model for SlidingWindowSegments {
                 self.give_back(refunded.into(), |_| true);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 let meant = begin_of_segment(terms, taken_at.as_us().into());
                 self.give_back(hits.into(), |begin| begin == meant);
                 true
@@ -99,7 +99,7 @@ impl Model for SlidingWindowSegments {
             told(first_instant(now, now + terms.window_us, passes) - asked_at)
         };
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(before),
             remaining: told((terms.requests - after).max(0)),

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: reduce the fraction, or solve for an instant.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{
     Model, Terms, first_instant, greatest_divisor, in_the_present, instant, owed, rounded_up, told,
@@ -28,7 +28,7 @@ impl TokenBucket {
 }
 
 impl Model for TokenBucket {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             self.newest = asked_at; // law 2: what is missing stays missing
         }
@@ -60,7 +60,7 @@ impl Model for TokenBucket {
                 self.missing = (before - i128::from(refunded) * terms.window_us).max(0);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What has come since, it would have missed: a bucket holds no more than it holds.
                 let come = terms.requests * (now - i128::from(taken_at.as_us()));
                 let still = (i128::from(hits) * terms.window_us - come).max(0);
@@ -80,7 +80,7 @@ impl Model for TokenBucket {
             })
         };
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(rounded_up(before, terms.window_us)),
             remaining: told((full - self.missing).max(0).div_euclid(terms.window_us)),

@@ -4,7 +4,7 @@
 //!
 //! What it deliberately does not do: solve for the number of edges that it takes.
 
-use tollgate::limiter::{Ask, Hits, Outcome};
+use tollgate_limiter::{Hits, Operation, Outcome};
 
 use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 
@@ -21,7 +21,7 @@ fn come(terms: &Terms, from: i128, until: i128) -> i128 {
 }
 
 impl Model for TokenBucketInterval {
-    fn ask(&mut self, terms: &Terms, ask: Ask, asked_at: i128) -> Outcome {
+    fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
             self.newest = asked_at; // law 2: what is missing stays missing
         }
@@ -46,7 +46,7 @@ impl Model for TokenBucketInterval {
                 self.missing = (before - i128::from(refunded)).max(0);
                 true
             }
-            Hits::GiveBack { hits, taken_at } => {
+            Hits::Undo { hits, taken_at } => {
                 // What has come since, it would have missed: a bucket holds no more than it holds.
                 let still = i128::from(hits) - come(terms, taken_at.as_us().into(), now);
                 self.missing = (before - still.max(0)).max(0);
@@ -59,9 +59,9 @@ impl Model for TokenBucketInterval {
             let surely = now + (self.missing + 1) * terms.window_us;
             told(first_instant(now, surely, passes) - asked_at)
         };
-        let asked = i128::from(hits.taken());
+        let asked = i128::from(hits.requested());
         Outcome {
-            at: instant(now),
+            bucket_time: instant(now),
             allowed,
             used_before: told(before),
             remaining: told((terms.burst - self.missing).max(0)),

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: get an algorithm wrong.
 
-use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Limit, Operation, Outcome, State, Timestamp};
 
 use crate::properties::{Candidate, Property, StepFn};
 
@@ -29,15 +29,15 @@ fn looking_costs_a_hit() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
         let hits = match ask.hits {
             Hits::Take(hits) => Hits::Take(hits.max(1)),
             back => back,
         };
-        let ask = Ask { hits, ..ask };
-        state.step(algorithm, limit, ask, now)
+        let ask = Operation { hits, ..ask };
+        state.apply(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Laws]);
 }
@@ -48,17 +48,17 @@ fn keeps_the_low_32_bits_of_the_hits() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
         let low = |hits: u64| hits & u64::from(u32::MAX);
         let hits = match ask.hits {
             Hits::Take(hits) => Hits::Take(low(hits)),
             Hits::Refund(hits) => Hits::Refund(low(hits)),
-            given_back @ Hits::GiveBack { .. } => given_back,
+            given_back @ Hits::Undo { .. } => given_back,
         };
-        let ask = Ask { hits, ..ask };
-        state.step(algorithm, limit, ask, now)
+        let ask = Operation { hits, ..ask };
+        state.apply(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Promise]);
 }
@@ -69,13 +69,13 @@ fn forgets_the_bucket_when_the_clock_steps_back() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
-        if now < state.seen {
+        if now < state.updated_at {
             *state = State::default();
         }
-        state.step(algorithm, limit, ask, now)
+        state.apply(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Promise]);
 }
@@ -86,11 +86,11 @@ fn takes_an_older_time_as_it_is() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
         let outcome = algorithm.decide(limit, state, ask, now);
-        state.seen = now;
+        state.updated_at = now;
         outcome
     }
     must_be_found(step, &[Property::Agreement, Property::Promise]);
@@ -102,12 +102,12 @@ fn waits_for_the_clock_to_return() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         asked_at: Timestamp,
     ) -> Outcome {
-        let behind_us = state.seen.since_us(asked_at);
+        let behind_us = state.updated_at.since_us(asked_at);
         let later = |us: u64| us.saturating_add(us.min(1) * behind_us);
-        let outcome = state.step(algorithm, limit, ask, asked_at.max(state.seen));
+        let outcome = state.apply(algorithm, limit, ask, asked_at.max(state.updated_at));
         Outcome {
             reset_us: later(outcome.reset_us),
             retry_us: outcome.retry_us.map(later),
@@ -123,13 +123,13 @@ fn brings_back_at_exactly_one_window() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
-        if state.seen.since_us(now) == limit.window().as_us() {
-            state.seen = now;
+        if state.updated_at.since_us(now) == limit.window().as_us() {
+            state.updated_at = now;
         }
-        state.step(algorithm, limit, ask, now)
+        state.apply(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement]);
 }
@@ -140,12 +140,16 @@ fn counts_from_the_buckets_time() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
-        let is_back = state.seen.since_us(now) > limit.window().as_us();
-        let now = if is_back { now } else { now.max(state.seen) };
-        state.step(algorithm, limit, ask, now)
+        let is_back = state.updated_at.since_us(now) > limit.window().as_us();
+        let now = if is_back {
+            now
+        } else {
+            now.max(state.updated_at)
+        };
+        state.apply(algorithm, limit, ask, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Laws]);
 }
@@ -156,13 +160,13 @@ fn leaves_what_is_remembered_in_the_future() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
-        if state.seen.since_us(now) > limit.window().as_us() {
-            state.seen = now;
+        if state.updated_at.since_us(now) > limit.window().as_us() {
+            state.updated_at = now;
         }
-        state.step(algorithm, limit, ask, now)
+        state.apply(algorithm, limit, ask, now)
     }
     let with_marks: Vec<_> = ALGORITHMS
         .iter()
@@ -180,17 +184,21 @@ fn undoes_what_was_taken_in_a_lost_future() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
-        let is_back = state.seen.since_us(now) > limit.window().as_us();
-        let bucket_now = if is_back { now } else { now.max(state.seen) };
-        let lost = matches!(ask.hits, Hits::GiveBack { taken_at, .. } if taken_at > bucket_now);
+        let is_back = state.updated_at.since_us(now) > limit.window().as_us();
+        let bucket_now = if is_back {
+            now
+        } else {
+            now.max(state.updated_at)
+        };
+        let lost = matches!(ask.hits, Hits::Undo { taken_at, .. } if taken_at > bucket_now);
         let hits = match ask.hits {
-            Hits::GiveBack { hits, .. } if lost => Hits::Refund(hits),
+            Hits::Undo { hits, .. } if lost => Hits::Refund(hits),
             hits => hits,
         };
-        state.step(algorithm, limit, Ask { hits, ..ask }, now)
+        state.apply(algorithm, limit, Operation { hits, ..ask }, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Undoing]);
 }
@@ -201,14 +209,14 @@ fn does_not_undo() {
         state: &mut State,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: Ask,
+        ask: Operation,
         now: Timestamp,
     ) -> Outcome {
         let hits = match ask.hits {
-            Hits::GiveBack { .. } => Hits::Refund(0),
+            Hits::Undo { .. } => Hits::Refund(0),
             hits => hits,
         };
-        state.step(algorithm, limit, Ask { hits, ..ask }, now)
+        state.apply(algorithm, limit, Operation { hits, ..ask }, now)
     }
     must_be_found(step, &[Property::Agreement, Property::Undoing]);
 }

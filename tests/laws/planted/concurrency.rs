@@ -2,13 +2,13 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::Concurrency;
-use tollgate::limiter::{Algorithm, Ask, Hits, Holder, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::Concurrency;
+use tollgate_limiter::{Algorithm, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 
 use super::{Planted, decide_at, undoing_as_refund};
 
 /// Who holds the oldest slot; who asks, if there is none.
-fn oldest_holder(state: &State, ask: Ask) -> Option<Holder> {
+fn oldest_holder(state: &State, ask: Operation) -> Option<Holder> {
     let oldest = state.marks.iter().next();
     oldest.map_or(ask.holder, |mark| mark.holder)
 }
@@ -17,19 +17,19 @@ fn holds_any(state: &State, holder: Option<Holder>) -> bool {
     state.marks.iter().any(|mark| mark.holder == holder)
 }
 
-fn is_refund(ask: Ask) -> bool {
+fn is_refund(ask: Operation) -> bool {
     matches!(ask.hits, Hits::Refund(_))
 }
 
 /// What is over is no more in the state.
 fn at_present(limit: &Limit, state: &mut State, now: Timestamp) -> Outcome {
-    Concurrency.decide(limit, state, Hits::LOOK.into(), now)
+    Concurrency.decide(limit, state, Hits::PEEK.into(), now)
 }
 
 fn refund_frees_the_oldest_slot(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     at_present(limit, state, now);
@@ -38,14 +38,14 @@ fn refund_frees_the_oldest_slot(
     } else {
         ask.holder
     };
-    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+    Concurrency.decide(limit, state, Operation { holder, ..ask }, now)
 }
 
 /// The second refund of one id, or that of a check which was refused.
 fn refund_of_nothing_frees_anothers(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     at_present(limit, state, now);
@@ -54,13 +54,13 @@ fn refund_of_nothing_frees_anothers(
     } else {
         ask.holder
     };
-    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+    Concurrency.decide(limit, state, Operation { holder, ..ask }, now)
 }
 
 fn anonymous_refund_frees_a_named_slot(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     at_present(limit, state, now);
@@ -70,55 +70,70 @@ fn anonymous_refund_frees_a_named_slot(
     } else {
         ask.holder
     };
-    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+    Concurrency.decide(limit, state, Operation { holder, ..ask }, now)
 }
 
 fn refund_frees_nothing_of_a_named_slot(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let holder = ask.holder.filter(|_| !is_refund(ask));
-    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+    Concurrency.decide(limit, state, Operation { holder, ..ask }, now)
 }
 
-fn an_id_holds_one_slot(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn an_id_holds_one_slot(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let before = at_present(limit, state, now);
     let holds = ask.holder.is_some() && holds_any(state, ask.holder);
-    if holds && ask.hits.taken() > 0 && before.allowed {
+    if holds && ask.hits.requested() > 0 && before.allowed {
         return before;
     }
     Concurrency.decide(limit, state, ask, now)
 }
 
-fn a_look_renews_everybody(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-    if ask.hits == Hits::LOOK {
+fn a_look_renews_everybody(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
+    if ask.hits == Hits::PEEK {
         at_present(limit, state, now);
         let holders: Vec<_> = state.marks.iter().map(|mark| mark.holder).collect();
         for holder in holders {
-            let hits = Hits::LOOK;
-            Concurrency.decide(limit, state, Ask { hits, holder }, now);
+            let hits = Hits::PEEK;
+            Concurrency.decide(limit, state, Operation { hits, holder }, now);
         }
     }
     Concurrency.decide(limit, state, ask, now)
 }
 
-fn a_look_renews_nobody(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-    let holder = ask.holder.filter(|_| ask.hits != Hits::LOOK);
-    Concurrency.decide(limit, state, Ask { holder, ..ask }, now)
+fn a_look_renews_nobody(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
+    let holder = ask.holder.filter(|_| ask.hits != Hits::PEEK);
+    Concurrency.decide(limit, state, Operation { holder, ..ask }, now)
 }
 
 fn a_take_renews_what_is_held(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    if ask.hits.taken() > 0 {
+    if ask.hits.requested() > 0 {
         let holder = ask.holder;
-        let hits = Hits::LOOK;
-        Concurrency.decide(limit, state, Ask { hits, holder }, now);
+        let hits = Hits::PEEK;
+        Concurrency.decide(limit, state, Operation { hits, holder }, now);
     }
     Concurrency.decide(limit, state, ask, now)
 }
@@ -126,7 +141,7 @@ fn a_take_renews_what_is_held(
 fn a_slot_counts_a_microsecond_longer(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let slot_us = limit.window().as_us();
@@ -140,34 +155,47 @@ fn a_slot_counts_a_microsecond_longer(
 }
 
 /// As a counter does that knows no slots.
-fn slots_never_run_out(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn slots_never_run_out(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let hits = match ask.hits {
-        Hits::GiveBack { hits, .. } => Hits::GiveBack {
+        Hits::Undo { hits, .. } => Hits::Undo {
             hits,
             taken_at: Timestamp::default(),
         },
         hits => hits,
     };
     let then = Timestamp::default();
-    let said = Concurrency.decide(limit, state, Ask { hits, ..ask }, then);
-    Outcome { at: now, ..said }
+    let said = Concurrency.decide(limit, state, Operation { hits, ..ask }, then);
+    Outcome {
+        bucket_time: now,
+        ..said
+    }
 }
 
 fn undoes_the_oldest_of_the_id(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     Concurrency.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-fn refused_hits_take_a_slot(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn refused_hits_take_a_slot(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = Concurrency.decide(limit, state, ask, now);
-    if !said.allowed && ask.hits.taken() > 0 {
+    if !said.allowed && ask.hits.requested() > 0 {
         let larger = Limit::in_flight(u32::MAX, limit.unit_multiplier());
         let hits = Hits::Take(1);
-        Concurrency.decide(&larger, state, Ask { hits, ..ask }, now);
+        Concurrency.decide(&larger, state, Operation { hits, ..ask }, now);
     }
     said
 }

@@ -2,41 +2,43 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{
+    Algorithm, CountRefused, Hits, Limit, Operation, Outcome, State, Timestamp,
+};
 
 use super::{Planted, undoing_as_refund};
 
 fn refuses_at_exactly_the_limit(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let mut said = FixedWindow.decide(limit, state, ask, now);
-    if ask.hits.taken() > 0 && state.registers[0] == limit.requests() {
+    if ask.hits.requested() > 0 && state.registers[0] == limit.requests() {
         said.allowed = false;
         said.retry_us = Some(said.reset_us);
     }
     said
 }
 
-fn never_starts_again(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-    state.seen = now;
+fn never_starts_again(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    state.updated_at = now;
     FixedWindow.decide(limit, state, ask, now)
 }
 
 fn windows_begin_at_the_first_hit(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let [count, begun_us] = state.registers;
     let window_us = limit.window().as_us();
     let same_window = count > 0 && now.as_us().saturating_sub(begun_us) < window_us;
     let begun_us = if same_window { begun_us } else { now.as_us() };
-    state.seen = now;
+    state.updated_at = now;
     state.registers = [if same_window { count } else { 0 }, 0];
     let said = FixedWindow.decide(limit, state, ask, now);
     state.registers[1] = begun_us;
@@ -51,7 +53,7 @@ fn windows_begin_at_the_first_hit(
 fn lets_straddling_hits_pass(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let mut said = FixedWindow.decide(limit, state, ask, now);
@@ -62,7 +64,12 @@ fn lets_straddling_hits_pass(
     said
 }
 
-fn clips_straddling_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn clips_straddling_hits(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     if !said.allowed && said.used_before < limit.requests() {
         state.registers[0] = limit.requests();
@@ -73,7 +80,7 @@ fn clips_straddling_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timest
 fn does_not_count_refused_hits(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
@@ -83,7 +90,7 @@ fn does_not_count_refused_hits(
     said
 }
 
-fn count_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn count_wraps(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     let Hits::Take(hits) = ask.hits else {
         return said;
@@ -101,7 +108,7 @@ fn count_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Ou
     }
 }
 
-fn refund_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn refund_wraps(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     if let Hits::Refund(hits) = ask.hits {
         state.registers[0] = said.used_before.wrapping_sub(hits);
@@ -109,7 +116,7 @@ fn refund_wraps(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> O
     said
 }
 
-fn reset_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn reset_is_early(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         reset_us: said.reset_us - 1,
@@ -117,7 +124,7 @@ fn reset_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) ->
     }
 }
 
-fn reset_is_late(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn reset_is_late(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         reset_us: said.reset_us + 1,
@@ -125,7 +132,12 @@ fn reset_is_late(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> 
     }
 }
 
-fn hopeless_hits_may_retry(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn hopeless_hits_may_retry(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);
     Outcome {
         retry_us: said.retry_us.or(Some(said.reset_us)),
@@ -136,13 +148,13 @@ fn hopeless_hits_may_retry(limit: &Limit, state: &mut State, ask: Ask, now: Time
 fn undoes_into_a_turned_window(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     FixedWindow.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let limit = match limit.count_refused() {
         Some(CountRefused::All) => &limit.with_count_refused(CountRefused::Blocking),
         _ => limit,
@@ -153,7 +165,7 @@ fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp)
 fn refused_hits_are_in_debt_by_default(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let limit = match limit.count_refused() {
@@ -163,7 +175,7 @@ fn refused_hits_are_in_debt_by_default(
     FixedWindow.decide(limit, state, ask, now)
 }
 
-fn knows_no_calendar(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn knows_no_calendar(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let plain = Limit::per(
         limit.requests_per_unit(),
         limit.unit().unwrap(),
@@ -179,7 +191,7 @@ fn knows_no_calendar(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp)
 fn all_windows_are_as_long_as_the_longest(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = FixedWindow.decide(limit, state, ask, now);

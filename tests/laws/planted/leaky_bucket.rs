@@ -2,30 +2,35 @@
 //!
 //! What it deliberately does not do: repeat what is wrong with a token bucket, whose arithmetic it shares.
 
-use tollgate::limiter::algorithm::{LeakyBucket, TokenBucketInterval};
-use tollgate::limiter::{Algorithm, Ask, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{LeakyBucket, TokenBucketInterval};
+use tollgate_limiter::{Algorithm, Limit, Operation, Outcome, State, Timestamp};
 
 use super::{Planted, undoing_as_refund};
 use crate::properties::{Candidate, Property};
 
-fn leaks_whole_hits_only(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn leaks_whole_hits_only(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let rate = limit.rate();
-    let elapsed_us = u128::from(now.since_us(state.seen));
+    let elapsed_us = u128::from(now.since_us(state.updated_at));
     let leaked = elapsed_us * u128::from(rate.hits) / u128::from(rate.per_us);
     let leaked = u64::try_from(leaked).unwrap_or(u64::MAX);
     state.registers[0] = state.registers[0].saturating_sub(leaked);
-    state.seen = now;
+    state.updated_at = now;
     LeakyBucket.decide(limit, state, ask, now)
 }
 
-fn leaks_at_the_edges(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn leaks_at_the_edges(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     TokenBucketInterval.decide(limit, state, ask, now)
 }
 
 fn undoes_what_has_leaked_already(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     LeakyBucket.decide(limit, state, undoing_as_refund(ask), now)

@@ -118,8 +118,8 @@ mod token_bucket;
 mod token_bucket_interval;
 
 use proptest::test_runner::TestError;
-use tollgate::limiter::{
-    Algorithm, Ask, Choice, CountRefused, Hits, Limit, Outcome, State, Timestamp,
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, CountRefused, Hits, Limit, Operation, Outcome, State, Timestamp,
 };
 
 use crate::properties::{BROKEN, Candidate, Property, every_algorithm, repeatable};
@@ -128,7 +128,7 @@ use crate::properties::{BROKEN, Candidate, Property, every_algorithm, repeatable
 struct Planted {
     /// Where everything but the bug comes from.
     base: &'static dyn Algorithm,
-    decide: fn(&Limit, &mut State, Ask, Timestamp) -> Outcome,
+    decide: fn(&Limit, &mut State, Operation, Timestamp) -> Outcome,
     life_us: Option<fn(&Limit) -> u64>,
     usual_burst: Option<fn(u32) -> u32>,
 }
@@ -139,13 +139,13 @@ fn decide_at(
     algorithm: &dyn Algorithm,
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = algorithm.decide(limit, state, ask, then);
     let later = |us: u64| us.saturating_sub(now.since_us(then));
     Outcome {
-        at: now,
+        bucket_time: now,
         reset_us: later(said.reset_us),
         retry_us: said.retry_us.map(later),
         ..said
@@ -153,12 +153,12 @@ fn decide_at(
 }
 
 /// The same question, but that an undoing is taken for a refund.
-fn undoing_as_refund(ask: Ask) -> Ask {
+fn undoing_as_refund(ask: Operation) -> Operation {
     let hits = match ask.hits {
-        Hits::GiveBack { hits, .. } => Hits::Refund(hits),
+        Hits::Undo { hits, .. } => Hits::Refund(hits),
         hits => hits,
     };
-    Ask { hits, ..ask }
+    Operation { hits, ..ask }
 }
 
 /// Whether refused hits count.
@@ -177,8 +177,8 @@ impl Algorithm for Planted {
         self.base.promise()
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        self.base.choices()
+    fn options(&self) -> &'static [AlgorithmOption] {
+        self.base.options()
     }
 
     fn requests_max(&self) -> u32 {
@@ -193,18 +193,18 @@ impl Algorithm for Planted {
         self.base.window_max_us()
     }
 
-    fn usual_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u32) -> u32 {
         self.usual_burst.map_or_else(
-            || self.base.usual_burst(requests_per_unit),
+            || self.base.default_burst(requests_per_unit),
             |usual_burst| usual_burst(requests_per_unit),
         )
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
-        self.base.usual_count_refused()
+    fn default_count_refused(&self) -> CountRefused {
+        self.base.default_count_refused()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         (self.decide)(limit, state, ask, now)
     }
 
@@ -214,29 +214,29 @@ impl Algorithm for Planted {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         if self.base.changed(limit, was, state, ask, outcome) || self.base.has_marks() {
             return self.base.changed(limit, was, state, ask, outcome);
         }
         let mut looked_at = State {
-            seen: was.0,
+            updated_at: was.0,
             registers: was.1,
             ..State::default()
         };
-        self.base
-            .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
+        self.base.decide(
+            limit,
+            &mut looked_at,
+            Hits::PEEK.into(),
+            outcome.bucket_time,
+        );
         looked_at.registers != state.registers
     }
 
-    fn script(&self) -> &'static str {
-        self.base.script()
-    }
-
-    fn life_us(&self, limit: &Limit) -> u64 {
+    fn ttl_us(&self, limit: &Limit) -> u64 {
         self.life_us
-            .map_or_else(|| self.base.life_us(limit), |life_us| life_us(limit))
+            .map_or_else(|| self.base.ttl_us(limit), |life_us| life_us(limit))
     }
 }
 

@@ -4,9 +4,9 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::SlidingLog;
-use tollgate::limiter::{
-    Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp, Unit,
+use tollgate_limiter::algorithm::SlidingLog;
+use tollgate_limiter::{
+    Algorithm, CountRefused, Hits, Limit, Operation, Outcome, State, Timestamp, Unit,
 };
 
 use super::{Planted, decide_at, undoing_as_refund};
@@ -14,7 +14,7 @@ use super::{Planted, decide_at, undoing_as_refund};
 fn counts_what_is_a_window_old(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let window_us = limit.window().as_us();
@@ -30,24 +30,29 @@ fn counts_what_is_a_window_old(
 fn forgets_a_microsecond_early(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    SlidingLog.decide(limit, state, Hits::LOOK.into(), now.plus_us(1));
+    SlidingLog.decide(limit, state, Hits::PEEK.into(), now.plus_us(1));
     SlidingLog.decide(limit, state, ask, now)
 }
 
-fn refunds_the_newest_first(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn refunds_the_newest_first(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let Hits::Refund(refunded) = ask.hits else {
         return SlidingLog.decide(limit, state, ask, now);
     };
-    let before = SlidingLog.decide(limit, state, Hits::LOOK.into(), now);
+    let before = SlidingLog.decide(limit, state, Hits::PEEK.into(), now);
     let mut left = refunded;
     let newest_first: Vec<_> = state.marks.iter().rev().copied().collect();
     for mark in newest_first {
         let hits = left.min(mark.hits);
         let taken_at = mark.at;
-        let back = Hits::GiveBack { hits, taken_at }.into();
+        let back = Hits::Undo { hits, taken_at }.into();
         SlidingLog.decide(limit, state, back, now);
         left -= hits;
     }
@@ -58,10 +63,15 @@ fn refunds_the_newest_first(limit: &Limit, state: &mut State, ask: Ask, now: Tim
     }
 }
 
-fn counts_milliseconds(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn counts_milliseconds(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let whole = |time: Timestamp| time.minus_us(time.as_us() % 1_000);
     let hits = match ask.hits {
-        Hits::GiveBack { hits, taken_at } => Hits::GiveBack {
+        Hits::Undo { hits, taken_at } => Hits::Undo {
             hits,
             taken_at: whole(taken_at),
         },
@@ -70,17 +80,22 @@ fn counts_milliseconds(limit: &Limit, state: &mut State, ask: Ask, now: Timestam
     decide_at(whole(now), &SlidingLog, limit, state, hits.into(), now)
 }
 
-fn counts_refused_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn counts_refused_hits(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let limit = limit.with_count_refused(CountRefused::All);
     SlidingLog.decide(&limit, state, ask, now)
 }
 
-fn undoes_the_oldest(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn undoes_the_oldest(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     SlidingLog.decide(limit, state, undoing_as_refund(ask), now)
 }
 
 /// No answer is wrong, but what has run out is never thrown away.
-fn never_forgets(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn never_forgets(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let mut forgetful = state.clone();
     let said = SlidingLog.decide(limit, &mut forgetful, ask, now);
     let hundred = NonZeroU32::new(100).unwrap();
@@ -97,7 +112,7 @@ fn never_forgets(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> 
 fn retry_is_when_the_oldest_leaves(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = SlidingLog.decide(limit, state, ask, now);
@@ -113,7 +128,7 @@ fn retry_is_when_the_oldest_leaves(
 fn reset_is_when_the_oldest_leaves(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = SlidingLog.decide(limit, state, ask, now);

@@ -2,8 +2,10 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::{REGISTER_MAX, SlidingWindow};
-use tollgate::limiter::{Algorithm, Ask, CountRefused, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{REGISTER_MAX, SlidingWindow};
+use tollgate_limiter::{
+    Algorithm, CountRefused, Hits, Limit, Operation, Outcome, State, Timestamp,
+};
 
 use super::{Planted, counts_refused, undoing_as_refund};
 
@@ -11,15 +13,15 @@ use super::{Planted, counts_refused, undoing_as_refund};
 fn admit_by_weight(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
     weight: fn(previous: u128, left_us: u128, window_us: u128) -> u128,
 ) -> Outcome {
     let Hits::Take(taken) = ask.hits else {
         return SlidingWindow.decide(limit, state, ask, now);
     };
-    let before = SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
-    state.seen = now;
+    let before = SlidingWindow.decide(limit, state, Hits::PEEK.into(), now);
+    state.updated_at = now;
     let refused = SlidingWindow.decide(limit, &mut state.clone(), ask, now);
 
     let window_us = u128::from(limit.window().as_us());
@@ -30,7 +32,7 @@ fn admit_by_weight(
     if allowed {
         state.registers[0] += taken;
     }
-    let after = SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
+    let after = SlidingWindow.decide(limit, state, Hits::PEEK.into(), now);
     Outcome {
         allowed,
         used_before: before.used_before,
@@ -39,13 +41,23 @@ fn admit_by_weight(
     }
 }
 
-fn weighs_by_what_has_gone(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn weighs_by_what_has_gone(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     admit_by_weight(limit, state, ask, now, |previous, left_us, window_us| {
         previous * (window_us - left_us)
     })
 }
 
-fn rounds_the_weight_down(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn rounds_the_weight_down(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     admit_by_weight(limit, state, ask, now, |previous, left_us, window_us| {
         previous * left_us / window_us * window_us
     })
@@ -54,27 +66,37 @@ fn rounds_the_weight_down(limit: &Limit, state: &mut State, ask: Ask, now: Times
 fn forgets_the_previous_window(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    if state.seen < limit.window().start_of(now) {
+    if state.updated_at < limit.window().start_of(now) {
         state.registers = [0, 0];
     }
     SlidingWindow.decide(limit, state, ask, now)
 }
 
-fn keeps_a_window_too_long(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn keeps_a_window_too_long(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let start = limit.window().start_of(now);
-    if state.seen < start {
-        state.seen = start.minus_us(1);
+    if state.updated_at < start {
+        state.updated_at = start.minus_us(1);
     }
     SlidingWindow.decide(limit, state, ask, now)
 }
 
-fn counts_refused_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn counts_refused_hits(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = SlidingWindow.decide(limit, state, ask, now);
     if !said.allowed {
-        let count = state.registers[0].saturating_add(ask.hits.taken());
+        let count = state.registers[0].saturating_add(ask.hits.requested());
         state.registers[0] = count.min(REGISTER_MAX);
     }
     said
@@ -83,20 +105,25 @@ fn counts_refused_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestam
 fn gives_back_to_the_previous_window_first(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let Hits::Refund(refunded) = ask.hits else {
         return SlidingWindow.decide(limit, state, ask, now);
     };
-    SlidingWindow.decide(limit, state, Hits::LOOK.into(), now);
+    SlidingWindow.decide(limit, state, Hits::PEEK.into(), now);
     let from_present = refunded.saturating_sub(state.registers[1]);
     state.registers[1] = state.registers[1].saturating_sub(refunded);
-    state.seen = now;
+    state.updated_at = now;
     SlidingWindow.decide(limit, state, Hits::Refund(from_present).into(), now)
 }
 
-fn reset_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn reset_is_the_next_edge(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = SlidingWindow.decide(limit, state, ask, now);
     let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
     Outcome {
@@ -105,7 +132,7 @@ fn reset_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Times
     }
 }
 
-fn retry_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn retry_is_early(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = SlidingWindow.decide(limit, state, ask, now);
     Outcome {
         retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
@@ -116,13 +143,13 @@ fn retry_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) ->
 fn undoes_in_the_present_window(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     SlidingWindow.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     if counts_refused(limit) {
         counts_refused_hits(
             &limit.with_count_refused(CountRefused::None),

@@ -7,8 +7,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{SlidingLog, SlidingWindow, SlidingWindowSegments};
-use tollgate::limiter::{Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp, Unit};
+use tollgate_limiter::algorithm::{SlidingLog, SlidingWindow, SlidingWindowSegments};
+use tollgate_limiter::{Algorithm, Hits, Limit, Operation, Outcome, State, Timestamp, Unit};
 
 use super::{Planted, decide_at, undoing_as_refund};
 
@@ -33,12 +33,12 @@ fn other(limit: &Limit, requests: u32, segments: u64) -> Option<Limit> {
 fn segments_begin(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
     begin: impl Fn(Timestamp) -> Timestamp,
 ) -> Outcome {
     let hits = match ask.hits {
-        Hits::GiveBack { hits, taken_at } => Hits::GiveBack {
+        Hits::Undo { hits, taken_at } => Hits::Undo {
             hits,
             taken_at: begin(taken_at),
         },
@@ -47,14 +47,24 @@ fn segments_begin(
     decide_at(begin(now), &SlidingLog, limit, state, hits.into(), now)
 }
 
-fn segments_are_cut_short(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn segments_are_cut_short(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let length_us = (limit.window().as_us() / segments(limit)).max(1);
     segments_begin(limit, state, ask, now, |time| {
         time.minus_us(time.as_us() % length_us)
     })
 }
 
-fn segments_begin_half_way(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn segments_begin_half_way(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let length_us = (limit.window().as_us() / segments(limit)).max(1);
     segments_begin(limit, state, ask, now, |time| {
         time.minus_us((time.as_us() + length_us / 2) % length_us)
@@ -64,7 +74,7 @@ fn segments_begin_half_way(limit: &Limit, state: &mut State, ask: Ask, now: Time
 fn oldest_leaves_a_segment_late(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let longer = other(limit, limit.requests_per_unit(), segments(limit) + 1);
@@ -74,7 +84,7 @@ fn oldest_leaves_a_segment_late(
 fn oldest_leaves_a_segment_early(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let shorter = other(limit, limit.requests_per_unit(), segments(limit) - 1);
@@ -82,7 +92,12 @@ fn oldest_leaves_a_segment_early(
 }
 
 /// What `sliding_window` does with its previous window, done with the oldest segment.
-fn oldest_leaves_by_and_by(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn oldest_leaves_by_and_by(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let mut refused = state.clone();
     let said = SlidingWindowSegments.decide(limit, &mut refused, ask, now);
     let window_us = limit.window().as_us();
@@ -96,7 +111,7 @@ fn oldest_leaves_by_and_by(limit: &Limit, state: &mut State, ask: Ask, now: Time
     let used = said
         .used_before
         .saturating_sub(left)
-        .saturating_add(ask.hits.taken());
+        .saturating_add(ask.hits.requested());
     let larger = other(limit, u32::MAX, segments(limit));
     match larger {
         Some(larger) if !said.allowed && used <= limit.requests() => {
@@ -112,27 +127,27 @@ fn oldest_leaves_by_and_by(limit: &Limit, state: &mut State, ask: Ask, now: Time
 fn only_the_present_segment_counts(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let one = other(limit, limit.requests_per_unit(), 1);
     SlidingWindowSegments.decide(&one.unwrap_or(*limit), state, ask, now)
 }
 
-fn slides_smoothly(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn slides_smoothly(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     SlidingWindow.decide(limit, state, ask, now)
 }
 
 fn undoes_what_was_to_go_first(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     SlidingWindowSegments.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-fn keeps_a_mark_a_hit(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn keeps_a_mark_a_hit(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     SlidingLog.decide(limit, state, ask, now)
 }
 

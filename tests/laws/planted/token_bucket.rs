@@ -2,26 +2,31 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::{REGISTER_MAX, TokenBucket};
-use tollgate::limiter::{Algorithm, Ask, CountRefused, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{REGISTER_MAX, TokenBucket};
+use tollgate_limiter::{Algorithm, CountRefused, Limit, Operation, Outcome, State, Timestamp};
 
 use super::{Planted, counts_refused, undoing_as_refund};
 use crate::properties::{Candidate, Property};
 
-fn refills_whole_hits_only(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn refills_whole_hits_only(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let rate = limit.rate();
-    let elapsed_us = u128::from(now.since_us(state.seen));
+    let elapsed_us = u128::from(now.since_us(state.updated_at));
     let filled = elapsed_us * u128::from(rate.hits) / u128::from(rate.per_us);
     let filled = u64::try_from(filled).unwrap_or(u64::MAX);
     state.registers[0] = state.registers[0].saturating_sub(filled);
-    state.seen = now;
+    state.updated_at = now;
     TokenBucket.decide(limit, state, ask, now)
 }
 
 fn rounds_in_the_callers_favour(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = TokenBucket.decide(limit, state, ask, now);
@@ -29,13 +34,18 @@ fn rounds_in_the_callers_favour(
     said
 }
 
-fn counts_milliseconds(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn counts_milliseconds(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let whole = |time: Timestamp| time.minus_us(time.as_us() % 1_000);
-    state.seen = whole(state.seen);
+    state.updated_at = whole(state.updated_at);
     TokenBucket.decide(limit, state, ask, whole(now))
 }
 
-fn ignores_the_burst(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn ignores_the_burst(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let limit = Limit::per(
         limit.requests_per_unit(),
         limit.unit().unwrap(),
@@ -44,16 +54,21 @@ fn ignores_the_burst(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp)
     TokenBucket.decide(&limit, state, ask, now)
 }
 
-fn counts_refused_hits(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn counts_refused_hits(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = TokenBucket.decide(limit, state, ask, now);
     if !said.allowed {
-        let missing = state.registers[0].saturating_add(ask.hits.taken());
+        let missing = state.registers[0].saturating_add(ask.hits.requested());
         state.registers[0] = missing.min(REGISTER_MAX);
     }
     said
 }
 
-fn retry_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn retry_is_early(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = TokenBucket.decide(limit, state, ask, now);
     Outcome {
         retry_us: said.retry_us.map(|us| us.saturating_sub(1)),
@@ -61,7 +76,7 @@ fn retry_is_early(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) ->
     }
 }
 
-fn reset_is_late(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn reset_is_late(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let said = TokenBucket.decide(limit, state, ask, now);
     Outcome {
         reset_us: said.reset_us.saturating_add(said.reset_us.min(1)),
@@ -84,13 +99,13 @@ fn lives_one_window_whatever_the_burst() {
 fn undoes_what_has_come_back_already(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     TokenBucket.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     if counts_refused(limit) {
         counts_refused_hits(
             &limit.with_count_refused(CountRefused::None),
@@ -106,7 +121,7 @@ fn debt_has_no_bound(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp)
 fn refused_hits_leave_one_burst(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let said = TokenBucket.decide(limit, state, ask, now);
@@ -117,7 +132,12 @@ fn refused_hits_leave_one_burst(
     said
 }
 
-fn blocking_counts_nothing(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn blocking_counts_nothing(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let limit = match limit.count_refused() {
         Some(CountRefused::Blocking) => &limit.with_count_refused(CountRefused::None),
         _ => limit,

@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
 
-use tollgate::limiter::algorithm::{TokenBucket, TokenBucketInterval};
-use tollgate::limiter::{Algorithm, Ask, Hits, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::{TokenBucket, TokenBucketInterval};
+use tollgate_limiter::{Algorithm, Hits, Limit, Operation, Outcome, State, Timestamp};
 
 use super::{Planted, undoing_as_refund};
 
@@ -14,24 +14,29 @@ fn number(limit: &Limit, time: Timestamp) -> u64 {
 fn counts_windows_since_it_was_seen(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    let windows = now.since_us(state.seen) / limit.window().as_us();
+    let windows = now.since_us(state.updated_at) / limit.window().as_us();
     let filled = windows.saturating_mul(limit.requests());
     state.registers[0] = state.registers[0].saturating_sub(filled);
-    state.seen = now;
+    state.updated_at = now;
     TokenBucketInterval.decide(limit, state, ask, now)
 }
 
-fn fills_between_the_edges(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn fills_between_the_edges(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     TokenBucket.decide(limit, state, ask, now)
 }
 
 fn edges_are_counted_from_the_first_hit(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     let begun_us = match state.registers {
@@ -40,20 +45,28 @@ fn edges_are_counted_from_the_first_hit(
     };
     let moved = |time: Timestamp| time.minus_us(begun_us % limit.window().as_us());
     let hits = match ask.hits {
-        Hits::GiveBack { hits, taken_at } => Hits::GiveBack {
+        Hits::Undo { hits, taken_at } => Hits::Undo {
             hits,
             taken_at: moved(taken_at),
         },
         hits => hits,
     };
-    state.seen = moved(state.seen);
+    state.updated_at = moved(state.updated_at);
     let said = TokenBucketInterval.decide(limit, state, hits.into(), moved(now));
     state.registers[1] = begun_us;
-    Outcome { at: now, ..said }
+    Outcome {
+        bucket_time: now,
+        ..said
+    }
 }
 
-fn is_full_at_every_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
-    if number(limit, now) > number(limit, state.seen) {
+fn is_full_at_every_edge(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
+    if number(limit, now) > number(limit, state.updated_at) {
         state.registers = [0, 0];
     }
     TokenBucketInterval.decide(limit, state, ask, now)
@@ -62,16 +75,21 @@ fn is_full_at_every_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timest
 fn one_edge_fills_however_many_were_crossed(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
-    if number(limit, now) > number(limit, state.seen) + 1 {
-        state.seen = now.minus_us(limit.window().as_us());
+    if number(limit, now) > number(limit, state.updated_at) + 1 {
+        state.updated_at = now.minus_us(limit.window().as_us());
     }
     TokenBucketInterval.decide(limit, state, ask, now)
 }
 
-fn retry_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+fn retry_is_the_next_edge(
+    limit: &Limit,
+    state: &mut State,
+    ask: Operation,
+    now: Timestamp,
+) -> Outcome {
     let said = TokenBucketInterval.decide(limit, state, ask, now);
     let to_edge_us = limit.window().as_us() - limit.window().elapsed_us(now);
     Outcome {
@@ -83,7 +101,7 @@ fn retry_is_the_next_edge(limit: &Limit, state: &mut State, ask: Ask, now: Times
 fn undoes_what_has_come_back_already(
     limit: &Limit,
     state: &mut State,
-    ask: Ask,
+    ask: Operation,
     now: Timestamp,
 ) -> Outcome {
     TokenBucketInterval.decide(limit, state, undoing_as_refund(ask), now)

@@ -2,11 +2,10 @@
 //!
 //! What it deliberately does not do: compare state. A register means what it makes the answers be.
 
-use tollgate::limiter::State;
-use tollgate_test_support::bucket_histories::{History, Walk};
-
 use super::{Candidate, Verdict, ensure};
 use crate::models::model_of;
+use tollgate_limiter::State;
+use tollgate_test_support::bucket_histories::{History, Walk};
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     let mut model = model_of(candidate.algorithm.name());

@@ -8,8 +8,8 @@
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate::limiter::algorithm::REGISTER_MAX;
-use tollgate::limiter::{Ask, CountRefused, Hits, Holder, Limit, Outcome, State, Timestamp};
+use tollgate_limiter::algorithm::REGISTER_MAX;
+use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_support::bucket_histories::{History, Question, Size, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
@@ -87,7 +87,7 @@ impl Past {
         self.segments = self.segments.max(segments);
         self.counted_refused |= !matches!(limit.count_refused(), None | Some(CountRefused::None));
         self.reloads += u64::from(reloaded);
-        let returned = state.seen.since_us(question.now) > limit.window().as_us();
+        let returned = state.updated_at.since_us(question.now) > limit.window().as_us();
         self.returns += u64::from(returned);
     }
 }
@@ -100,7 +100,7 @@ impl Asked<'_> {
         let State {
             registers,
             marks,
-            seen,
+            updated_at: seen,
         } = &self.after;
         ensure(
             registers.iter().all(|register| *register <= REGISTER_MAX),
@@ -127,8 +127,8 @@ impl Asked<'_> {
             0 if most == 0 => 0,
             len => (4 * len + 4).max(64),
         };
-        ensure(marks.room() <= room_max, || {
-            format!("room for {} marks, and {len} are there", marks.room())
+        ensure(marks.capacity() <= room_max, || {
+            format!("room for {} marks, and {len} are there", marks.capacity())
         })?;
         if most > 0 {
             let sum: u64 = marks.iter().map(|mark| mark.hits).sum();
@@ -161,7 +161,7 @@ impl Asked<'_> {
         let left = self.said.remaining;
         let passes = |hits: u64| {
             let mut state = self.after.clone();
-            let ask = Ask::from(Hits::Take(hits));
+            let ask = Operation::from(Hits::Take(hits));
             self.candidate.ask(&mut state, &limit, ask, now).allowed
         };
         ensure(left == 0 || passes(left), || {
@@ -184,7 +184,7 @@ impl Asked<'_> {
     /// A twin at which somebody also looks, before the question and half-way there, answers alike.
     fn looking_changes_nothing(&self, twin: &mut State) -> Verdict {
         let now = self.question.now;
-        let half_way = twin.seen.plus_us(now.since_us(twin.seen) / 2);
+        let half_way = twin.updated_at.plus_us(now.since_us(twin.updated_at) / 2);
         if half_way <= now {
             self.look(twin, half_way);
         }
@@ -209,8 +209,8 @@ impl Asked<'_> {
             expected.retain(|mark| !is_its(mark.holder));
 
             let mut state = self.after.clone();
-            let ask = Ask {
-                hits: Hits::LOOK,
+            let ask = Operation {
+                hits: Hits::PEEK,
                 holder: Some(holder),
             };
             self.candidate.ask(&mut state, &limit, ask, now);
@@ -243,9 +243,9 @@ impl Asked<'_> {
         let used = self.said.used_before;
         let room = limit.burst().saturating_mul(2).saturating_sub(used);
         let left = match (self.candidate.algorithm.name(), limit.count_refused()) {
-            ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.taken(),
+            ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.requested(),
             (_, None | Some(CountRefused::None)) => 0,
-            (_, Some(CountRefused::Blocking | CountRefused::All)) => ask.hits.taken().min(room),
+            (_, Some(CountRefused::Blocking | CountRefused::All)) => ask.hits.requested().min(room),
         };
         let expected = used.saturating_add(left).min(REGISTER_MAX);
         let found = self.used(&limit, now);
@@ -255,7 +255,7 @@ impl Asked<'_> {
         let mut only_looked = self.before.clone();
         self.look(&mut only_looked, now);
         // A look that is refused still renews slots.
-        let is_look = ask.hits == Hits::LOOK;
+        let is_look = ask.hits == Hits::PEEK;
         ensure(left > 0 || is_look || self.after == only_looked, || {
             format!("left {:?}, a look {only_looked:?}", self.after)
         })
@@ -300,7 +300,7 @@ impl Asked<'_> {
             return Ok(());
         }
         // By the bucket's own time, which may be ahead of the caller's.
-        self.is_new(at.max(self.after.seen), "at the reset time")?;
+        self.is_new(at.max(self.after.updated_at), "at the reset time")?;
         if self.used(&limit, now) == 0 {
             return Ok(());
         }
@@ -312,12 +312,12 @@ impl Asked<'_> {
     /// A store may forget a bucket it has not seen for that long.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
         let limit = &self.question.limit;
-        let life_us = self.candidate.algorithm.life_us(limit);
+        let life_us = self.candidate.algorithm.ttl_us(limit);
         ensure(life_us >= limit.window().as_us(), || {
             "lives shorter than a window".to_owned()
         })?;
         // A reload to a smaller burst leaves a bucket in debt, which outlives the new limit's life.
-        match reachable(self.after.seen, life_us) {
+        match reachable(self.after.updated_at, life_us) {
             Some(at) if !(reloaded && self.candidate.has_burst()) => {
                 self.is_new(at, "when unseen for its life")
             }
@@ -329,7 +329,7 @@ impl Asked<'_> {
     /// does so at the new rate from its last change on, so it is asked at that instant.
     fn a_reload_keeps_what_was_used(&self, history: &History) -> Verdict {
         let Question { limit, now, .. } = self.question;
-        if self.candidate.has_burst() && self.after.seen < now {
+        if self.candidate.has_burst() && self.after.updated_at < now {
             return Ok(());
         }
         let used = self.used(&limit, now);
@@ -353,7 +353,7 @@ impl Asked<'_> {
             let there = if other == limit {
                 there
             } else {
-                self.candidate.ask(&mut reloaded, &other, Hits::LOOK, now)
+                self.candidate.ask(&mut reloaded, &other, Hits::PEEK, now)
             };
             let back = self.look(&mut reloaded, now);
             ensure(there.used_before == used, || {
@@ -368,14 +368,14 @@ impl Asked<'_> {
 
     fn look(&self, state: &mut State, at: Timestamp) -> Outcome {
         self.candidate
-            .ask(state, &self.question.limit, Hits::LOOK, at)
+            .ask(state, &self.question.limit, Hits::PEEK, at)
     }
 
     /// What a look finds used then.
     fn used(&self, limit: &Limit, at: Timestamp) -> u64 {
         let mut copy = self.after.clone();
         self.candidate
-            .ask(&mut copy, limit, Hits::LOOK, at)
+            .ask(&mut copy, limit, Hits::PEEK, at)
             .used_before
     }
 

@@ -21,8 +21,8 @@ mod undoing;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
-use tollgate::limiter::{
-    ALGORITHMS, Algorithm, Ask, Choice, Hits, Limit, Mark, Outcome, State, Timestamp,
+use tollgate_limiter::{
+    ALGORITHMS, Algorithm, AlgorithmOption, Hits, Limit, Mark, Operation, Outcome, State, Timestamp,
 };
 use tollgate_test_support::bucket_histories::{History, Question, cases_or, histories};
 
@@ -34,7 +34,7 @@ pub(crate) struct Candidate {
 }
 
 /// [`State::step`], or what a bug makes of it.
-pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Ask, Timestamp) -> Outcome;
+pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Operation, Timestamp) -> Outcome;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Property {
@@ -56,7 +56,7 @@ impl Candidate {
     pub(crate) fn honest(algorithm: &'static dyn Algorithm) -> Self {
         Self {
             algorithm,
-            step: |state, algorithm, limit, ask, now| state.step(algorithm, limit, ask, now),
+            step: |state, algorithm, limit, ask, now| state.apply(algorithm, limit, ask, now),
         }
     }
 
@@ -68,7 +68,7 @@ impl Candidate {
         &self,
         state: &mut State,
         limit: &Limit,
-        ask: impl Into<Ask>,
+        ask: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
         (self.step)(state, self.algorithm, limit, ask.into(), now)
@@ -78,18 +78,18 @@ impl Candidate {
     /// different times can be compared by it.
     fn settled(&self, state: &State, limit: &Limit, now: Timestamp) -> Settled {
         let mut state = state.clone();
-        if state.seen.since_us(now) > limit.window().as_us() {
-            state.bring_back(now);
+        if state.updated_at.since_us(now) > limit.window().as_us() {
+            state.rewind(now);
         }
-        let now = now.max(state.seen);
+        let now = now.max(state.updated_at);
         self.algorithm
-            .decide(limit, &mut state, Hits::LOOK.into(), now);
+            .decide(limit, &mut state, Hits::PEEK.into(), now);
         (now, state.registers, state.marks.iter().copied().collect())
     }
 
     /// Whether it refills, up to a burst.
     fn has_burst(&self) -> bool {
-        self.algorithm.choices().contains(&Choice::Burst)
+        self.algorithm.options().contains(&AlgorithmOption::Burst)
     }
 }
 

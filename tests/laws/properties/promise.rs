@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: mind what was refused.
 
-use tollgate::limiter::{Ask, Hits, Holder, State};
+use tollgate_limiter::{Hits, Holder, Operation, State};
 use tollgate_test_support::bucket_histories::{History, Step, Terms, Walk};
 
 use super::{Candidate, Verdict, ensure};
@@ -32,7 +32,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         });
         let terms = &question.terms;
         let asked_us = i128::from(question.now.as_us());
-        let Ask { hits, holder } = question.ask;
+        let Operation { hits, holder } = question.ask;
         let is_refund = matches!(hits, Hits::Refund(_));
         if is_refund && !has_slots || newest_us - asked_us > terms.window_us {
             continue;
@@ -42,7 +42,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
             admitted.retain(|one: &Admitted| present_us < one.time + terms.window_us);
         }
         let said = candidate.step(&mut state, &question);
-        newest_us = newest_us.max(state.seen.as_us().into());
+        newest_us = newest_us.max(state.updated_at.as_us().into());
         walk.answered(&question, &said);
         match hits {
             Hits::Take(0) if has_slots && holder.is_some() => {
@@ -59,11 +59,11 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
                 }
             }
             Hits::Refund(hits) => take_out(&mut admitted, hits, |one| one.holder == holder),
-            Hits::GiveBack { hits, taken_at } => take_out(&mut admitted, hits, |one| {
+            Hits::Undo { hits, taken_at } => take_out(&mut admitted, hits, |one| {
                 one.holder == holder && one.time == i128::from(taken_at.as_us())
             }),
         }
-        if said.allowed && hits.taken() > 0 {
+        if said.allowed && hits.requested() > 0 {
             let kept = match name {
                 "fixed_window" => fixed_window(terms, &admitted),
                 "sliding_window" => sliding_window(terms, &admitted),

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use proptest::test_runner::TestCaseError;
-use tollgate::limiter::{Ask, Hits, Outcome, State, Timestamp};
+use tollgate_limiter::{Hits, Operation, Outcome, State, Timestamp};
 use tollgate_test_support::bucket_histories::{History, Question, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
@@ -23,7 +23,7 @@ use super::{Candidate, Verdict, ensure, reachable};
 struct Twin {
     state: State,
     /// What would undo that take.
-    undo: Ask,
+    undo: Operation,
     /// Whether undoing must leave nothing at all of the take: a bucket that refills cannot say what would have
     /// overflowed, and one that counts refused hits has those the take was in the way of.
     exact: bool,
@@ -45,7 +45,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         walk.answered(&question, &said);
 
         // The twin has not seen the time of the take, and would take an older one as it is.
-        let went_back = before.seen > question.now;
+        let went_back = before.updated_at > question.now;
         let taken = matches!(question.ask.hits, Hits::Take(_));
         let ends = step.reload.is_some() || went_back || !taken;
         twin = twin.filter(|twin| !ends && twin.age < TWIN_AGE_MAX);
@@ -86,12 +86,12 @@ struct Step<'a> {
 
 impl Step<'_> {
     /// What would undo this step, if it took anything.
-    fn undo(&self) -> Option<Ask> {
-        let Ask { hits, holder } = self.question.ask;
-        (self.said.allowed && hits.taken() > 0).then_some(Ask {
-            hits: Hits::GiveBack {
-                hits: hits.taken(),
-                taken_at: self.said.at,
+    fn undo(&self) -> Option<Operation> {
+        let Operation { hits, holder } = self.question.ask;
+        (self.said.allowed && hits.requested() > 0).then_some(Operation {
+            hits: Hits::Undo {
+                hits: hits.requested(),
+                taken_at: self.said.bucket_time,
             },
             holder,
         })
@@ -101,7 +101,7 @@ impl Step<'_> {
     fn twin(&self) -> Option<Twin> {
         let undo = self.undo()?;
         let mut state = self.before.clone();
-        self.ask(&mut state, Hits::LOOK.into());
+        self.ask(&mut state, Hits::PEEK.into());
         Some(Twin {
             state,
             undo,
@@ -110,7 +110,7 @@ impl Step<'_> {
         })
     }
 
-    fn ask(&self, state: &mut State, ask: Ask) -> Outcome {
+    fn ask(&self, state: &mut State, ask: Operation) -> Outcome {
         let Question { limit, now, .. } = self.question;
         self.candidate.ask(state, &limit, ask, now)
     }
@@ -134,19 +134,19 @@ impl Step<'_> {
             return Ok(());
         };
         let Question { limit, now, .. } = &self.question;
-        let seen = self.after.seen;
+        let seen = self.after.updated_at;
         let over = reachable(*now, self.said.reset_us).map(|at| at.max(seen));
         let window_us = limit.window().as_us();
         let lost = seen.as_us().checked_sub(window_us + 1);
         for at in [over, lost.map(Timestamp::from_us)].into_iter().flatten() {
             let mut state = self.after.clone();
-            let all = Ask {
+            let all = Operation {
                 hits: Hits::Take(limit.burst()),
                 holder: undo.holder,
             };
             self.candidate.ask(&mut state, limit, all, at);
             let mut looked_at = state.clone();
-            self.candidate.ask(&mut looked_at, limit, Hits::LOOK, at);
+            self.candidate.ask(&mut looked_at, limit, Hits::PEEK, at);
             self.candidate.ask(&mut state, limit, undo, at);
             ensure(self.same_at(&state, &looked_at, at), || {
                 format!("given back too late, at {at:?}: {state:?} instead of {looked_at:?}")
@@ -165,11 +165,11 @@ impl Step<'_> {
                 "passes, and would not without the take".to_owned()
             })?;
         } else {
-            self.ask(&mut twin.state, Hits::LOOK.into());
+            self.ask(&mut twin.state, Hits::PEEK.into());
             twin.exact &= self.refused_leave_nothing();
         }
         // A slot that was renewed is no more known by when it was taken.
-        twin.exact &= ask.hits != Hits::LOOK || ask.holder != twin.undo.holder;
+        twin.exact &= ask.hits != Hits::PEEK || ask.holder != twin.undo.holder;
         let mut undone = self.after.clone();
         self.ask(&mut undone, twin.undo);
         if twin.exact {
@@ -177,7 +177,7 @@ impl Step<'_> {
                 format!("undone: {undone:?}, never taken: {:?}", twin.state)
             });
         }
-        let left = |state: &State| self.ask(&mut state.clone(), Hits::LOOK.into()).remaining;
+        let left = |state: &State| self.ask(&mut state.clone(), Hits::PEEK.into()).remaining;
         ensure(left(&undone) <= left(&twin.state), || {
             format!(
                 "undone: {undone:?}, better than never taken: {:?}",
@@ -207,7 +207,7 @@ impl Step<'_> {
 
     fn refused_leave_nothing(&self) -> bool {
         let mut only_looked = self.before.clone();
-        self.ask(&mut only_looked, Hits::LOOK.into());
+        self.ask(&mut only_looked, Hits::PEEK.into());
         only_looked == *self.after
     }
 }

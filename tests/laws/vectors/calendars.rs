@@ -4,8 +4,8 @@
 //!
 //! What it deliberately does not do: know a zone (`config` brings them).
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 use Hits::{Refund, Take};
@@ -29,7 +29,7 @@ impl Calendar for Four {
         }
     }
 
-    fn longest_us(&self) -> u64 {
+    fn window_max_us(&self) -> u64 {
         10 * SECOND_US
     }
 }
@@ -44,7 +44,7 @@ type Row = (u64, Hits, bool, u64, u64);
 fn check(limit: &Limit, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(seconds, hits, allowed, remaining, reset)) in rows.iter().enumerate() {
-        let said = state.step(&FixedWindow, limit, hits, at(seconds));
+        let said = state.apply(&FixedWindow, limit, hits, at(seconds));
         assert_eq!(
             (said.allowed, said.remaining, said.reset_us),
             (allowed, remaining, reset * SECOND_US),
@@ -87,7 +87,7 @@ fn refused_hits_are_counted_as_in_other_windows() {
 #[test]
 fn a_take_is_undone_in_its_own_window_only() {
     let taken_at = at(12);
-    let undo = Hits::GiveBack { hits: 4, taken_at };
+    let undo = Hits::Undo { hits: 4, taken_at };
     check(
         &ten(),
         &[
@@ -121,7 +121,7 @@ fn a_limit_knows_its_calendar_by_name() {
     static TWIN: Four = Four("four windows");
     let limit = ten();
     assert_eq!(limit.window().as_us(), 10 * SECOND_US); // no window is longer
-    assert_eq!(limit.window_words(), "four windows");
+    assert_eq!(limit.describe_window(), "four windows");
     assert_eq!(limit, per(10, Unit::Month).with_calendar(&TWIN));
     assert_ne!(limit, per(10, Unit::Month).with_calendar(&OTHER));
     assert_ne!(limit, per(10, Unit::Month));

@@ -7,11 +7,11 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{
+use tollgate_limiter::algorithm::{
     Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SlidingWindowSegments,
     TokenBucket, TokenBucketInterval,
 };
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
+use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 
@@ -24,10 +24,10 @@ fn one_more_at(algorithm: &dyn Algorithm, clock: u64) -> Outcome {
     let mut state = State::default();
     assert!(
         state
-            .step(algorithm, &limit, Hits::Take(10), at(1_234))
+            .apply(algorithm, &limit, Hits::Take(10), at(1_234))
             .allowed
     );
-    state.step(algorithm, &limit, Hits::Take(1), at(clock))
+    state.apply(algorithm, &limit, Hits::Take(1), at(clock))
 }
 
 /// Clock, and then: allowed, retry in seconds.
@@ -163,7 +163,7 @@ fn segments() {
 fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
     let limit = per(10, Unit::Minute);
     let mut state = State::default();
-    let mut ask = |clock| state.step(&FixedWindow, &limit, Hits::Take(10), clock);
+    let mut ask = |clock| state.apply(&FixedWindow, &limit, Hits::Take(10), clock);
     assert!(ask(at(1_200).minus_us(1)).allowed);
     assert!(ask(at(1_200)).allowed);
     assert!(!ask(at(1_200)).allowed);
@@ -173,11 +173,11 @@ fn what_comes_at_the_very_edge_belongs_to_the_window_that_begins() {
 
 #[test]
 fn what_may_pass_passes_on_an_old_clock_too() {
-    for algorithm in tollgate::limiter::ALGORITHMS {
+    for algorithm in tollgate_limiter::ALGORITHMS {
         let limit = per(10, Unit::Minute);
         let mut state = State::default();
         for clock in [1_234, 1_200, 1_174, 500, 1_234] {
-            let said = state.step(*algorithm, &limit, Hits::Take(2), at(clock));
+            let said = state.apply(*algorithm, &limit, Hits::Take(2), at(clock));
             assert!(said.allowed, "{algorithm:?} at {clock}");
             assert_eq!(said.retry_us, Some(0), "{algorithm:?} at {clock}");
         }

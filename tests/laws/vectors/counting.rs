@@ -5,8 +5,8 @@
 //!
 //! What it deliberately does not do: move the clock (`smooth` and `clock` do).
 
-use tollgate::limiter::algorithm::{FixedWindow, REGISTER_MAX};
-use tollgate::limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, REGISTER_MAX};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, State, Unit};
 
 use crate::scenery::{at, per};
 
@@ -17,7 +17,7 @@ type Row = (Hits, bool, u64, u64, u64);
 fn fixed(limit: u32, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(hits, allowed, used_before, remaining, kept)) in rows.iter().enumerate() {
-        let said = state.step(&FixedWindow, &per(limit, Unit::Minute), hits, at(1_234));
+        let said = state.apply(&FixedWindow, &per(limit, Unit::Minute), hits, at(1_234));
         assert_eq!(
             (said.allowed, said.used_before, said.remaining),
             (allowed, used_before, remaining),
@@ -130,7 +130,7 @@ fn fixed_windows_tell_hopeless_hits_nothing() {
     let mut state = State::default();
     let mut retry = |limit, hits| {
         let limit = per(limit, Unit::Minute);
-        let said = state.step(&FixedWindow, &limit, Take(hits), at(1_234));
+        let said = state.apply(&FixedWindow, &limit, Take(hits), at(1_234));
         said.retry_us
     };
     assert_eq!(retry(10, 10), Some(0));
@@ -146,7 +146,7 @@ fn every(test: impl Fn(&str, &mut dyn FnMut(Hits) -> (bool, u64))) {
     for algorithm in ALGORITHMS {
         let mut state = State::default();
         test(algorithm.name(), &mut |hits| {
-            let said = state.step(*algorithm, &per(10, Unit::Minute), hits, at(1_234));
+            let said = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(1_234));
             (said.allowed, said.remaining)
         });
     }
@@ -195,7 +195,7 @@ fn only_fixed_windows_count_what_they_refused() {
 fn every_algorithm_refuses_everything_at_a_limit_of_zero() {
     let none = per(0, Unit::Minute);
     for algorithm in ALGORITHMS {
-        let ask = |hits: u64| State::default().step(*algorithm, &none, Take(hits), at(1_234));
+        let ask = |hits: u64| State::default().apply(*algorithm, &none, Take(hits), at(1_234));
         assert!(ask(0).allowed, "{algorithm:?}");
         for hits in [1, 2, u64::MAX] {
             let said = ask(hits);
@@ -220,7 +220,7 @@ fn the_table_knows_its_names() {
         "concurrency",
     ];
     assert_eq!(table, every);
-    let named = |name| tollgate::limiter::algorithm::named(name).map(Algorithm::name);
+    let named = |name| tollgate_limiter::algorithm::from_name(name).map(Algorithm::name);
     assert_eq!(named("gcra"), Some("token_bucket"));
     assert_eq!(named("sliding_window"), Some("sliding_window"));
     assert_eq!(named("Fixed_Window"), None);

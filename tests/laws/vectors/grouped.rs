@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use allocation_counter::measure;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::key::{Identity, label_key};
-use tollgate::limiter::{
+use tollgate_limiter::algorithm::from_name;
+use tollgate_limiter::key::{BucketIdentity, label_key};
+use tollgate_limiter::{
     Digest, Entry, Hits, Key, KeyHasher, Level, Plan, Prefix, Request, Unit, Values,
 };
 
@@ -52,7 +52,7 @@ fn key(tree: &Tree, value: impl AsRef<[u8]>) -> Key {
         key: b"k",
         value: value.as_ref(),
     };
-    request.push([entry], Hits::Take(1), None);
+    request.push_descriptor([entry], Hits::Take(1), None);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     plan.checks()[0].key
 }
@@ -63,7 +63,7 @@ fn each_value_has_its_bucket_unless_they_share_one() {
         (list(), "free", "trial"),
         (regex(), "abc", "xyz"),
         (prefixes(&["10.0.0.0/8", "fd00::/8"]), "10.0.0.1", "fd00::1"),
-        (Values::of("a*"), "a1", "a2"),
+        (Values::from_text("a*"), "a1", "a2"),
     ] {
         let apart = tree(&level(values.clone()));
         assert_ne!(key(&apart, one), key(&apart, other), "{values:?}");
@@ -91,7 +91,7 @@ fn levels_that_share_do_not_share_with_each_other() {
         prefixes(&["10.0.0.0/9"]),
         prefixes(&["::a00:0/104"]),
         Values::List(vec!["10.0.0.0/8".to_owned()]),
-        Values::of("free*"),
+        Values::from_text("free*"),
     ] {
         let level = Level {
             share_threshold: true,
@@ -206,7 +206,7 @@ fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
     let long = "~".to_owned() + &"a".repeat(64);
     for (values, text) in [
         (Values::Any, ""),
-        (Values::of("a*"), "a*"),
+        (Values::from_text("a*"), "a*"),
         (list(), "free|trial"),
         (prefixes(&["10.0.0.0/8", "fd00::/8"]), "10.0.0.0/8|fd00::/8"),
         (regex(), "~[a-z]+"),
@@ -214,7 +214,7 @@ fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
         (Values::Regex("a".repeat(300)), &long[..64]),
     ] {
         let shown = format!("{values:?}");
-        assert_eq!(told(values), told(Values::of(text)), "{shown}");
+        assert_eq!(told(values), told(Values::from_text(text)), "{shown}");
     }
     assert_ne!(told(list()), told(regex()));
 }
@@ -246,10 +246,10 @@ fn no_text_is_an_address_or_a_whole_level() {
     let bytes = |level: &Level, value: &[u8]| {
         let tree = tree(level);
         let limit = per(10, Unit::Second);
-        let identity = Identity {
+        let identity = BucketIdentity {
             domain: b"",
             entries: &[Entry { key: b"", value }],
-            algorithm: named("fixed_window").unwrap(),
+            algorithm: from_name("fixed_window").unwrap(),
             limit: &limit,
             rule: tree.rules.rules().first(),
         };

@@ -12,9 +12,9 @@ use std::num::NonZeroU32;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tollgate::limiter::algorithm::named;
-use tollgate::limiter::key::Identity;
-use tollgate::limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
+use tollgate_limiter::algorithm::from_name;
+use tollgate_limiter::key::BucketIdentity;
+use tollgate_limiter::{Digest, Entry, Key, KeyHasher, Limit, Unit};
 
 use crate::scenery::{TwoHashes, called, limited, per, with_burst};
 
@@ -54,10 +54,10 @@ impl Bucket {
             .map(|(key, value)| Entry { key, value })
             .collect();
         let rule = called(&self.name, limited(1, Unit::Minute));
-        Identity {
+        BucketIdentity {
             domain: &self.domain,
             entries: &entries,
-            algorithm: named(self.algorithm).unwrap(),
+            algorithm: from_name(self.algorithm).unwrap(),
             limit,
             rule: (!self.is_override).then_some(&rule),
         }

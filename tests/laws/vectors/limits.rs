@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::FixedWindow;
-use tollgate::limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
+use tollgate_limiter::algorithm::FixedWindow;
+use tollgate_limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
 
 use crate::scenery::{SECOND_US, at, per};
 
@@ -41,7 +41,7 @@ fn windows_begin_at_whole_units_since_1970() {
         // Every algorithm knows the window; this one tells it, whether the hits pass or not.
         let mut state = State::default();
         for hits in [1, 10] {
-            let said = state.step(&FixedWindow, &limit, Hits::Take(hits), at(clock));
+            let said = state.apply(&FixedWindow, &limit, Hits::Take(hits), at(clock));
             assert_eq!(said.reset_us, reset * SECOND_US, "{unit:?}, {hits} hits");
         }
     }
@@ -50,7 +50,7 @@ fn windows_begin_at_whole_units_since_1970() {
 #[test]
 fn a_part_of_a_second_is_left_as_a_part() {
     let now = at(1_234).plus_us(400_000);
-    let said = State::default().step(&FixedWindow, &per(10, Unit::Second), Hits::LOOK, now);
+    let said = State::default().apply(&FixedWindow, &per(10, Unit::Second), Hits::PEEK, now);
     assert_eq!(said.reset_us, 600_000); // 1235 − 1234.4; whole seconds are the wire's affair
 }
 
@@ -90,7 +90,7 @@ fn time_saturates_at_both_ends() {
 fn a_rate_is_in_lowest_terms_and_knows_by_how_much() {
     let rate = |requests, unit| {
         let rate = per(requests, unit).rate();
-        (rate.hits, rate.per_us, rate.reduced_by)
+        (rate.hits, rate.per_us, rate.divisor)
     };
     // 10 in 60,000,000 µs: both by 10.
     assert_eq!(rate(10, Unit::Minute), (1, 6_000_000, 10));

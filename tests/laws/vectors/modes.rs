@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: look into statuses (`statuses` does).
 
-use tollgate::limiter::{Code, Modes, Override, Plan, Unit};
+use tollgate_limiter::{Code, Modes, Override, Plan, Unit};
 
 use crate::scenery::{
     Asked, Buckets, Tree, TwoHashes, at, concluded, limited, per, quota, request, shadow, take,
@@ -123,7 +123,7 @@ fn the_services_shadow_mode_leaves_the_statuses_alone() {
     };
     let decision = concluded(&plan, &outcomes, modes);
     assert_eq!(decision.statuses[0].code, Code::OverLimit);
-    let unasked = plan.conclude(&[], Code::OverLimit, modes);
+    let unasked = plan.decide(&[], Code::OverLimit, modes);
     assert_eq!((unasked.code, unasked.shadowed), (Code::Ok, true));
     assert_eq!(unasked.statuses[0].code, Code::OverLimit);
 }

@@ -4,8 +4,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::algorithm::{Concurrency, SlidingLog, SlidingWindowSegments};
-use tollgate::limiter::{Algorithm, Ask, Hits, Holder, Limit, State, Unit};
+use tollgate_limiter::algorithm::{Concurrency, SlidingLog, SlidingWindowSegments};
+use tollgate_limiter::{Algorithm, Hits, Holder, Limit, Operation, State, Unit};
 
 use super::smooth::ask;
 use crate::scenery::{SECOND_US, at, per};
@@ -127,7 +127,12 @@ fn held(rows: &[Row]) {
     for (number, &(seconds, who, hits, allowed, remaining, retry, reset)) in rows.iter().enumerate()
     {
         let holder = (who > 0).then(|| Holder::from_hash(who));
-        let said = state.step(&Concurrency, &limit, Ask { hits, holder }, at(seconds));
+        let said = state.apply(
+            &Concurrency,
+            &limit,
+            Operation { hits, holder },
+            at(seconds),
+        );
         assert_eq!(
             (said.allowed, said.remaining, said.retry_us, said.reset_us),
             (allowed, remaining, retry.map(|s| s * S), reset * S),
@@ -203,11 +208,15 @@ fn room_for_what_has_gone_is_given_back() {
     let fill = || {
         let mut state = State::default();
         for us in 0..10_000 {
-            let said = state.step(&SlidingLog, &limit, Take(1), at(5).plus_us(us));
+            let said = state.apply(&SlidingLog, &limit, Take(1), at(5).plus_us(us));
             assert!(said.allowed);
         }
         assert_eq!(state.marks.len(), 10_000);
-        assert!(state.marks.room() <= 20_000, "{}", state.marks.room());
+        assert!(
+            state.marks.capacity() <= 20_000,
+            "{}",
+            state.marks.capacity()
+        );
         state
     };
     // Gone by itself, given back, and all but a few.
@@ -217,13 +226,17 @@ fn room_for_what_has_gone_is_given_back() {
         (at(5).plus_us(10_000), Refund(9_900), 100),
         (at(6).plus_us(8_999), Take(1), 1_001),
         // What takes nothing changes nothing.
-        (at(60), Hits::LOOK, 10_000),
+        (at(60), Hits::PEEK, 10_000),
     ] {
         let mut state = fill();
-        state.step(&SlidingLog, &limit, hits, clock);
+        state.apply(&SlidingLog, &limit, hits, clock);
         assert_eq!(state.marks.len(), left);
         let room_max = (4 * left).max(32);
-        assert!(state.marks.room() <= room_max, "{}", state.marks.room());
+        assert!(
+            state.marks.capacity() <= room_max,
+            "{}",
+            state.marks.capacity()
+        );
     }
 }
 
@@ -236,9 +249,9 @@ fn a_bucket_never_used_has_room_for_nothing() {
         &Concurrency,
     ] {
         let mut state = State::default();
-        for hits in [Hits::LOOK, Refund(3), Take(11)] {
-            state.step(algorithm, &limit, hits, at(1_234));
-            assert_eq!(state.marks.room(), 0, "{algorithm:?}, {hits:?}");
+        for hits in [Hits::PEEK, Refund(3), Take(11)] {
+            state.apply(algorithm, &limit, hits, at(1_234));
+            assert_eq!(state.marks.capacity(), 0, "{algorithm:?}, {hits:?}");
         }
     }
 }

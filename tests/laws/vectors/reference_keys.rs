@@ -4,8 +4,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::key::REFERENCE_KEY_BYTES_MAX;
-use tollgate::limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
+use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate_limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
 
 use crate::scenery::{
     Asked, Tree, TwoHashes, counted, limited, per, replacing, request_in, take, take_within,
@@ -20,7 +20,7 @@ fn names(tree: &Tree, asked: &[Asked<'_>]) -> Vec<String> {
             .iter()
             .all(|check| check.reference_key.is_none())
     );
-    plan.name_as_the_reference(&request);
+    plan.set_reference_keys(&request);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let checks = plan.checks().iter();
     checks
@@ -238,6 +238,6 @@ fn a_name_that_is_too_long_is_none() {
         assert_eq!(names[0] != "-", has, "{len}");
     }
     let look = take(&[("k", "v")], 0);
-    assert_eq!(look.hits, Hits::LOOK);
+    assert_eq!(look.hits, Hits::PEEK);
     assert_eq!(names(&tree, &[look]), expected(&["k_v"]));
 }

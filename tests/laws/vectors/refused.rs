@@ -2,23 +2,23 @@
 //!
 //! What it deliberately does not do: ask several limits (`all_or_nothing` is the store's affair).
 
-use tollgate::limiter::algorithm::{FixedWindow, TokenBucket, count_refused, named};
-use tollgate::limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
+use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
 /// Of ten, four are taken, nine refused, and a hundred refused. Used after each refusal.
 fn used(algorithm: &str, count_refused: Option<CountRefused>) -> [u64; 2] {
-    let algorithm = tollgate::limiter::algorithm::named(algorithm).unwrap();
+    let algorithm = tollgate_limiter::algorithm::from_name(algorithm).unwrap();
     let limit = per(10, Unit::Minute);
     let limit = count_refused.map_or(limit, |answer| limit.with_count_refused(answer));
     let mut state = State::default();
-    let mut ask = |hits| state.step(algorithm, &limit, hits, at(1_234));
+    let mut ask = |hits| state.apply(algorithm, &limit, hits, at(1_234));
     assert!(ask(Take(4)).allowed);
     [9, 100].map(|hits| {
         assert!(!ask(Take(hits)).allowed);
-        ask(Hits::LOOK).used_before
+        ask(Hits::PEEK).used_before
     })
 }
 
@@ -68,7 +68,7 @@ fn who_is_in_debt_waits_until_it_is_paid() {
     let limit = per(10, Unit::Minute).with_count_refused(CountRefused::All);
     let mut state = State::default();
     let mut ask = |hits, clock| {
-        let said = state.step(&TokenBucket, &limit, hits, at(clock));
+        let said = state.apply(&TokenBucket, &limit, hits, at(clock));
         (said.allowed, said.remaining, said.retry_us)
     };
     let seconds = |seconds: u64| Some(seconds * SECOND_US);
@@ -87,7 +87,7 @@ fn debt_deeper_than_its_bound_is_left_as_it_is() {
     let limit = per(10, Unit::Minute);
     let all = limit.with_count_refused(CountRefused::All);
     let mut used = |limit, hits| {
-        state.step(&FixedWindow, limit, hits, at(1_234));
+        state.apply(&FixedWindow, limit, hits, at(1_234));
         state.registers[0]
     };
     assert_eq!(used(&limit, Take(95)), 95); // as the reference counts
@@ -104,8 +104,8 @@ fn a_bucket_is_kept_for_as_long_as_it_may_be_in_debt_and_no_longer() {
         ("leaky_bucket", 60_000_001),
         ("token_bucket_interval", 60_000_000),
     ] {
-        let algorithm = named(algorithm).unwrap();
-        let life_us = |limit: Limit| algorithm.life_us(&limit);
+        let algorithm = from_name(algorithm).unwrap();
+        let life_us = |limit: Limit| algorithm.ttl_us(&limit);
         let limit = with_burst(10, Unit::Minute, 10);
         assert_eq!(life_us(limit), fills_us, "{algorithm:?}");
         let none = limit.with_count_refused(CountRefused::None);

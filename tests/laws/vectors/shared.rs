@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tollgate::limiter::{Key, Level, Plan, Rule, Unit};
+use tollgate_limiter::{Key, Level, Plan, Rule, Unit};
 
 use crate::scenery::{Path, Tree, TwoHashes, limited, request, take};
 

@@ -2,8 +2,8 @@
 //!
 //! What it deliberately does not do: step the clock back (`clock` does).
 
-use tollgate::limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
-use tollgate::limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
+use tollgate_limiter::algorithm::{LeakyBucket, SlidingWindow, TokenBucket, TokenBucketInterval};
+use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
@@ -14,7 +14,7 @@ pub(super) type Row = (u64, Hits, bool, u64, Option<u64>, u64);
 pub(super) fn ask(algorithm: &dyn Algorithm, limit: &Limit, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(us, hits, allowed, remaining, retry_us, reset_us)) in rows.iter().enumerate() {
-        let said = state.step(algorithm, limit, hits, at(0).plus_us(us));
+        let said = state.apply(algorithm, limit, hits, at(0).plus_us(us));
         let expected = Outcome {
             allowed,
             remaining,
@@ -113,9 +113,9 @@ fn token_buckets_do_not_drift() {
     let instants = [142_858, 285_715, 428_572, 571_429, 714_286, 857_143, S];
     let limit = per(7, Unit::Second);
     let mut state = State::default();
-    assert!(state.step(&TokenBucket, &limit, Take(7), at(0)).allowed);
+    assert!(state.apply(&TokenBucket, &limit, Take(7), at(0)).allowed);
     for us in instants {
-        let mut ask = |us| state.step(&TokenBucket, &limit, Take(1), at(0).plus_us(us));
+        let mut ask = |us| state.apply(&TokenBucket, &limit, Take(1), at(0).plus_us(us));
         assert!(!ask(us - 1).allowed, "{us}");
         assert!(ask(us).allowed, "{us}");
     }
@@ -186,9 +186,9 @@ fn a_bucket_refilled_in_steps_gets_all_of_it_at_the_edge() {
 
 #[test]
 fn a_leaky_bucket_lets_one_through_at_a_time() {
-    assert_eq!(LeakyBucket.usual_burst(10), 1);
-    assert_eq!(LeakyBucket.usual_burst(0), 0);
-    assert_eq!(TokenBucket.usual_burst(10), 10);
+    assert_eq!(LeakyBucket.default_burst(10), 1);
+    assert_eq!(LeakyBucket.default_burst(0), 0);
+    assert_eq!(TokenBucket.default_burst(10), 10);
     ask(
         &LeakyBucket,
         &with_burst(10, Unit::Minute, 1),
@@ -218,7 +218,7 @@ fn a_leaky_bucket_lets_one_through_at_a_time() {
 fn a_reload_keeps_what_was_consumed() {
     let mut state = State::default();
     let mut ask = |limit: Limit, hits| {
-        let said = state.step(&TokenBucket, &limit, hits, at(0));
+        let said = state.apply(&TokenBucket, &limit, hits, at(0));
         (said.allowed, said.used_before, said.remaining)
     };
     assert_eq!(ask(per(10, Unit::Minute), Take(8)), (true, 0, 2));
@@ -242,7 +242,7 @@ fn a_reload_fills_at_the_new_rate_from_the_last_change() {
         );
         let mut state = State::default();
         let mut ask = |limit: &Limit, hits, seconds| {
-            let said = state.step(algorithm, limit, hits, at(seconds));
+            let said = state.apply(algorithm, limit, hits, at(seconds));
             (said.allowed, said.used_before)
         };
         assert_eq!(ask(&slow, Take(100), 1_200), (true, 0));

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Check, Entry, Hits, Level, Limit, Override, Parent, Plan, Request, Rule, RuleSet, Unit,
 };
 
@@ -33,10 +33,17 @@ fn source(rules: &RuleSet, key: &str, value: &str, limit: Option<Limit>) -> u64 
         key: key.as_bytes(),
         value: value.as_bytes(),
     };
-    request.push([entry], Hits::Take(1), limit.map(Override::Limit));
+    request.push_descriptor([entry], Hits::Take(1), limit.map(Override::Limit));
     let plan = Plan::new(rules, &request, &TwoHashes);
     let checks = plan.checks();
-    let [Check { source, shared, .. }] = checks[..] else {
+    let [
+        Check {
+            fingerprint: source,
+            shared_bucket: shared,
+            ..
+        },
+    ] = checks[..]
+    else {
         panic!("one check");
     };
     assert!(!shared);

@@ -13,7 +13,7 @@
 //!
 //! What it deliberately does not do: quotas, headers, or who is asked (`who_is_asked` does).
 
-use tollgate::limiter::{
+use tollgate_limiter::{
     Code, CurrentLimit, Hits, Limit, Override, Plan, Request, Status, Timestamp, Unit,
 };
 
@@ -27,9 +27,9 @@ const PASS: Status<'static> = Status {
     code: Code::Ok,
     current_limit: None,
     remaining: 0,
-    until_us: None,
-    retries: false,
-    asked: None,
+    until_reset_us: None,
+    can_retry: false,
+    check_index: None,
 };
 
 const UNLIMITED: Status<'static> = Status {
@@ -48,9 +48,9 @@ fn status(code: Code, name: &str, limit: Limit, remaining: u32, until_us: u64) -
         code,
         current_limit: Some(CurrentLimit { name, limit }),
         remaining,
-        until_us: Some(until_us),
-        retries: code == Code::OverLimit,
-        asked: None,
+        until_reset_us: Some(until_us),
+        can_retry: code == Code::OverLimit,
+        check_index: None,
     }
 }
 
@@ -67,7 +67,7 @@ fn statuses<'r>(tree: &'r Tree, buckets: &mut Buckets, asked: &[Asked<'_>]) -> V
 /// What a caller is told: not which check of the plan it was.
 fn told(statuses: Vec<Status<'_>>) -> Vec<Status<'_>> {
     let told = |status| Status {
-        asked: None,
+        check_index: None,
         ..status
     };
     statuses.into_iter().map(told).collect()
@@ -199,7 +199,10 @@ fn over_limit_tells_retry_and_everything_else_tells_reset() {
     let mut buckets = Buckets::default();
     let mut seconds = |path, hits| {
         let statuses = statuses(&tree, &mut buckets, &[take(path, hits)]);
-        (statuses[0].code, statuses[0].until_us.unwrap() / 1_000_000)
+        (
+            statuses[0].code,
+            statuses[0].until_reset_us.unwrap() / 1_000_000,
+        )
     };
     // One comes every six seconds: ten are there again after sixty, one after six, two after twelve.
     assert_eq!(seconds(&[("bucket", "a")], 10), (Code::Ok, 60));
@@ -227,9 +230,9 @@ fn a_refund_is_ok_even_where_the_limit_is_still_exceeded() {
     };
     assert_eq!(ask(Hits::Take(9)), (Code::OverLimit, 0));
     assert_eq!(ask(Hits::Refund(2)), (Code::Ok, 0)); // 7 of 3
-    assert_eq!(ask(Hits::LOOK), (Code::OverLimit, 0));
+    assert_eq!(ask(Hits::PEEK), (Code::OverLimit, 0));
     assert_eq!(ask(Hits::Refund(6)), (Code::Ok, 2)); // 1 of 3
-    assert_eq!(ask(Hits::LOOK), (Code::Ok, 2));
+    assert_eq!(ask(Hits::PEEK), (Code::Ok, 2));
 }
 
 #[test]
@@ -246,7 +249,7 @@ fn the_largest_limit_fits_its_status() {
 fn when_the_store_cannot_be_asked_only_what_would_be_enforced_is_refused() {
     let tree = tree();
     let mut asked = Request::new(Tree::DOMAIN.as_bytes());
-    let mut push = |path, hits| asked.push(entries(path), hits, None);
+    let mut push = |path, hits| asked.push_descriptor(entries(path), hits, None);
     push(&[("plan", "free")], Hits::Take(1));
     push(&[("plan", "free")], Hits::Refund(1));
     push(&[("plan", "trial")], Hits::Take(1));
@@ -284,8 +287,8 @@ fn what_was_not_decided_and_never_passes_is_not_asked_to_come_again() {
         let plan = Plan::new(&tree.rules, &request, &TwoHashes);
         let status = conclude_unasked(&plan, Code::OverLimit).statuses[0];
         assert_eq!(status.code, Code::OverLimit);
-        let until_us = status.until_us.unwrap();
-        assert_eq!((status.retries, until_us / 1_000_000), told, "{hits}");
+        let until_us = status.until_reset_us.unwrap();
+        assert_eq!((status.can_retry, until_us / 1_000_000), told, "{hits}");
     }
 }
 

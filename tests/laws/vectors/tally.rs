@@ -7,8 +7,8 @@
 //!
 //! What it deliberately does not do: ask a bucket. Whether the hits passed is part of the row.
 
-use tollgate::limiter::algorithm::{FixedWindow, TokenBucket};
-use tollgate::limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
+use tollgate_limiter::algorithm::{FixedWindow, TokenBucket};
+use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
 
 use crate::scenery::{at, per, with_burst};
 
@@ -22,14 +22,14 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         key: Key(0),
         limit,
         algorithm,
-        ask: hits.into(),
-        source: 0,
-        shared: false,
+        operation: hits.into(),
+        fingerprint: 0,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     };
     let outcome = Outcome {
-        at: at(1_234),
+        bucket_time: at(1_234),
         allowed,
         used_before: before,
         remaining: 0,

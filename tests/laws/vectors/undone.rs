@@ -6,10 +6,10 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::limiter::algorithm::{
+use tollgate_limiter::algorithm::{
     Concurrency, FixedWindow, SlidingLog, SlidingWindow, TokenBucket, TokenBucketInterval,
 };
-use tollgate::limiter::{ALGORITHMS, Algorithm, Ask, Hits, Holder, Limit, State, Unit};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Holder, Limit, Operation, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 use Hits::Take;
@@ -17,7 +17,7 @@ use Hits::Take;
 /// So many taken at that second are undone.
 fn undo(hits: u64, seconds: u64) -> Hits {
     let taken_at = at(seconds);
-    Hits::GiveBack { hits, taken_at }
+    Hits::Undo { hits, taken_at }
 }
 
 /// Seconds, hits, and then: remaining.
@@ -26,10 +26,10 @@ type Row = (u64, Hits, u64);
 fn check(algorithm: &dyn Algorithm, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(seconds, hits, remaining)) in rows.iter().enumerate() {
-        let said = state.step(algorithm, &per(10, Unit::Minute), hits, at(seconds));
+        let said = state.apply(algorithm, &per(10, Unit::Minute), hits, at(seconds));
         assert!(said.allowed, "row {number}, {hits:?}");
         assert_eq!(said.remaining, remaining, "row {number}, {hits:?}");
-        assert_eq!(said.at, at(seconds), "row {number}, {hits:?}");
+        assert_eq!(said.bucket_time, at(seconds), "row {number}, {hits:?}");
     }
 }
 
@@ -112,7 +112,7 @@ fn of_slots_the_very_ones() {
     let mut state = State::default();
     let mut ask = |who, hits, clock| {
         let holder = Some(Holder::from_hash(who));
-        let said = state.step(&Concurrency, &limit, Ask { hits, holder }, at(clock));
+        let said = state.apply(&Concurrency, &limit, Operation { hits, holder }, at(clock));
         (said.remaining, said.reset_us / SECOND_US)
     };
     assert_eq!(ask(1, Take(1), 0), (9, 60));
@@ -128,8 +128,8 @@ fn what_was_taken_in_a_future_that_did_not_come_stays_taken() {
     for algorithm in ALGORITHMS {
         let mut state = State::default();
         let mut ask = |hits, clock| {
-            let said = state.step(*algorithm, &per(10, Unit::Minute), hits, at(clock));
-            (said.allowed, said.remaining, said.at)
+            let said = state.apply(*algorithm, &per(10, Unit::Minute), hits, at(clock));
+            (said.allowed, said.remaining, said.bucket_time)
         };
         assert_eq!(ask(Take(4), 1_234), (true, 6, at(1_234)), "{algorithm:?}");
         // Law 2: the four were taken at 100, when the clock says 100.

@@ -5,8 +5,10 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tollgate::limiter::key::holder;
-use tollgate::limiter::{Check, Hits, KeyHasher, Limit, Line, Override, Plan, Rule, Subject, Unit};
+use tollgate_limiter::key::hash_holder;
+use tollgate_limiter::{
+    Check, DescriptorPlan, Hits, KeyHasher, Limit, LimitOrigin, Override, Plan, Rule, Unit,
+};
 
 use crate::scenery::{
     Asked, Buckets, Tree, TwoHashes, at, called, counted, limited, per, replacing, request,
@@ -17,16 +19,16 @@ use crate::scenery::{
 fn letters(tree: &Tree, asked: &[Asked<'_>]) -> String {
     let request = request(asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
-    plan.lines()
+    plan.descriptors()
         .iter()
         .map(|line| match line {
-            Line::Pass => 'p',
-            Line::Unlimited => 'u',
-            Line::Checks(range) => {
+            DescriptorPlan::NoLimit => 'p',
+            DescriptorPlan::Unlimited => 'u',
+            DescriptorPlan::Checks(range) => {
                 assert_eq!(range.len(), 1);
-                match plan.asked(range.start).unwrap().subject {
-                    Subject::Rule(_) => 'c',
-                    Subject::Override => 'o',
+                match plan.planned_check(range.start).unwrap().origin {
+                    LimitOrigin::Rule(_) => 'c',
+                    LimitOrigin::Override => 'o',
                 }
             }
         })
@@ -171,7 +173,7 @@ fn an_override_skips_the_tree() {
     };
     assert_eq!(check.algorithm.name(), "fixed_window");
     assert_eq!(check.limit, per(5, Unit::Hour));
-    assert_eq!(check.ask, Hits::Take(1).into());
+    assert_eq!(check.operation, Hits::Take(1).into());
 }
 
 #[test]
@@ -209,16 +211,19 @@ fn an_override_has_a_bucket_of_its_own() {
 fn an_override_without_a_usable_unit_is_not_obeyed_and_counted() {
     let tree = Tree::new().with(K, named("k"));
     let asked = [
-        take_within(K, 1, Override::NotObeyed),
-        take_within(&[("un", "known")], 1, Override::NotObeyed),
+        take_within(K, 1, Override::Invalid),
+        take_within(&[("un", "known")], 1, Override::Invalid),
         take_within(K, 1, override_of(1, Unit::Day)),
     ];
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
-    assert_eq!(plan.overrides_not_obeyed(), 2);
+    assert_eq!(plan.invalid_overrides(), 2);
     // The third brought a limit of its own.
-    assert_eq!(plan.lines()[2], Line::Checks(1..2));
-    assert!(matches!(plan.asked(1).unwrap().subject, Subject::Override));
+    assert_eq!(plan.descriptors()[2], DescriptorPlan::Checks(1..2));
+    assert!(matches!(
+        plan.planned_check(1).unwrap().origin,
+        LimitOrigin::Override
+    ));
     assert_eq!(letters(&tree, &asked), "cpo"); // the rule, no rule, the override
 }
 
@@ -244,7 +249,7 @@ fn a_check_asks_for_the_hits_of_its_descriptor() {
     // Which hits those are, given a descriptor's addend and the request's, is the wire's affair.
     let tree = Tree::new().with(&[("k", "")], limited(10, Unit::Minute));
     for hits in [
-        Hits::LOOK,
+        Hits::PEEK,
         Hits::Take(1),
         Hits::Take(u64::MAX),
         Hits::Refund(3),
@@ -254,13 +259,13 @@ fn a_check_asks_for_the_hits_of_its_descriptor() {
             hits,
             limit: None,
         };
-        assert_eq!(checks(&tree, &[asked])[0].ask, hits.into());
+        assert_eq!(checks(&tree, &[asked])[0].operation, hits.into());
     }
-    assert_eq!(Hits::LOOK, Hits::Take(0));
-    let numbers = |hits: Hits| (hits.count(), hits.taken());
+    assert_eq!(Hits::PEEK, Hits::Take(0));
+    let numbers = |hits: Hits| (hits.count(), hits.requested());
     assert_eq!(numbers(Hits::Take(7)), (7, 7));
     assert_eq!(numbers(Hits::Refund(7)), (7, 0));
-    let given_back = Hits::GiveBack {
+    let given_back = Hits::Undo {
         hits: 7,
         taken_at: at(1_234),
     };
@@ -303,9 +308,9 @@ fn only_what_has_slots_is_told_who_holds_one() {
     let path = [K[0], ("id", "x")];
     let holders: Vec<_> = checks(&tree, &[take(&path, 1)])
         .iter()
-        .map(|check| check.ask.holder)
+        .map(|check| check.operation.holder)
         .collect();
-    assert_eq!(holders, [Some(holder(b"x", &TwoHashes)), None]);
+    assert_eq!(holders, [Some(hash_holder(b"x", &TwoHashes)), None]);
 }
 
 /// Hashes, and counts how often.

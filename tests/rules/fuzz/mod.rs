@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocation_counter::measure;
-use tollgate::config::rules_file::{PROBLEMS_MAX, load};
-use tollgate::config::rules_path::Source;
+use tollgate::rules::file::{DIAGNOSTICS_MAX, load};
+use tollgate::rules::path::Source;
 
 use crate::reading::{MERGED, read, source};
 
@@ -171,7 +171,7 @@ fn read_whatever(sources: &[Source]) {
             problems
         }
     };
-    assert!(told.len() <= PROBLEMS_MAX);
+    assert!(told.len() <= DIAGNOSTICS_MAX);
     for problem in told {
         let file = sources.iter().find(|source| source.name == problem.file);
         let text = &file.expect("a file that there is").text;

@@ -13,7 +13,7 @@ use super::hostile::{
     WINDOW_UPDATE, block, frame, head,
 };
 use super::raw::{Raw, question};
-use super::{RULES, left, one};
+use super::{left, one, service};
 
 /// The longest frame that a client may send at first.
 const FRAME_BYTES: usize = 16_384;
@@ -23,10 +23,6 @@ const WINDOW_BYTES: usize = 65_535;
 
 const HELD: &str = "tollgate_unfinished_bodies_bytes";
 const REFUSED: &str = "tollgate_bodies_refused_total";
-
-async fn service(arguments: &[&str]) -> Service {
-    Service::start(RULES, &[&["--door", "h2"], arguments].concat()).await
-}
 
 /// A question whose frame is about this long.
 fn long_question(number: usize, bytes: usize) -> Vec<u8> {

@@ -1,18 +1,18 @@
-//! One call at a time, from the plain to the broken: status, headers, body and trailers are the same through both doors.
+//! One call at a time, from the plain to the broken: the server answers as tonic's routes do.
 //!
-//! How: each case is made of both services in turn, so that their buckets and counters stay alike as well; these are
-//! compared at the end.
+//! How: each case is sent to both in turn, so that their buckets and counters stay equal as well; these are compared at the
+//! end.
 //!
 //! What it deliberately does not do: several calls at once (`streams`).
 
 use http::Request;
 use prost::Message as _;
 use tollgate_test_support::grpc_client::{Code, RateLimitRequest, request};
-use tollgate_test_support::in_process::Service;
 
 use super::gzip::gzipped;
-use super::raw::{PATH, Raw, Seen, call, frame, question};
-use super::{doors, left, one};
+use super::raw::{PATH, call, frame, question};
+use super::routes::Pair;
+use super::{RULES, left, one};
 
 /// A case: its name, the call's head, its frames of data and the gRPC status it must get; none where HTTP answers.
 type Case = (
@@ -288,60 +288,25 @@ const TIMEOUTS: &[(&[u8], bool)] = &[
     (b"0\xffm", false),
 ];
 
-/// Makes a case of both, and says what both saw.
-async fn of_both(raws: &mut [Raw; 2], name: &str, head: &Request<()>, body: &[Vec<u8>]) -> Seen {
-    let copy = || {
-        let mut copy = Request::builder().method(head.method()).uri(head.uri());
-        *copy.headers_mut().unwrap() = head.headers().clone();
-        copy.body(()).unwrap()
-    };
-    let [quick, tonic] = raws;
-    let (quick, quick_dated) = quick.make(copy(), body).await.without_date();
-    let (tonic, tonic_dated) = tonic.make(copy(), body).await.without_date();
-    assert_eq!(quick, tonic, "{name}");
-    // Else both went through the same door.
-    assert_eq!((quick_dated, tonic_dated), (false, true), "{name}");
-    quick
-}
-
-async fn raws(doors: &[(&'static str, Service); 2]) -> [Raw; 2] {
-    let [(_, quick), (_, tonic)] = doors;
-    [
-        Raw::connect(quick.grpc).await,
-        Raw::connect(tonic.grpc).await,
-    ]
-}
-
-/// What was counted, but for times, and which partition did it.
-fn counted(service: &Service) -> Vec<String> {
-    let text = service.metrics.render().unwrap();
-    let of_the_run = ["response_time", "partition=", "rules_", "config_load"];
-    text.lines()
-        .filter(|line| !of_the_run.iter().any(|word| line.contains(word)))
-        .map(str::to_owned)
-        .collect()
-}
-
-async fn all_alike(arguments: &[&str], beyond: Code) {
-    let mut doors = doors(arguments).await;
-    let mut raws = raws(&doors).await;
+async fn compare_cases(arguments: &[&str], beyond: Code) {
+    let mut pair = Pair::start(RULES, arguments).await;
     for (name, head, body, status) in cases() {
-        let seen = of_both(&mut raws, name, &head, &body).await;
+        let seen = pair.make(name, &head, &body).await;
         assert_eq!(seen.error, None, "{name}");
         assert_eq!(seen.grpc_status(), status, "{name}: {seen:?}");
         if name.starts_with("too long") {
             assert_eq!(seen.answer().overall_code(), beyond, "{name}");
         }
     }
-    let [(_, quick), (_, tonic)] = &mut doors;
-    let both = (left(quick, "x").await, left(tonic, "x").await);
-    assert_eq!(both.0, both.1);
-    assert!(both.0 < 1_000_000);
-    for (quick, tonic) in counted(quick).iter().zip(counted(tonic)) {
-        assert_eq!(*quick, tonic);
-    }
+    pair.compare_counters();
+    assert!(left(&mut pair.server, "x").await < 1_000_000);
     assert_eq!(
-        quick.metric("tollgate_excess_total{bound=\"message_size\"}"),
+        left(&mut pair.server, "x").await,
+        left(&mut pair.oracle, "x").await
+    );
+    assert_eq!(
+        pair.server
+            .metric("tollgate_excess_total{bound=\"message_size\"}"),
         4
     );
 }
@@ -349,17 +314,17 @@ async fn all_alike(arguments: &[&str], beyond: Code) {
 #[tokio::test]
 async fn every_call_is_answered_alike() {
     let long = ["--message-size-max", "2000"];
-    all_alike(&long, Code::OverLimit).await;
-    all_alike(&[&long[..], &["--on-excess", "allow"]].concat(), Code::Ok).await;
+    compare_cases(&long, Code::OverLimit).await;
+    compare_cases(&[&long[..], &["--on-excess", "allow"]].concat(), Code::Ok).await;
 }
 
 #[tokio::test]
 async fn a_message_too_long_is_an_error_where_the_setting_says_so() {
-    let doors = doors(&["--message-size-max", "2000", "--on-excess", "error"]).await;
-    let mut raws = raws(&doors).await;
+    let arguments = ["--message-size-max", "2000", "--on-excess", "error"];
+    let mut pair = Pair::start(RULES, &arguments).await;
     for size in [1_900, 2_100] {
         let body = [question(&one(&"x".repeat(size), 1))];
-        let seen = of_both(&mut raws, "long", &plain(), &body).await;
+        let seen = pair.make("long", &plain(), &body).await;
         let expected = if size < 2_000 { "0" } else { "11" };
         assert_eq!(seen.grpc_status(), Some(expected));
     }
@@ -369,40 +334,32 @@ async fn a_message_too_long_is_an_error_where_the_setting_says_so() {
 async fn a_message_may_be_exactly_as_long_as_the_bound() {
     let message = one("exactly", 1);
     let length = message.encoded_len().to_string();
-    let doors = doors(&["--message-size-max", &length]).await;
-    let mut raws = raws(&doors).await;
-    let seen = of_both(&mut raws, "exact", &plain(), &[question(&message)]).await;
+    let mut pair = Pair::start(RULES, &["--message-size-max", &length]).await;
+    let seen = pair.make("exact", &plain(), &[question(&message)]).await;
     assert_eq!(seen.left(), 999_999);
-    let seen = of_both(
-        &mut raws,
-        "one more",
-        &plain(),
-        &[question(&one("exactly1", 1))],
-    )
-    .await;
+    let seen = pair
+        .make("one more", &plain(), &[question(&one("exactly1", 1))])
+        .await;
     assert_eq!(seen.answer().overall_code(), Code::OverLimit);
 }
 
 #[tokio::test]
 async fn every_way_to_say_how_long_a_caller_waits_is_understood_alike() {
-    let mut doors = doors(&[]).await;
-    let mut raws = raws(&doors).await;
+    let mut pair = Pair::start(RULES, &[]).await;
     for (timeout, over) in TIMEOUTS {
         let name = String::from_utf8_lossy(timeout);
         let body = [question(&one("x", 1))];
-        let seen = of_both(&mut raws, &name, &with("grpc-timeout", timeout), &body).await;
+        let head = with("grpc-timeout", timeout);
+        let seen = pair.make(&name, &head, &body).await;
         let expected = if *over { "4" } else { "0" };
         assert_eq!(seen.grpc_status(), Some(expected), "{name}");
     }
     let in_time = TIMEOUTS.iter().filter(|(_, over)| !over).count();
-    for (door, service) in &mut doors {
+    for service in [&mut pair.server, &mut pair.oracle] {
         let taken = 1_000_000 - left(service, "x").await;
-        assert_eq!(taken as usize, in_time, "{door}");
+        assert_eq!(taken as usize, in_time);
         let shed = "tollgate_shed_total{reason=\"deadline_passed\"}";
-        assert_eq!(
-            usize::try_from(service.metric(shed)).unwrap(),
-            TIMEOUTS.len() - in_time,
-            "{door}"
-        );
+        let shed = usize::try_from(service.metric(shed)).unwrap();
+        assert_eq!(shed, TIMEOUTS.len() - in_time);
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tollgate_test_support::in_process::Service;
 
 use super::raw::{Raw, call, question};
-use super::{doors, left, one};
+use super::{left, one, service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -47,41 +47,40 @@ fn open(service: &Service) -> u64 {
 
 #[tokio::test]
 async fn an_aged_connection_says_goodbye_and_finishes_what_is_under_way() {
-    for (door, service) in doors(&["--grpc-max-connection-age", "300ms"]).await {
-        let mut raw = Raw::connect(service.grpc).await;
-        let body = question(&one("x", 1));
-        assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
-        let mut late = Vec::new();
-        for _ in 0..3 {
-            late.push(raw.open(call().body(()).unwrap()).await);
-        }
-        let aged = "tollgate_connections_aged_total";
-        until("it ages", || service.metric(aged) > 0).await;
-        // GOAWAY has come when nothing more may be sent.
-        let mut refuses = async || {
-            raw.send.clone().ready().await.is_err()
-                || raw
-                    .send
-                    .send_request(call().body(()).unwrap(), true)
-                    .is_err()
-        };
-        timeout(PATIENCE, async {
-            while !refuses().await {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await
-        .expect("GOAWAY");
-        for call in late {
-            assert_eq!(call.end(&body).await.grpc_status(), Some("0"), "{door}");
-        }
-        // Without an error, and by itself.
-        timeout(PATIENCE, &mut raw.connection)
-            .await
-            .expect(door)
-            .unwrap()
-            .unwrap();
+    let service = service(&["--grpc-max-connection-age", "300ms"]).await;
+    let mut raw = Raw::connect(service.grpc).await;
+    let body = question(&one("x", 1));
+    assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        late.push(raw.open(call().body(()).unwrap()).await);
     }
+    let aged = "tollgate_connections_aged_total";
+    until("it ages", || service.metric(aged) > 0).await;
+    // GOAWAY has come when nothing more may be sent.
+    let mut refuses = async || {
+        raw.send.clone().ready().await.is_err()
+            || raw
+                .send
+                .send_request(call().body(()).unwrap(), true)
+                .is_err()
+    };
+    timeout(PATIENCE, async {
+        while !refuses().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .expect("GOAWAY");
+    for call in late {
+        assert_eq!(call.end(&body).await.grpc_status(), Some("0"));
+    }
+    // Without an error, and by itself.
+    timeout(PATIENCE, &mut raw.connection)
+        .await
+        .expect("in time")
+        .unwrap()
+        .unwrap();
 }
 
 #[tokio::test]
@@ -92,77 +91,77 @@ async fn an_aged_connection_is_closed_when_its_grace_is_over() {
         "--grpc-max-connection-age-grace",
         "100ms",
     ];
-    for (door, service) in doors(&ages).await {
-        let mut raw = Raw::connect(service.grpc).await;
-        let late = raw.open(call().body(()).unwrap()).await;
-        // Nobody ever sends its body.
-        let seen = late.seen().await;
-        assert!(seen.error.is_some(), "{door}: {seen:?}");
-        let _ = timeout(PATIENCE, &mut raw.connection).await.expect(door);
-    }
+    let service = service(&ages).await;
+    let mut raw = Raw::connect(service.grpc).await;
+    let late = raw.open(call().body(()).unwrap()).await;
+    // Nobody ever sends its body.
+    let seen = late.seen().await;
+    assert!(seen.error.is_some(), "{seen:?}");
+    let _ = timeout(PATIENCE, &mut raw.connection)
+        .await
+        .expect("in time");
 }
 
 #[tokio::test]
-async fn a_stop_answers_calls_under_way_whatever_door_they_came_by() {
-    for (door, service) in doors(&[]).await {
-        let (grpc, metrics) = (service.grpc, std::sync::Arc::clone(&service.metrics));
-        let http = service.http;
-        let mut raw = Raw::connect(grpc).await;
-        assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
-        // A question at the other port, half asked: its answer is the last there is.
-        let json = r#"{"domain":"d","descriptors":[{"entries":[{"key":"many","value":"x"}]}]}"#;
-        let mut asking = TcpStream::connect(http).await.unwrap();
-        let head = format!(
-            "POST /json HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}",
-            json.len(),
-            &json[..5]
-        );
-        asking.write_all(head.as_bytes()).await.unwrap();
-        let first = raw.open(call().body(()).unwrap()).await;
-        let mut second = raw.open(call().body(()).unwrap()).await;
-        let body = question(&one("x", 1));
-        second.more(&body[..9]);
-        let third = raw.open(call().body(()).unwrap()).await;
-        let open = || {
-            let text = metrics.render().unwrap();
-            text.contains("tollgate_connections{port=\"http\"} 1")
-        };
-        until("the other port has it", open).await;
-        let stopping = tokio::spawn(service.stop());
-        // The stop has begun.
-        no_longer_listens(grpc).await;
-        assert_eq!(second.end(&body[9..]).await.left(), 999_998, "{door}");
-        assert_eq!(first.end(&body).await.left(), 999_997, "{door}");
-        assert!(!stopping.is_finished(), "a call is under way");
-        assert_eq!(third.end(&body).await.left(), 999_996, "{door}");
-        timeout(PATIENCE, &mut raw.connection)
-            .await
-            .expect(door)
+async fn a_stop_answers_calls_under_way() {
+    let service = service(&[]).await;
+    let (grpc, metrics) = (service.grpc, std::sync::Arc::clone(&service.metrics));
+    let http = service.http;
+    let mut raw = Raw::connect(grpc).await;
+    assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
+    // A question at the other port, half asked: its answer is the last there is.
+    let json = r#"{"domain":"d","descriptors":[{"entries":[{"key":"many","value":"x"}]}]}"#;
+    let mut asking = TcpStream::connect(http).await.unwrap();
+    let head = format!(
+        "POST /json HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}",
+        json.len(),
+        &json[..5]
+    );
+    asking.write_all(head.as_bytes()).await.unwrap();
+    let first = raw.open(call().body(()).unwrap()).await;
+    let mut second = raw.open(call().body(()).unwrap()).await;
+    let body = question(&one("x", 1));
+    second.more(&body[..9]);
+    let third = raw.open(call().body(()).unwrap()).await;
+    let open = || {
+        let text = metrics.render().unwrap();
+        text.contains("tollgate_connections{port=\"http\"} 1")
+    };
+    until("the other port has it", open).await;
+    let stopping = tokio::spawn(service.stop());
+    // The stop has begun.
+    no_longer_listens(grpc).await;
+    assert_eq!(second.end(&body[9..]).await.left(), 999_998);
+    assert_eq!(first.end(&body).await.left(), 999_997);
+    assert!(!stopping.is_finished(), "a call is under way");
+    assert_eq!(third.end(&body).await.left(), 999_996);
+    timeout(PATIENCE, &mut raw.connection)
+        .await
+        .expect("in time")
+        .unwrap()
+        .unwrap();
+    // gRPC has gone, and all that would go with it: that port is closed when the other's serving has ended.
+    let gone = || {
+        metrics
+            .render()
             .unwrap()
-            .unwrap();
-        // gRPC has gone, and all that would go with it: that port is closed when the other's serving has ended.
-        let gone = || {
-            metrics
-                .render()
-                .unwrap()
-                .contains("tollgate_connections{port=\"grpc\"} 0")
-        };
-        until("gRPC is over", gone).await;
-        no_longer_listens(http).await;
-        asking.write_all(&json.as_bytes()[5..]).await.unwrap();
-        let mut answer = String::new();
-        timeout(PATIENCE, asking.read_to_string(&mut answer))
-            .await
-            .expect(door)
-            .unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{door}: {answer}");
-        assert!(answer.contains("999995"), "{door}: {answer}");
-        timeout(PATIENCE, stopping)
-            .await
-            .expect(door)
-            .unwrap()
-            .unwrap();
-    }
+            .contains("tollgate_connections{port=\"grpc\"} 0")
+    };
+    until("gRPC is over", gone).await;
+    no_longer_listens(http).await;
+    asking.write_all(&json.as_bytes()[5..]).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, asking.read_to_string(&mut answer))
+        .await
+        .expect("in time")
+        .unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("999995"), "{answer}");
+    timeout(PATIENCE, stopping)
+        .await
+        .expect("in time")
+        .unwrap()
+        .unwrap();
 }
 
 /// What a client sends that asks so often at once.
@@ -187,66 +186,61 @@ async fn bytes_of(calls: usize) -> Vec<u8> {
 #[tokio::test]
 async fn a_connection_that_dies_leaves_no_room_taken() {
     let bytes = bytes_of(20).await;
-    for (door, mut service) in doors(&[]).await {
-        for round in 0..200_usize {
-            let mut stream = TcpStream::connect(service.grpc).await.unwrap();
-            stream.set_nodelay(true).unwrap();
-            // In two parts, so that it dies at any point of the work.
-            let cut = (round * bytes.len() / 150).min(bytes.len());
-            stream.write_all(&bytes[..cut]).await.unwrap();
-            tokio::task::yield_now().await;
-            stream.write_all(&bytes[cut..]).await.unwrap();
-            if round % 2 == 0 {
-                // A reset, not an end.
-                stream.set_zero_linger().unwrap();
-            }
+    let mut service = service(&[]).await;
+    for round in 0..200_usize {
+        let mut stream = TcpStream::connect(service.grpc).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        // In two parts, so that it dies at any point of the work.
+        let cut = (round * bytes.len() / 150).min(bytes.len());
+        stream.write_all(&bytes[..cut]).await.unwrap();
+        tokio::task::yield_now().await;
+        stream.write_all(&bytes[cut..]).await.unwrap();
+        if round % 2 == 0 {
+            // A reset, not an end.
+            stream.set_zero_linger().unwrap();
         }
-        // Only the test's own is left.
-        until("they have all gone", || open(&service) == 1).await;
-        let mailboxes = || {
-            let text = service.metrics.render().unwrap();
-            text.lines()
-                .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
-                .all(|line| line.ends_with(" 0"))
-        };
-        until("there is room again", mailboxes).await;
-        assert!(
-            left(&mut service, "gone").await >= 1_000_000 - 200 * 20,
-            "{door}"
-        );
-        assert_eq!(
-            service.ask(one("x", 1)).await.statuses[0].limit_remaining,
-            999_999
-        );
     }
+    // Only the test's own is left.
+    until("they have all gone", || open(&service) == 1).await;
+    let mailboxes = || {
+        let text = service.metrics.render().unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
+            .all(|line| line.ends_with(" 0"))
+    };
+    until("there is room again", mailboxes).await;
+    assert!(left(&mut service, "gone").await >= 1_000_000 - 200 * 20);
+    assert_eq!(
+        service.ask(one("x", 1)).await.statuses[0].limit_remaining,
+        999_999
+    );
 }
 
 #[tokio::test]
 async fn a_silent_connection_is_asked_whether_it_is_there() {
-    for (door, service) in doors(&["--keepalive-interval", "50ms"]).await {
-        // By hand: a preface, settings, and then nothing is said.
-        let mut stream = TcpStream::connect(service.grpc).await.unwrap();
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-        stream.write_all(preface).await.unwrap();
-        // Connected before, so it is asked as often, and its library answers.
-        let mut raw = Raw::connect(service.grpc).await;
-        let pinged = async {
-            let mut asked = 0;
-            while asked < 5 {
-                let mut head = [0; 9];
-                stream.read_exact(&mut head).await.unwrap();
-                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-                let mut rest = vec![0; length as usize];
-                stream.read_exact(&mut rest).await.unwrap();
-                if head[3] == 6 && head[4] == 0 {
-                    asked += 1;
-                    let answer = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &rest].concat();
-                    stream.write_all(&answer).await.unwrap();
-                }
+    let service = service(&["--keepalive-interval", "50ms"]).await;
+    // By hand: a preface, settings, and then nothing is said.
+    let mut stream = TcpStream::connect(service.grpc).await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    stream.write_all(preface).await.unwrap();
+    // Connected before, so it is asked as often, and its library answers.
+    let mut raw = Raw::connect(service.grpc).await;
+    let pinged = async {
+        let mut asked = 0;
+        while asked < 5 {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut rest = vec![0; length as usize];
+            stream.read_exact(&mut rest).await.unwrap();
+            if head[3] == 6 && head[4] == 0 {
+                asked += 1;
+                let answer = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &rest].concat();
+                stream.write_all(&answer).await.unwrap();
             }
-        };
-        timeout(PATIENCE, pinged).await.expect(door);
-        // Who answers stays, though it is asked many times.
-        assert_eq!(raw.ask(&one(door, 1)).await.left(), 999_999);
-    }
+        }
+    };
+    timeout(PATIENCE, pinged).await.expect("in time");
+    // Who answers stays, though it is asked many times.
+    assert_eq!(raw.ask(&one("x", 1)).await.left(), 999_999);
 }

@@ -1,7 +1,7 @@
 //! Clients that would wear a server down: floods of resets, pings and settings, headers without end, calls that do not end.
 //!
 //! How: frames written by hand on a socket. Whatever becomes of that connection, another one is served all the while. The
-//! bounds are settings and their counters tell, through both doors.
+//! limits are settings, and counters show when one is met.
 //!
 //! What it deliberately does not do: measure how much later the others are served (`make test-hostile`).
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tollgate_test_support::in_process::Service;
 
 use super::raw::{PATH, Raw, question};
-use super::{doors, left, one};
+use super::{left, one, service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -145,65 +145,61 @@ async fn a_flood_ends_its_own_connection_and_no_other() {
         "--control-frames-per-second-max",
         "1000",
     ];
-    for (door, mut service) in doors(&bounds).await {
-        let mut other = Raw::connect(service.grpc).await;
-        for (number, (name, bytes)) in floods.iter().enumerate() {
-            let mut hostile = Hostile::connect(&service).await;
-            hostile.write(bytes).await;
-            let asked = other.ask(&one("other", 1)).await;
-            assert_eq!(asked.left() as usize, 999_999 - number, "{door}, {name}");
-            // What it was told may be lost with what it sent: the counter is not.
-            let told = hostile.number_in(GOAWAY).await;
-            assert!(
-                told.is_none_or(|reason| reason == ENHANCE_YOUR_CALM),
-                "{door}, {name}"
-            );
-            hostile.closed().await;
-            assert_eq!(service.metric(BROKEN), number as u64 + 1, "{door}, {name}");
-        }
-        // None of them took anything.
-        assert_eq!(left(&mut service, "x").await, 1_000_000, "{door}");
+    let mut service = service(&bounds).await;
+    let mut other = Raw::connect(service.grpc).await;
+    for (number, (name, bytes)) in floods.iter().enumerate() {
+        let mut hostile = Hostile::connect(&service).await;
+        hostile.write(bytes).await;
+        let asked = other.ask(&one("other", 1)).await;
+        assert_eq!(asked.left() as usize, 999_999 - number, "{name}");
+        // What it was told may be lost with what it sent: the counter is not.
+        let told = hostile.number_in(GOAWAY).await;
+        assert!(
+            told.is_none_or(|reason| reason == ENHANCE_YOUR_CALM),
+            "{name}"
+        );
+        hostile.closed().await;
+        assert_eq!(service.metric(BROKEN), number as u64 + 1, "{name}");
     }
+    // None of them took anything.
+    assert_eq!(left(&mut service, "x").await, 1_000_000);
 }
 
 #[tokio::test]
 async fn a_call_that_does_not_end_is_reset() {
-    for (door, service) in doors(&["--body-wait", "100ms"]).await {
-        let mut slow = Hostile::connect(&service).await;
-        let body = question(&one("slow", 1));
-        slow.write(&head(1)).await;
-        slow.write(&frame(DATA, 0, 1, &body[..7])).await;
-        // It has come before anything is late: that which follows it is answered.
-        slow.write(&frame(PING, 0, 0, &[0; 8])).await;
-        assert!(slow.number_in(PING).await.is_some(), "{door}");
-        service.clock.advance_us(200_000);
-        assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL), "{door}");
-        assert_eq!(service.metric("tollgate_calls_late_total"), 1, "{door}");
-        // The connection goes on.
-        slow.write(&head(3)).await;
-        slow.write(&frame(DATA, 1, 3, &body)).await;
-        assert!(slow.number_in(DATA).await.is_some(), "{door}");
-    }
+    let service = service(&["--body-wait", "100ms"]).await;
+    let mut slow = Hostile::connect(&service).await;
+    let body = question(&one("slow", 1));
+    slow.write(&head(1)).await;
+    slow.write(&frame(DATA, 0, 1, &body[..7])).await;
+    // It has come before anything is late: that which follows it is answered.
+    slow.write(&frame(PING, 0, 0, &[0; 8])).await;
+    assert!(slow.number_in(PING).await.is_some());
+    service.clock.advance_us(200_000);
+    assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
+    assert_eq!(service.metric("tollgate_calls_late_total"), 1);
+    // The connection goes on.
+    slow.write(&head(3)).await;
+    slow.write(&frame(DATA, 1, 3, &body)).await;
+    assert!(slow.number_in(DATA).await.is_some());
 }
 
 #[tokio::test]
 async fn a_client_that_is_silent_for_too_long_is_gone() {
     // tokio's time is not the service's, which runs on threads of its own: so this one waits as long as it takes.
-    for (door, service) in doors(&[
+    let service = service(&[
         "--keepalive-interval",
         "50ms",
         "--keepalive-timeout",
         "200ms",
     ])
-    .await
-    {
-        let silent = Hostile::connect(&service).await;
-        let mut there = Raw::connect(service.grpc).await;
-        silent.closed().await;
-        assert_eq!(there.ask(&one("x", 0)).await.left(), 1_000_000, "{door}");
-        let closed = service.metric("tollgate_connections_silent_total");
-        assert!(closed >= 1, "{door}");
-    }
+    .await;
+    let silent = Hostile::connect(&service).await;
+    let mut there = Raw::connect(service.grpc).await;
+    silent.closed().await;
+    assert_eq!(there.ask(&one("x", 0)).await.left(), 1_000_000);
+    let closed = service.metric("tollgate_connections_silent_total");
+    assert!(closed >= 1);
 }
 
 /// While so much waits for it nothing of it is read, what it says blindly to be thought there neither.
@@ -215,36 +211,32 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
         "--keepalive-timeout",
         "200ms",
     ];
-    for (door, service) in doors(&bounds).await {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4_096).unwrap();
-        let stream = socket.connect(service.grpc).await.unwrap();
-        let mut deaf = Hostile::greet(stream).await;
-        // All the room there is, so that answers are not held up in their streams.
-        let room = 0x4000_0000_u32.to_be_bytes();
-        deaf.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
-        let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
-        let (mut first, mut taken) = (1, 0);
-        let ended = timeout(PATIENCE, async {
-            loop {
-                let calls = (first..first + 200).step_by(2);
-                let calls =
-                    calls.flat_map(|stream| [head(stream), frame(DATA, 1, stream, &body)].concat());
-                let bytes: Vec<u8> = there.iter().copied().chain(calls).collect();
-                first += 200;
-                match deaf.0.write_all(&bytes).await {
-                    Ok(()) => taken += bytes.len(),
-                    Err(_) => return,
-                }
+    let service = service(&bounds).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let stream = socket.connect(service.grpc).await.unwrap();
+    let mut deaf = Hostile::greet(stream).await;
+    // All the room there is, so that answers are not held up in their streams.
+    let room = 0x4000_0000_u32.to_be_bytes();
+    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
+    let (mut first, mut taken) = (1, 0);
+    let ended = timeout(PATIENCE, async {
+        loop {
+            let calls = (first..first + 200).step_by(2);
+            let calls =
+                calls.flat_map(|stream| [head(stream), frame(DATA, 1, stream, &body)].concat());
+            let bytes: Vec<u8> = there.iter().copied().chain(calls).collect();
+            first += 200;
+            match deaf.0.write_all(&bytes).await {
+                Ok(()) => taken += bytes.len(),
+                Err(_) => return,
             }
-        });
-        ended.await.expect(door);
-        assert!(taken > 256 * 1_024, "{door}: {taken}");
-        assert!(
-            service.metric("tollgate_connections_silent_total") >= 1,
-            "{door}"
-        );
-    }
+        }
+    });
+    ended.await.expect("it is closed in time");
+    assert!(taken > 256 * 1_024, "{taken}");
+    assert!(service.metric("tollgate_connections_silent_total") >= 1);
 }
 
 /// When nothing was taken for so long, nothing more is.
@@ -253,76 +245,74 @@ const STILL: Duration = Duration::from_millis(300);
 #[tokio::test]
 async fn a_client_that_reads_late_gets_every_answer() {
     // With a keepalive something else would wake the connection.
-    for (door, service) in doors(&["--keepalive-interval", "0"]).await {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4_096).unwrap();
-        socket.set_send_buffer_size(16_384).unwrap();
-        let stream = socket.connect(service.grpc).await.unwrap();
-        let mut late = Hostile::greet(stream).await;
-        let room = 0x4000_0000_u32.to_be_bytes();
-        late.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
-        let body = question(&one("late", 0));
-        let (mut calls, mut rest) = (0_u32, Vec::new());
-        loop {
-            if rest.is_empty() {
-                let stream = calls * 2 + 1;
-                rest = [head(stream), frame(DATA, 1, stream, &body)].concat();
-                calls += 1;
-            }
-            let Ok(taken) = timeout(STILL, late.0.write(&rest)).await else {
-                break;
-            };
-            rest.drain(..taken.expect(door));
+    let service = service(&["--keepalive-interval", "0"]).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.set_send_buffer_size(16_384).unwrap();
+    let stream = socket.connect(service.grpc).await.unwrap();
+    let mut late = Hostile::greet(stream).await;
+    let room = 0x4000_0000_u32.to_be_bytes();
+    late.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    let body = question(&one("late", 0));
+    let (mut calls, mut rest) = (0_u32, Vec::new());
+    loop {
+        if rest.is_empty() {
+            let stream = calls * 2 + 1;
+            rest = [head(stream), frame(DATA, 1, stream, &body)].concat();
+            calls += 1;
         }
-        let (mut reading, mut writing) = late.0.split();
-        let answered = async {
-            let mut ended = 0;
-            while ended < calls {
-                let mut head = [0; 9];
-                reading.read_exact(&mut head).await.expect(door);
-                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-                let mut payload = vec![0; length as usize];
-                reading.read_exact(&mut payload).await.expect(door);
-                let last = matches!(head[3], DATA | HEADERS) && head[4] & 1 == 1;
-                ended += u32::from(last || head[3] == RST_STREAM);
-            }
+        let Ok(taken) = timeout(STILL, late.0.write(&rest)).await else {
+            break;
         };
-        let written = async { writing.write_all(&rest).await.expect(door) };
-        let both = async { tokio::join!(answered, written) };
-        timeout(PATIENCE, both).await.expect(door);
+        rest.drain(..taken.expect("the connection is open"));
     }
+    let (mut reading, mut writing) = late.0.split();
+    let answered = async {
+        let mut ended = 0;
+        while ended < calls {
+            let mut head = [0; 9];
+            reading.read_exact(&mut head).await.expect("a frame's head");
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            reading.read_exact(&mut payload).await.expect("a payload");
+            let last = matches!(head[3], DATA | HEADERS) && head[4] & 1 == 1;
+            ended += u32::from(last || head[3] == RST_STREAM);
+        }
+    };
+    let written = async { writing.write_all(&rest).await.expect("it is taken") };
+    let both = async { tokio::join!(answered, written) };
+    timeout(PATIENCE, both).await.expect("every answer in time");
 }
 
 #[tokio::test]
 async fn an_answer_that_nobody_makes_room_for_is_given_up() {
-    for (door, service) in doors(&["--body-wait", "100ms"]).await {
-        let mut slow = Hostile::connect(&service).await;
-        // Streams begin without room.
-        slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
-            .await;
-        let body = question(&one("slow", 1));
-        slow.write(&[head(1), frame(DATA, 1, 1, &body)].concat())
-            .await;
-        // In two parts, so that tonic answers.
-        let (front, rest) = body.split_at(7);
-        let parts = [head(3), frame(DATA, 0, 3, front), frame(DATA, 1, 3, rest)];
-        slow.write(&parts.concat()).await;
-        let heads = [slow.number_in(HEADERS).await, slow.number_in(HEADERS).await];
-        assert!(heads.iter().all(Option::is_some));
-        // It is looked at every 50 ms; between two looks the clock goes on.
-        let advancing = async {
-            loop {
-                service.clock.advance_us(60_000);
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        let resets = async {
-            for _ in 0..2 {
-                assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL), "{door}");
-            }
-        };
-        tokio::select! { () = advancing => {} () = resets => {} }
-        assert_eq!(service.metric("tollgate_answers_unread_total"), 2, "{door}");
-        assert_eq!(service.metric("tollgate_calls_late_total"), 0, "{door}");
-    }
+    let service = service(&["--body-wait", "100ms"]).await;
+    let mut slow = Hostile::connect(&service).await;
+    // Streams begin without room.
+    slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
+        .await;
+    let body = question(&one("slow", 1));
+    slow.write(&[head(1), frame(DATA, 1, 1, &body)].concat())
+        .await;
+    // In two parts, so that tonic answers.
+    let (front, rest) = body.split_at(7);
+    let parts = [head(3), frame(DATA, 0, 3, front), frame(DATA, 1, 3, rest)];
+    slow.write(&parts.concat()).await;
+    let heads = [slow.number_in(HEADERS).await, slow.number_in(HEADERS).await];
+    assert!(heads.iter().all(Option::is_some));
+    // It is looked at every 50 ms; between two looks the clock goes on.
+    let advancing = async {
+        loop {
+            service.clock.advance_us(60_000);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let resets = async {
+        for _ in 0..2 {
+            assert_eq!(slow.number_in(RST_STREAM).await, Some(CANCEL));
+        }
+    };
+    tokio::select! { () = advancing => {} () = resets => {} }
+    assert_eq!(service.metric("tollgate_answers_unread_total"), 2);
+    assert_eq!(service.metric("tollgate_calls_late_total"), 0);
 }

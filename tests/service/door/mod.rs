@@ -1,13 +1,9 @@
-//! Both doors, told apart by nobody: what a client sees frame by frame, whichever it comes through.
+//! Our HTTP/2 server: what a client sees, frame by frame.
 //!
-//! How: a client on the `h2` crate that sends what no gRPC library would (`raw`); each case goes through a service with
-//! `--door h2` and one with `--door tonic`, and what is seen must be alike (`cases`, `streams`, `endings`). What is sent to wear a server
-//! down goes through both as well (`hostile`); there each has bounds of its own.
+//! How: a client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, driven in this process, are the
+//! oracle (`routes`): the server must answer as they do, to a table of requests (`cases`). Other files test what the routes alone do not have: connections, streams, floods.
 //!
-//! One thing differs and may: hyper, below tonic, puts a `date` on each response. HTTP asks that of a server of pages;
-//! gRPC names no such header and its own servers in Go and C++ send none, so the quick door does not either.
-//!
-//! What it deliberately does not do: repeat what is decided; all of `tests/service` runs through both doors (`make test`).
+//! What it deliberately does not do: repeat what is decided; the rest of `tests/service` does.
 
 mod bodies;
 mod cases;
@@ -15,6 +11,7 @@ mod endings;
 mod gzip;
 mod hostile;
 mod raw;
+mod routes;
 mod streaming;
 mod streams;
 
@@ -30,14 +27,9 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1000000, algorithm: token_bucket }
 ";
 
-/// A service behind each door.
-pub(crate) async fn doors(arguments: &[&str]) -> [(&'static str, Service); 2] {
-    let mut services = Vec::new();
-    for door in ["h2", "tonic"] {
-        let arguments = [&["--door", door], arguments].concat();
-        services.push((door, Service::start(RULES, &arguments).await));
-    }
-    services.try_into().ok().unwrap()
+/// A service with [`RULES`].
+pub(crate) async fn service(arguments: &[&str]) -> Service {
+    Service::start(RULES, arguments).await
 }
 
 /// Asks for that many hits of a key of its own.

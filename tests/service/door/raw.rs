@@ -175,7 +175,7 @@ async fn try_to_read(answer: ResponseFuture, seen: &mut Seen) -> Result<(), h2::
 }
 
 /// Headers as text, in one order whatever the order on the wire.
-fn words(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(crate) fn words(headers: &HeaderMap) -> Vec<(String, String)> {
     let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
         (name.to_string(), value)
@@ -193,14 +193,6 @@ impl Seen {
         let mut all = self.headers.iter().chain(&self.trailers);
         all.find(|(name, _)| name == "grpc-status")
             .map(|(_, value)| value.as_str())
-    }
-
-    /// Without the header that only hyper adds; says whether it was there.
-    pub(crate) fn without_date(mut self) -> (Self, bool) {
-        let before = self.headers.len();
-        self.headers.retain(|(name, _)| name != "date");
-        let there = self.headers.len() < before;
-        (self, there)
     }
 
     /// The answer in it, which must be a good one.

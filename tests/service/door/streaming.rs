@@ -1,6 +1,6 @@
 //! Bounds on streaming calls (reflection, health Watch), through both listeners.
 //!
-//! What it deliberately does not do: weigh them (`tests/memory/given_back.rs`).
+//! What it deliberately does not do: weigh them (`tests/memory/released_memory.rs`).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
-use super::doors;
+use super::service;
 
 const OPEN: &str = "tollgate_streaming_calls";
 
@@ -85,51 +85,49 @@ async fn streaming_calls_beyond_a_bound_are_refused_on_their_own_stream() {
         "--streaming-calls-max",
         "3",
     ];
-    for (door, service) in doors(&bounds).await {
-        let (first, second) = (channel(service.grpc).await, channel(service.grpc).await);
-        let reflection = reflect(&first).await.unwrap();
-        let mut watching = watch(&first).await.unwrap();
-        assert!(watching.next().await.unwrap().is_ok(), "{door}");
-        is_refused(watch(&first).await, "--streaming-calls-per-connection-max");
-        is_refused(
-            reflect(&first).await,
-            "--streaming-calls-per-connection-max",
-        );
-        assert_eq!(refused(&service, "connection"), 2, "{door}");
-        answers(&first).await;
+    let service = service(&bounds).await;
+    let (first, second) = (channel(service.grpc).await, channel(service.grpc).await);
+    let reflection = reflect(&first).await.unwrap();
+    let mut watching = watch(&first).await.unwrap();
+    assert!(watching.next().await.unwrap().is_ok());
+    is_refused(watch(&first).await, "--streaming-calls-per-connection-max");
+    is_refused(
+        reflect(&first).await,
+        "--streaming-calls-per-connection-max",
+    );
+    assert_eq!(refused(&service, "connection"), 2);
+    answers(&first).await;
 
-        let of_second = watch(&second).await.unwrap();
-        is_refused(watch(&second).await, "--streaming-calls-max");
-        is_refused(reflect(&second).await, "--streaming-calls-max");
-        assert_eq!(refused(&service, "process"), 2, "{door}");
-        assert_eq!(service.metric(OPEN), 3, "{door}");
-        answers(&second).await;
+    let of_second = watch(&second).await.unwrap();
+    is_refused(watch(&second).await, "--streaming-calls-max");
+    is_refused(reflect(&second).await, "--streaming-calls-max");
+    assert_eq!(refused(&service, "process"), 2);
+    assert_eq!(service.metric(OPEN), 3);
+    answers(&second).await;
 
-        // A call that ends makes room, whichever its kind, and so does a connection.
-        drop(reflection);
-        until_open(&service, 2).await;
-        let reflection = reflect(&second).await.unwrap();
-        until_open(&service, 3).await;
-        drop((watching, first));
-        until_open(&service, 2).await;
-        drop((of_second, reflection, second));
-        until_open(&service, 0).await;
-    }
+    // A call that ends makes room, whichever its kind, and so does a connection.
+    drop(reflection);
+    until_open(&service, 2).await;
+    let reflection = reflect(&second).await.unwrap();
+    until_open(&service, 3).await;
+    drop((watching, first));
+    until_open(&service, 2).await;
+    drop((of_second, reflection, second));
+    until_open(&service, 0).await;
 }
 
 #[tokio::test]
 async fn a_connection_may_have_sixteen_streaming_calls_unless_configured() {
-    for (door, service) in doors(&[]).await {
-        let channel = channel(service.grpc).await;
-        let mut open = Vec::new();
-        for _ in 0..16 {
-            open.push(watch(&channel).await.unwrap());
-        }
-        is_refused(
-            watch(&channel).await,
-            "--streaming-calls-per-connection-max",
-        );
-        assert_eq!(service.metric(OPEN), 16, "{door}");
-        answers(&channel).await;
+    let service = service(&[]).await;
+    let channel = channel(service.grpc).await;
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        open.push(watch(&channel).await.unwrap());
     }
+    is_refused(
+        watch(&channel).await,
+        "--streaming-calls-per-connection-max",
+    );
+    assert_eq!(service.metric(OPEN), 16);
+    answers(&channel).await;
 }

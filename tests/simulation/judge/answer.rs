@@ -8,10 +8,10 @@
 //! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer speaks of it, and which of
 //! two refusals is the longer.
 
-use tollgate::config::settings::Verdict;
-use tollgate::limiter::{Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::RequestError;
+use tollgate::settings::Verdict;
 use tollgate::store::StoreError;
+use tollgate_limiter::{Hits, Outcome};
 use tollgate_test_support::grpc_client::{Code, RateLimitResponse};
 
 use super::{Caller, CheckSeen};
@@ -32,7 +32,7 @@ pub(super) struct Status {
     says_when: bool,
 }
 
-pub(super) fn said(answer: &Result<RateLimitResponse, Unanswered>) -> Answer {
+pub(super) fn said(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
     let answer = answer.as_ref().map_err(ToString::to_string)?;
     let statuses = answer.statuses.iter().map(|status| Status {
         code: status.code,
@@ -121,7 +121,7 @@ fn goes_back(caller: &Caller, position: usize) -> u64 {
         let took = matches!(&check.told, Some(Ok(outcome)) if outcome.allowed);
         took && bucket(check) == bucket(asked) && !check.terms.keeps_what_others_refuse()
     });
-    back.map(|check| check.wish.hits.taken()).sum()
+    back.map(|check| check.wish.hits.requested()).sum()
 }
 
 fn limit(terms: &Terms) -> (u32, i32, u32) {
@@ -158,7 +158,7 @@ impl Voice {
             };
             return Self {
                 status,
-                tightness: if check.wish.hits.taken() > terms.burst.into() {
+                tightness: if check.wish.hits.requested() > terms.burst.into() {
                     // Never passes, whoever decides.
                     (0, u64::MAX - terms.window_us())
                 } else {

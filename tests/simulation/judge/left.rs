@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::limiter::{CountRefused, Hits};
+use tollgate_limiter::{CountRefused, Hits};
 
 use super::{Caller, CheckSeen, Decided};
 use crate::scenario::{Bucket, Terms};
@@ -76,7 +76,7 @@ fn times(checks: &[Seen<'_>]) -> Vec<i128> {
     for (_, check, decided) in checks {
         let (now, wish) = (i128::from(decided.now_us), &check.wish);
         if check.terms.algorithm == "concurrency"
-            && wish.hits == Hits::LOOK
+            && wish.hits == Hits::PEEK
             && wish.holder.is_some()
         {
             for ((_, held, _), time) in checks.iter().zip(&mut times) {
@@ -97,7 +97,11 @@ fn stands(caller: &Caller, check: &CheckSeen, decided: &Decided) -> u64 {
     } else {
         check.terms.refused_count() != CountRefused::None
     };
-    if counts { check.wish.hits.taken() } else { 0 }
+    if counts {
+        check.wish.hits.requested()
+    } else {
+        0
+    }
 }
 
 /// What a hit of that time weighs now, in 1/window; none where that is not all there is to say.

@@ -29,10 +29,10 @@ mod promise;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tollgate::limiter::{Ask, Check, Hits, Outcome};
-use tollgate::service::ratelimit::Unanswered;
+use tollgate::pipeline::RequestError;
 use tollgate::store::memory::WhenFull;
-use tollgate::store::{Answer, StoreError, Terms as Taken};
+use tollgate::store::{CheckResult, CommitMode, StoreError};
+use tollgate_limiter::{Check, Hits, Operation, Outcome};
 use tollgate_test_support::grpc_client::RateLimitResponse;
 
 use self::answer::expected;
@@ -135,7 +135,7 @@ struct CheckSeen {
     sent: Option<usize>,
     /// The last decision, should there be several.
     decided: Option<Decided>,
-    told: Option<Answer>,
+    told: Option<CheckResult>,
     /// How often it went back.
     gone_back: usize,
 }
@@ -300,7 +300,7 @@ impl<'s> Judge<'s> {
             }
         }
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
-        let most = self.scenario.bounds.mailbox_checks_max;
+        let most = self.scenario.bounds.queue_checks_max;
         self.ensure(
             Law::Room,
             self.scenario.bounds.partitions > 1 || waiting <= most,
@@ -308,7 +308,7 @@ impl<'s> Judge<'s> {
         );
     }
 
-    fn sent(&mut self, first: Ticket, checks: &[Check], taken: Taken) {
+    fn sent(&mut self, first: Ticket, checks: &[Check], taken: CommitMode) {
         self.waiting.push(Waiting {
             first,
             count: checks.len(),
@@ -326,9 +326,9 @@ impl<'s> Judge<'s> {
             let holds = seen.is_some_and(|(wish, terms, on_trial)| {
                 // Of several limits on one descriptor only those with slots are told whose they are.
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
-                check.ask.hits == wish.hits
-                    && check.ask.holder.is_some() == is_held
-                    && (taken == Taken::OnTrial) == on_trial
+                check.operation.hits == wish.hits
+                    && check.operation.holder.is_some() == is_held
+                    && (taken == CommitMode::Tentative) == on_trial
                     && check.limit.count_refused() == terms.count_refused
                     && check.algorithm.name() == terms.algorithm
                     && check.limit.requests() == u64::from(terms.requests)
@@ -341,7 +341,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    fn decided(&mut self, ticket: Ticket, ask: Ask, outcome: Outcome, now: Now) {
+    fn decided(&mut self, ticket: Ticket, ask: Operation, outcome: Outcome, now: Now) {
         let Some((
             Standing {
                 left, deadline_us, ..
@@ -354,11 +354,11 @@ impl<'s> Judge<'s> {
         let hits = check.wish.hits;
         // What went back to a time that did not come is only looked at.
         let goes_back_too_late =
-            ask.hits == Hits::Refund(0) && check.decided.is_some() && hits.taken() > 0;
-        if goes_back_too_late || matches!(ask.hits, Hits::GiveBack { .. }) {
+            ask.hits == Hits::Refund(0) && check.decided.is_some() && hits.requested() > 0;
+        if goes_back_too_late || matches!(ask.hits, Hits::Undo { .. }) {
             return self.gone_back(ticket, outcome, now);
         }
-        if ask.hits == Hits::Refund(0) && hits.taken() > 0 {
+        if ask.hits == Hits::Refund(0) && hits.requested() > 0 {
             // A partition without room drops what has run out before it decides.
             let holder = check.wish.holder;
             return self.recount(
@@ -409,7 +409,7 @@ impl<'s> Judge<'s> {
         let Some((Standing { on_trial, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
-        let (hits, holder) = (check.wish.hits.taken(), check.wish.holder);
+        let (hits, holder) = (check.wish.hits.requested(), check.wish.holder);
         check.gone_back += 1;
         let first = check.gone_back == 1;
         let taken = check.decided.filter(|decided| decided.outcome.allowed);
@@ -423,9 +423,9 @@ impl<'s> Judge<'s> {
             return; // the recount gives back once, what was taken
         };
         self.sights.gone_back_late += u64::from(now.now_us / window_us != taken.now_us / window_us);
-        let hits = Hits::GiveBack {
+        let hits = Hits::Undo {
             hits,
-            taken_at: taken.outcome.at,
+            taken_at: taken.outcome.bucket_time,
         };
         self.recount(ticket, Asked { hits, holder }, outcome, now);
     }
@@ -439,7 +439,7 @@ impl<'s> Judge<'s> {
         let counted = Counted {
             allowed: outcome.allowed,
             remaining: outcome.remaining,
-            at: outcome.at.as_us(),
+            at: outcome.bucket_time.as_us(),
         };
         let may_be_full = self.scenario.may_be_full();
         let account = self.accounts.entry(bucket).or_insert_with(Account::new);
@@ -463,7 +463,7 @@ impl<'s> Judge<'s> {
         &mut self,
         first: Ticket,
         count: usize,
-        answers: Result<Vec<Answer>, StoreError>,
+        answers: Result<Vec<CheckResult>, StoreError>,
         now: Now,
     ) {
         if answers
@@ -484,7 +484,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    fn told_one(&mut self, ticket: Ticket, answer: &Answer, now: Now) {
+    fn told_one(&mut self, ticket: Ticket, answer: &CheckResult, now: Now) {
         let Some((Standing { deadline_us, .. }, check)) = find(&mut self.callers, ticket) else {
             return;
         };
@@ -563,7 +563,7 @@ impl<'s> Judge<'s> {
         self.sights.shed += 1;
         self.waiting.retain(|one| one.first != first);
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
-        let most = self.scenario.bounds.mailbox_checks_max;
+        let most = self.scenario.bounds.queue_checks_max;
         self.ensure(Law::Room, waiting + count > most, || {
             format!("{first:?} and those after it ({count}) are shed where {most} may wait, and no more than {waiting} do")
         });
@@ -573,7 +573,7 @@ impl<'s> Judge<'s> {
     pub(crate) fn answered(
         &mut self,
         number: usize,
-        answer: &Result<RateLimitResponse, Unanswered>,
+        answer: &Result<RateLimitResponse, RequestError>,
     ) {
         let caller = self.callers.get_mut(&number).unwrap();
         if caller.generation + 1 < self.generations.len() {
@@ -718,7 +718,7 @@ impl CheckSeen {
     /// Whether hits were allowed and taken.
     fn took(&self) -> bool {
         let allowed = self.decided.is_some_and(|decided| decided.outcome.allowed);
-        allowed && self.wish.hits.taken() > 0
+        allowed && self.wish.hits.requested() > 0
     }
 }
 

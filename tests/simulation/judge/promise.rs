@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::limiter::Hits;
+use tollgate_limiter::Hits;
 
 use super::{Caller, CheckSeen, Fate};
 use crate::scenario::{Bucket, Mode, Rules, Said, Terms};

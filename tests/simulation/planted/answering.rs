@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::limiter::{Outcome, Timestamp};
-use tollgate::service::ratelimit::RateLimit;
-use tollgate::store::Applied;
+use tollgate::pipeline::Pipeline;
+use tollgate::store::StoreReply;
+use tollgate_limiter::{Outcome, Timestamp};
 use tollgate_test_support::grpc_client::{Code, RateLimitRequest};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending};
@@ -88,12 +88,12 @@ fn lets_pass_what_found_no_room(around: Arc<Around>, call: Call) -> Sending {
             remaining,
             reset_us: 0,
             retry_us: Some(0),
-            at: Timestamp::default(),
+            bucket_time: Timestamp::default(),
         };
         let sent = around.send(call).await;
-        Ok(sent.unwrap_or_else(|_| Applied {
+        Ok(sent.unwrap_or_else(|_| StoreReply {
             answers: remaining.into_iter().map(pass).map(Ok).collect(),
-            trial: None,
+            tentative: None,
         }))
     })
 }
@@ -115,7 +115,7 @@ fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
 }
 
 /// The real door, which says its statuses from the end.
-struct Backwards(Arc<RateLimit>);
+struct Backwards(Arc<Pipeline>);
 
 impl Door for Backwards {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
@@ -129,7 +129,7 @@ impl Door for Backwards {
 }
 
 /// The real door, asked for one descriptor after the other.
-struct OneByOne(Arc<RateLimit>);
+struct OneByOne(Arc<Pipeline>);
 
 impl Door for OneByOne {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use tollgate::clock::Clock as _;
-use tollgate::limiter::{Hits, Outcome};
-use tollgate::store::{Deadline, Terms};
+use tollgate::store::{CommitMode, Deadline};
+use tollgate_limiter::{Hits, Outcome};
 
 use super::{Apply, Around, Bent, Bug, Call, Plant, Sending, a_moment, at_once, bend};
 use crate::judge::Law;
@@ -68,18 +68,18 @@ pub(super) static BUGS: &[Bug] = &[
 fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let mut looks = Call {
-            terms: Terms::Final,
+            terms: CommitMode::Immediate,
             ..call.clone()
         };
         for look in &mut looks.checks {
-            if let Hits::Take(_) = look.ask.hits {
-                look.ask.hits = Hits::LOOK;
+            if let Hits::Take(_) = look.operation.hits {
+                look.operation.hits = Hits::PEEK;
             }
         }
         let mut applied = around.send(looks).await?;
         let mut takes = Vec::new();
         for (check, answer) in call.checks.iter().zip(&mut applied.answers) {
-            if let (Hits::Take(hits), Ok(outcome)) = (check.ask.hits, answer) {
+            if let (Hits::Take(hits), Ok(outcome)) = (check.operation.hits, answer) {
                 outcome.allowed = hits <= outcome.remaining;
                 if outcome.allowed {
                     outcome.remaining -= hits;
@@ -92,7 +92,7 @@ fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
                 checks: takes,
                 ..call
             });
-            applied.trial = sending.await?.trial;
+            applied.tentative = sending.await?.tentative;
         }
         Ok(applied)
     })
@@ -118,8 +118,8 @@ fn takes_the_time_at_asking(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, move |base, limit, state, ask, now| match ask.hits {
             // Going back is asked for later, and by nobody's clock.
-            Hits::GiveBack { .. } => base.decide(limit, state, ask, now),
-            _ => base.decide(limit, state, ask, asked_at.max(state.seen)),
+            Hits::Undo { .. } => base.decide(limit, state, ask, now),
+            _ => base.decide(limit, state, ask, asked_at.max(state.updated_at)),
         });
     }
     around.send(call)
@@ -202,7 +202,7 @@ fn a_sweep_frees_what_is_in_use(around: Arc<Around>, mut call: Call) -> Sending 
 
 fn takes_what_is_given_back(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
-        check.ask.hits = Hits::Take(check.ask.hits.count());
+        check.operation.hits = Hits::Take(check.operation.hits.count());
     }
     around.send(call)
 }

@@ -59,12 +59,13 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tollgate::clock::ManualClock;
-use tollgate::limiter::{
-    Algorithm, Ask, Check, Choice, CountRefused, Hits, Key, Limit, Outcome, State, Timestamp,
+use tollgate::pipeline::Pipeline;
+use tollgate::store::memory::{MemoryLimits, MemoryStore};
+use tollgate::store::{ApplyFuture, CommitMode, Deadline, Store, StoreError, StoreReply};
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Operation, Outcome, State,
+    Timestamp,
 };
-use tollgate::service::ratelimit::RateLimit;
-use tollgate::store::memory::{Bounds, MemoryStore};
-use tollgate::store::{Applied, Applying, Deadline, Store, StoreError, Terms};
 
 use crate::DEFAULT_SEEDS;
 use crate::judge::Law;
@@ -83,11 +84,11 @@ pub(crate) enum Plant {
     /// In place of [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
     /// Around the door.
-    Door(fn(Arc<RateLimit>) -> Box<dyn Door>),
+    Door(fn(Arc<Pipeline>) -> Box<dyn Door>),
     /// Into the rules, as text.
     Rules(fn(&str) -> String),
     /// Into the store's bounds.
-    Bounds(fn(Bounds) -> Bounds),
+    Limits(fn(MemoryLimits) -> MemoryLimits),
 }
 
 /// What a bug makes of a call.
@@ -99,19 +100,19 @@ pub(crate) struct Apply(fn(Arc<Around>, Call) -> Sending);
 struct Call {
     checks: Vec<Check>,
     deadline: Deadline,
-    terms: Terms,
+    terms: CommitMode,
 }
 
 /// The answers of a call to come. Holds what it needs.
 type Sending = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
-type Answers = Result<Applied, StoreError>;
+type Answers = Result<StoreReply, StoreError>;
 
 /// The real store, and what bugs may want besides.
 pub(crate) struct Around {
     store: Arc<MemoryStore>,
     clock: Arc<ManualClock>,
-    bounds: Bounds,
+    bounds: MemoryLimits,
     /// Calls that nobody waits for and that are not dropped.
     kept: Mutex<Vec<Sending>>,
     count: AtomicUsize,
@@ -170,7 +171,7 @@ impl Apply {
         self,
         store: MemoryStore,
         clock: &Arc<ManualClock>,
-        bounds: &Bounds,
+        bounds: &MemoryLimits,
     ) -> Arc<dyn Store> {
         let around = Around {
             store: Arc::new(store),
@@ -188,7 +189,7 @@ impl Apply {
 }
 
 impl Store for Planted {
-    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: Terms) -> Applying<'_> {
+    fn apply(&self, checks: Vec<Check>, deadline: Deadline, terms: CommitMode) -> ApplyFuture<'_> {
         let call = Call {
             checks,
             deadline,
@@ -236,7 +237,7 @@ async fn a_moment() {
 }
 
 /// How a bent algorithm decides.
-type Bend = dyn Fn(&dyn Algorithm, &Limit, &mut State, Ask, Timestamp) -> Outcome + Sync;
+type Bend = dyn Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome + Sync;
 
 /// An algorithm that decides in another way than it did.
 struct Bent {
@@ -248,7 +249,9 @@ struct Bent {
 /// Bends what decides a check.
 fn bend(
     check: &mut Check,
-    decide: impl Fn(&dyn Algorithm, &Limit, &mut State, Ask, Timestamp) -> Outcome + Sync + 'static,
+    decide: impl Fn(&dyn Algorithm, &Limit, &mut State, Operation, Timestamp) -> Outcome
+    + Sync
+    + 'static,
 ) {
     check.algorithm = Box::leak(Box::new(Bent {
         base: check.algorithm,
@@ -268,19 +271,19 @@ impl Algorithm for Bent {
         self.base.promise()
     }
 
-    fn choices(&self) -> &'static [Choice] {
-        self.base.choices()
+    fn options(&self) -> &'static [AlgorithmOption] {
+        self.base.options()
     }
 
     fn has_marks(&self) -> bool {
         self.base.has_marks()
     }
 
-    fn usual_count_refused(&self) -> CountRefused {
-        self.base.usual_count_refused()
+    fn default_count_refused(&self) -> CountRefused {
+        self.base.default_count_refused()
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Ask, now: Timestamp) -> Outcome {
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
         (self.decide)(self.base, limit, state, ask, now)
     }
 
@@ -290,25 +293,25 @@ impl Algorithm for Bent {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Ask,
+        ask: Operation,
         outcome: &Outcome,
     ) -> bool {
         let mut looked_at = State {
-            seen: was.0,
+            updated_at: was.0,
             registers: was.1,
             ..State::default()
         };
-        self.base
-            .decide(limit, &mut looked_at, Hits::LOOK.into(), outcome.at);
+        self.base.decide(
+            limit,
+            &mut looked_at,
+            Hits::PEEK.into(),
+            outcome.bucket_time,
+        );
         self.base.changed(limit, was, state, ask, outcome)
             || !self.base.has_marks() && looked_at.registers != state.registers
     }
 
-    fn script(&self) -> &'static str {
-        self.base.script()
-    }
-
-    fn life_us(&self, limit: &Limit) -> u64 {
-        self.life_us.unwrap_or_else(|| self.base.life_us(limit))
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        self.life_us.unwrap_or_else(|| self.base.ttl_us(limit))
     }
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate::store::memory::Bounds;
-use tollgate::store::{Applied, StoreError, Trial};
+use tollgate::store::memory::MemoryLimits;
+use tollgate::store::{StoreError, StoreReply, TentativeTake};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending, at_once};
 use crate::judge::Law;
@@ -24,23 +24,23 @@ pub(super) static BUGS: &[Bug] = &[
     },
     Bug {
         name: "room_for_one_more",
-        plant: Plant::Bounds(|bounds| Bounds {
-            mailbox_checks_max: bounds.mailbox_checks_max + 1,
+        plant: Plant::Limits(|bounds| MemoryLimits {
+            queue_checks_max: bounds.queue_checks_max + 1,
             ..bounds
         }),
         found_by: &[Law::Room],
     },
     Bug {
         name: "room_for_one_less",
-        plant: Plant::Bounds(|bounds| Bounds {
-            mailbox_checks_max: bounds.mailbox_checks_max - 1,
+        plant: Plant::Limits(|bounds| MemoryLimits {
+            queue_checks_max: bounds.queue_checks_max - 1,
             ..bounds
         }),
         found_by: &[Law::Room],
     },
     Bug {
         name: "forgets_though_there_is_room",
-        plant: Plant::Bounds(|bounds| Bounds {
+        plant: Plant::Limits(|bounds| MemoryLimits {
             memory_max: 300 * bounds.partitions,
             ..bounds
         }),
@@ -73,14 +73,14 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
                 None => under_way.push(sending),
             }
         }
-        let mut whole = Applied {
+        let mut whole = StoreReply {
             answers: Vec::new(),
-            trial: None,
+            tentative: None,
         };
         for sending in under_way {
             let one = sending.await?;
             whole.answers.extend(one.answers);
-            Trial::join(&mut whole.trial, one.trial);
+            TentativeTake::merge(&mut whole.tentative, one.tentative);
         }
         Ok(whole)
     })
@@ -90,7 +90,7 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
 fn room_is_not_given_back(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let count = call.checks.len();
-        let waiting_max = around.bounds.mailbox_checks_max * around.bounds.partitions;
+        let waiting_max = around.bounds.queue_checks_max * around.bounds.partitions;
         let waiting = around.count.fetch_add(count, Ordering::Relaxed) + count;
         let answers = if waiting > waiting_max {
             Err(StoreError::Overloaded { waiting_max })

@@ -1,6 +1,6 @@
 //! Bugs in what goes back when a request takes all or nothing.
 //!
-//! How: where a bug must know whether the request passed, it stands where the store's own [`Trial`] would, and has that one
+//! How: where a bug must know whether the request passed, it stands where the store's own [`TentativeTake`] would, and has that one
 //! do the work ([`Instead`]).
 //!
 //! What it deliberately does not do: touch requests that are not on trial.
@@ -8,8 +8,8 @@
 use std::sync::{Arc, Mutex};
 
 use tollgate::clock::Clock as _;
-use tollgate::limiter::{Check, CountRefused, Hits};
-use tollgate::store::{Applied, Deadline, GiveBack, StoreError, Terms, Trial};
+use tollgate::store::{CommitMode, Deadline, RefundSink, StoreError, StoreReply, TentativeTake};
+use tollgate_limiter::{Check, CountRefused, Hits};
 
 use super::{Apply, Around, Bug, Call, Plant, Sending, bend};
 use crate::judge::Law;
@@ -58,20 +58,23 @@ pub(super) static BUGS: &[Bug] = &[
 ];
 
 /// Stands in a trial's place: what it is asked to give back, the real one gives back in its own way.
-struct Instead(Mutex<Option<Trial>>);
+struct Instead(Mutex<Option<TentativeTake>>);
 
 impl Instead {
     /// A trial of these checks, of which the real one gives back all or nothing.
-    fn of(applied: &mut Applied, checks: &[Check]) {
-        if let Some(real) = applied.trial.take() {
+    fn of(applied: &mut StoreReply, checks: &[Check]) {
+        if let Some(real) = applied.tentative.take() {
             let instead = Arc::new(Self(Mutex::new(Some(real))));
-            applied.trial = Some(Trial::new(instead, checks.iter().zip(&applied.answers)));
+            applied.tentative = Some(TentativeTake::new(
+                instead,
+                checks.iter().zip(&applied.answers),
+            ));
         }
     }
 }
 
-impl GiveBack for Instead {
-    fn give_back(&self, _: Vec<Check>) {
+impl RefundSink for Instead {
+    fn refund(&self, _: Vec<Check>) {
         self.0.lock().unwrap().take();
     }
 }
@@ -79,7 +82,7 @@ impl GiveBack for Instead {
 impl Drop for Instead {
     fn drop(&mut self) {
         if let Some(real) = self.0.get_mut().unwrap().take() {
-            real.passed();
+            real.commit();
         }
     }
 }
@@ -89,25 +92,28 @@ fn forgets_to_give_back_when_the_caller_leaves(around: Arc<Around>, call: Call) 
     /// Sends what goes back as anything is sent.
     struct Sends(Arc<Around>);
 
-    impl GiveBack for Sends {
-        fn give_back(&self, checks: Vec<Check>) {
+    impl RefundSink for Sends {
+        fn refund(&self, checks: Vec<Check>) {
             send_at_once(&self.0, checks);
         }
     }
 
     Box::pin(async move {
-        if call.terms == Terms::Final {
+        if call.terms == CommitMode::Immediate {
             return around.send(call).await;
         }
         let checks = call.checks.clone();
         let mut applied = around
             .send(Call {
-                terms: Terms::Final,
+                terms: CommitMode::Immediate,
                 ..call
             })
             .await?;
         let decided = checks.iter().zip(&applied.answers);
-        applied.trial = Some(Trial::new(Arc::new(Sends(Arc::clone(&around))), decided));
+        applied.tentative = Some(TentativeTake::new(
+            Arc::new(Sends(Arc::clone(&around))),
+            decided,
+        ));
         Ok(applied)
     })
 }
@@ -117,7 +123,7 @@ fn send_at_once(around: &Arc<Around>, checks: Vec<Check>) {
     let mut sending = around.send(Call {
         checks,
         deadline: Deadline::NEVER,
-        terms: Terms::Final,
+        terms: CommitMode::Immediate,
     });
     let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
     if sending.as_mut().poll(&mut nobody).is_pending() {
@@ -129,7 +135,7 @@ fn send_at_once(around: &Arc<Around>, checks: Vec<Check>) {
 fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, |base, limit, state, mut ask, now| {
-            if let Hits::GiveBack { taken_at, .. } = &mut ask.hits {
+            if let Hits::Undo { taken_at, .. } = &mut ask.hits {
                 *taken_at = now;
             }
             base.decide(limit, state, ask, now)
@@ -141,7 +147,7 @@ fn gives_back_into_whatever_window_there_is(around: Arc<Around>, mut call: Call)
 fn gives_back_twice(around: Arc<Around>, mut call: Call) -> Sending {
     for check in &mut call.checks {
         bend(check, |base, limit, state, ask, now| {
-            if let Hits::GiveBack { .. } = ask.hits {
+            if let Hits::Undo { .. } = ask.hits {
                 base.decide(limit, state, ask, now);
             }
             base.decide(limit, state, ask, now)
@@ -156,9 +162,9 @@ fn a_shadow_limit_triggers_it(around: Arc<Around>, call: Call) -> Sending {
         let mut applied = around.send(call).await?;
         let mut answers = applied.answers.iter().flatten();
         if answers.any(|outcome| !outcome.allowed)
-            && let Some(trial) = applied.trial.take()
+            && let Some(trial) = applied.tentative.take()
         {
-            trial.refused();
+            trial.roll_back();
         }
         Ok(applied)
     })
@@ -167,8 +173,8 @@ fn a_shadow_limit_triggers_it(around: Arc<Around>, call: Call) -> Sending {
 fn gives_back_what_passed(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let applied = around.send(call).await?;
-        Ok(Applied {
-            trial: None,
+        Ok(StoreReply {
+            tentative: None,
             ..applied
         })
     })
@@ -190,11 +196,11 @@ fn gives_back_what_is_to_be_counted(around: Arc<Around>, call: Call) -> Sending 
 /// What found no room, or came too late, goes back with the rest.
 fn gives_back_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
-        let (mut checks, on_trial) = (call.checks.clone(), call.terms == Terms::OnTrial);
+        let (mut checks, on_trial) = (call.checks.clone(), call.terms == CommitMode::Tentative);
         let applied = around.send(call).await;
         checks.retain_mut(|check| {
-            let hits = check.ask.hits.taken();
-            check.ask.hits = Hits::GiveBack {
+            let hits = check.operation.hits.requested();
+            check.operation.hits = Hits::Undo {
                 hits,
                 taken_at: around.clock.now(),
             };

@@ -27,7 +27,7 @@ const REQUESTS_MAX: usize = 20_000;
 pub type Answers = BTreeMap<(u16, Option<String>), usize>;
 
 /// Has clients request `path` for as long as `happens` takes.
-pub fn while_asked(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
+pub fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -> Answers {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         // The clients end however this ends.
@@ -84,7 +84,7 @@ pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
 }
 
 /// Asserts that Envoy called this service, and not only others.
-pub fn assert_asked(tollgate: &Tollgate) {
+pub fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
     assert!(tollgate.metric(requests) > 100, "Envoy calls both");
 }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use tollgate::service::proto::envoy::extensions::common::ratelimit::v3 as common;
-use tollgate::service::proto::envoy::service::ratelimit::v3 as rls;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tollgate::proto::envoy::service::ratelimit::v3 as rls;
 use tonic::transport::{Channel, Endpoint};
 
 pub use common::RateLimitDescriptor as Descriptor;

@@ -13,9 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate::app::{App, AppError, Listeners};
 use tollgate::clock::ManualClock;
-use tollgate::config::settings::Settings;
-use tollgate::limiter::{Algorithm, Choice, RuleSet, Timestamp};
+use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
+use tollgate::settings::Settings;
+use tollgate_limiter::{Algorithm, AlgorithmOption, RuleSet, Timestamp};
 use tonic::transport::Channel;
 
 use crate::grpc_client::{
@@ -32,6 +33,8 @@ pub struct Service {
     pub client: RateLimitServiceClient<Channel>,
     pub clock: Arc<ManualClock>,
     pub metrics: Arc<Metrics>,
+    /// tonic's routes of this service, without a port. Their health says "serving".
+    pub routes: Routes,
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
@@ -60,16 +63,17 @@ pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
         format!("requests_per_unit: {requests}"),
         format!("algorithm: {}", algorithm.name()),
     ];
-    let has = |choice| algorithm.choices().contains(&choice);
-    if has(Choice::Slots) {
+    let has = |choice| algorithm.options().contains(&choice);
+    if has(AlgorithmOption::Slots) {
         fields.push("slot_seconds: 3600".to_owned());
     } else {
         fields.push("unit: hour".to_owned());
     }
-    if algorithm.usual_burst(requests) != requests {
+    if algorithm.default_burst(requests) != requests {
         fields.push(format!("burst: {requests}"));
     }
-    if has(Choice::Segments) && algorithm.with(Choice::Segments).is_none() {
+    if has(AlgorithmOption::Segments) && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+    {
         fields.push("segments: 6".to_owned());
     }
     format!("{{{}}}", fields.join(", "))
@@ -102,6 +106,9 @@ impl Service {
         let clock = Arc::new(ManualClock::at(START));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
+        let health = Health::new().await;
+        health.set_serving(true).await;
+        let routes = app.routes(health).expect("the routes");
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
         let (reload, reloads) = mpsc::channel(1);
@@ -114,6 +121,7 @@ impl Service {
             client: Self::connect(grpc).await,
             clock,
             metrics,
+            routes,
             grpc,
             http,
             admin,

@@ -29,7 +29,6 @@ text { font: 12px system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-s
 .bare { stroke: #bc4c00; fill: #bc4c00 }
 .tollgate { stroke: #0969da; fill: #0969da }
 .peer { stroke: #8250df; fill: #8250df }
-circle.door { fill: #ffffff }
 .spread { stroke-width: 3; stroke-opacity: 0.4 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
@@ -39,7 +38,6 @@ text { fill: #e6edf3 }
 .bare { stroke: #f0883e; fill: #f0883e }
 .tollgate { stroke: #4493f8; fill: #4493f8 }
 .peer { stroke: #a371f7; fill: #a371f7 }
-circle.door { fill: #0d1117 }
 }
 </style>
 ";
@@ -84,7 +82,6 @@ impl Bar {
             "nghttpd" => "floor",
             "bare tonic" => "bare",
             "tollgate" => "tollgate",
-            other if other.starts_with("tollgate ") => "tollgate door",
             _ => "peer",
         }
     }

@@ -139,8 +139,6 @@ impl Tollgate {
             .args(["--host", "127.0.0.1", "--port", "0", "--debug-port", "0"])
             .args(arguments)
             .env_clear()
-            // Which door the whole run goes through (`make test-doors`).
-            .envs(std::env::var_os("TOLLGATE_DOOR").map(|door| ("TOLLGATE_DOOR", door)))
             .stderr(Stdio::piped())
             .spawn()
             .expect("tollgate starts");

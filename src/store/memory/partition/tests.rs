@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limiter::algorithm::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
-use crate::limiter::{ALGORITHMS, Algorithm, Ask, Holder, Limit, Unit};
+use tollgate_limiter::algorithm::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
+use tollgate_limiter::{ALGORITHMS, Algorithm, Holder, Limit, Operation, Unit};
 
 const BEGIN: Timestamp = Timestamp::from_seconds(600);
 
@@ -33,9 +33,9 @@ fn check(number: u64, requests: u32) -> Check {
         key: key(number),
         limit: per_minute(requests),
         algorithm: &FixedWindow,
-        ask: Hits::Take(1).into(),
-        source: 77,
-        shared: false,
+        operation: Hits::Take(1).into(),
+        fingerprint: 77,
+        shared_bucket: false,
         local: false,
         reference_key: None,
     }
@@ -72,7 +72,7 @@ fn without_room_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
     // Of the two that were not exhausted it was the one whose window ends sooner.
     let left = |partition: &mut Partition, check: Check| {
         let look = Check {
-            ask: Hits::LOOK.into(),
+            operation: Hits::PEEK.into(),
             ..check
         };
         ask(partition, &look, BEGIN).remaining
@@ -100,7 +100,7 @@ fn what_is_as_good_as_new_goes_first_exhausted_or_not_and_is_not_counted_as_forg
     assert_eq!((partition.len(), counts.freed, counts.forgotten), (3, 1, 0));
     for number in [2, 3, 4] {
         let look = Check {
-            ask: Hits::LOOK.into(),
+            operation: Hits::PEEK.into(),
             ..hourly(number)
         };
         assert_eq!(ask(&mut partition, &look, turned).remaining, 9);
@@ -117,7 +117,7 @@ fn a_key_that_never_passes_makes_nobody_go() {
         for (requests, hits) in [(5, 6), (0, 1)] {
             let asked = Check {
                 algorithm: *algorithm,
-                ask: Hits::Take(hits).into(),
+                operation: Hits::Take(hits).into(),
                 ..check(9, requests)
             };
             let outcome = ask(&mut partition, &asked, BEGIN);
@@ -136,11 +136,11 @@ fn a_refusal_that_leaves_nothing_takes_no_bucket() {
         let mut partition = partition(1 << 20);
         let asked = Check {
             algorithm: *algorithm,
-            ask: Hits::Take(2).into(),
+            operation: Hits::Take(2).into(),
             ..check(1, 1)
         };
         assert!(!ask(&mut partition, &asked, BEGIN).allowed);
-        let counts = algorithm.usual_count_refused() != CountRefused::None;
+        let counts = algorithm.default_count_refused() != CountRefused::None;
         assert_eq!(partition.len(), usize::from(counts), "{algorithm:?}");
     }
 }
@@ -162,7 +162,7 @@ fn without_anything_to_forget_new_keys_of_a_rule_share_a_bucket() {
     let mut ask = |check: Check| {
         let mut check = check;
         let outcome = partition.apply(&mut check, BEGIN).unwrap();
-        (outcome.allowed, outcome.remaining, check.shared)
+        (outcome.allowed, outcome.remaining, check.shared_bucket)
     };
     assert_eq!(ask(check(10, 2)), (true, 1, true));
     assert_eq!(ask(check(11, 2)), (true, 0, true));
@@ -180,29 +180,29 @@ fn what_was_taken_from_a_shared_bucket_goes_back_there_and_nowhere_else() {
     let mut partition = exhausted(WhenFull::Share);
     let mut taken = check(10, 2);
     let outcome = partition.apply(&mut taken, BEGIN).unwrap();
-    assert_eq!((taken.shared, outcome.remaining), (true, 1));
-    let hits = Hits::GiveBack {
+    assert_eq!((taken.shared_bucket, outcome.remaining), (true, 1));
+    let hits = Hits::Undo {
         hits: 1,
-        taken_at: outcome.at,
+        taken_at: outcome.bucket_time,
     };
     // One that does not say so has no bucket.
     ask(
         &mut partition,
         &Check {
-            ask: hits.into(),
+            operation: hits.into(),
             ..check(10, 2)
         },
         BEGIN,
     );
     let look = Check {
-        ask: Hits::LOOK.into(),
+        operation: Hits::PEEK.into(),
         ..taken.clone()
     };
     assert_eq!(ask(&mut partition, &look, BEGIN).remaining, 1);
     ask(
         &mut partition,
         &Check {
-            ask: hits.into(),
+            operation: hits.into(),
             ..taken
         },
         BEGIN,
@@ -219,7 +219,7 @@ fn or_they_pass_uncounted_or_are_refused() {
             let outcome = partition.apply(&mut asked, BEGIN).unwrap();
             assert_eq!(outcome.allowed, allowed);
             // Nothing was taken, so nothing can go back.
-            assert!(!allowed || asked.ask.hits.taken() == 0);
+            assert!(!allowed || asked.operation.hits.requested() == 0);
         }
         for number in 0..3 {
             assert!(!ask(&mut partition, &check(number, 1), BEGIN).allowed);
@@ -240,7 +240,7 @@ fn when_not_even_a_shared_bucket_has_room_it_is_an_error_and_nothing_is_taken() 
     // Four slots: three are taken, and one is kept for the first rule that needs it.
     ask(&mut partition, &check(10, 1), BEGIN);
     let mut other_rule = Check {
-        source: 78,
+        fingerprint: 78,
         ..check(11, 1)
     };
     let full = Err(StoreError::Full { bytes_max: THREE });
@@ -312,7 +312,7 @@ fn a_flood_that_has_passed_gives_its_memory_back() {
 fn logged(number: u64, hits: u64) -> Check {
     Check {
         algorithm: &SlidingLog,
-        ask: Hits::Take(hits).into(),
+        operation: Hits::Take(hits).into(),
         ..check(number, 100)
     }
 }
@@ -387,7 +387,7 @@ fn slots_are_held_beside_and_go_with_their_bucket() {
     for number in 0..1_000 {
         let asked = Check {
             algorithm: &Concurrency,
-            ask: Ask {
+            operation: Operation {
                 hits: Hits::Take(1),
                 holder: Some(Holder::from_hash(number)),
             },
@@ -465,7 +465,7 @@ proptest! {
             let check = Check {
                 algorithm: ALGORITHMS[one.algorithm],
                 // What never passes is remembered only where there is room.
-                ask: Hits::Take(one.hits.min(requests.into())).into(),
+                operation: Hits::Take(one.hits.min(requests.into())).into(),
                 ..check(number, requests)
             };
             let fresh = || Kept { state: State::default(), exhausted_until: None };
@@ -482,8 +482,8 @@ proptest! {
             let mut kept = model.remove(&number).unwrap_or_else(fresh);
             let exhausted = kept.exhausted_until.is_some_and(|until| now < until);
             let mut anew = State::default();
-            let as_kept = kept.state.step(algorithm, &check.limit, check.ask, now);
-            let as_new = anew.step(algorithm, &check.limit, check.ask, now);
+            let as_kept = kept.state.apply(algorithm, &check.limit, check.operation, now);
+            let as_new = anew.apply(algorithm, &check.limit, check.operation, now);
             if outcome != as_kept {
                 prop_assert!(!exhausted, "{:?} {:?} and not {:?}", one, outcome, as_kept);
                 prop_assert_eq!(outcome, as_new);

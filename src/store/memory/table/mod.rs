@@ -16,7 +16,7 @@ mod growth;
 mod segment;
 
 use self::segment::Segment;
-use crate::limiter::Key;
+use tollgate_limiter::Key;
 
 /// What stands in a slot, or nothing does.
 pub(super) trait Slot: Default {
@@ -68,7 +68,7 @@ pub(super) struct Table<S> {
 
 /// Where an entry is, until the table changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SlotIndex {
     segment: usize,
     slot: usize,
 }
@@ -123,18 +123,18 @@ impl<S: Slot> Table<S> {
     }
 
     /// Where this key is.
-    pub(super) fn find(&self, key: Key) -> Option<Place> {
+    pub(super) fn find(&self, key: Key) -> Option<SlotIndex> {
         let segment = self.segment_of(key);
         let slot = self.segments.get(segment)?.find(key)?;
-        Some(Place { segment, slot })
+        Some(SlotIndex { segment, slot })
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<&S> {
+    pub(super) fn get(&self, place: SlotIndex) -> Option<&S> {
         self.segments.get(place.segment)?.slot(place.slot)
     }
 
     /// Puts another of the same key in place of one.
-    pub(super) fn replace(&mut self, place: Place, with: S) {
+    pub(super) fn replace(&mut self, place: SlotIndex, with: S) {
         if let Some(segment) = self.segments.get_mut(place.segment) {
             let before = segment.may_go();
             segment.replace(place.slot, with);
@@ -176,14 +176,14 @@ impl<S: Slot> Table<S> {
     }
 
     /// Takes one out.
-    pub(super) fn remove(&mut self, place: Place) -> S {
+    pub(super) fn remove(&mut self, place: SlotIndex) -> S {
         let removed = self.lift(place);
         self.settle(place.segment);
         removed
     }
 
     /// Takes one out that will be put back at once: its room stays.
-    pub(super) fn lift(&mut self, place: Place) -> S {
+    pub(super) fn lift(&mut self, place: SlotIndex) -> S {
         let Some(segment) = self.segments.get_mut(place.segment) else {
             return S::default();
         };
@@ -222,7 +222,7 @@ impl<S: Slot> Table<S> {
             };
             let ends = !entry.is_free() && goes(entry);
             if ends {
-                self.remove(Place { segment, slot });
+                self.remove(SlotIndex { segment, slot });
                 gone = gone.saturating_add(1);
                 // What is left may have moved to where this lap has been.
                 turned = false;
@@ -362,7 +362,7 @@ impl<S: Slot> Table<S> {
         };
         let (mut at, mut taken) = (0, 0_usize);
         while at < room {
-            let place = Place { segment, slot: at };
+            let place = SlotIndex { segment, slot: at };
             match self.get(place) {
                 Some(entry) if !entry.is_free() && goes(entry) => {
                     // The next one moves here.

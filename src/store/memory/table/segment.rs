@@ -10,7 +10,7 @@
 //! What it deliberately does not do: allocate, or say when it is full (`Table`).
 
 use super::{BLOCK_SLOTS, Block, Slot, allocated};
-use crate::limiter::Key;
+use tollgate_limiter::Key;
 
 /// A part of a table.
 #[derive(Debug)]

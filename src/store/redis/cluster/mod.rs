@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | `slot` | which slot a hash tag lies in |
 //! | `topology` | who serves which slots, as a server says |
-//! | `surveyor` | the task that asks for it |
+//! | `topology_task` | the task that asks for it |
 //! | `redirect` | where a server sends whoever asks the wrong one |
 //! | `spread` | the checks of a call, slot by slot, followed to wherever their slots have gone |
 //!
-//! How: a bucket's hash tag, one of 256, has a slot, and the slot a master. Masters have *seats*: a mailbox, a worker and a
-//! lane each, made once for as many as there may be and asleep while nobody sits there. So a server that comes or goes changes
-//! a number in a table and no task ever ends. Number 0 is nobody's: who is routed there is told why by the surveyor.
+//! How: a bucket's hash tag, one of 256, has a slot, and the slot a master. Masters have *node_slots*: a queue, a worker and a
+//! node each, made once for as many as there may be and asleep while nobody sits there. So a server that comes or goes changes
+//! a number in a table and no task ever ends. Number 0 is nobody's: who is routed there is told why by the topology_task.
 //!
 //! A wrong route harms nobody: every server knows which slots are its own and runs nothing for others.
 //!
@@ -19,8 +19,8 @@
 mod redirect;
 mod slot;
 mod spread;
-mod surveyor;
 mod topology;
+mod topology_task;
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -30,75 +30,75 @@ use tokio::sync::{Notify, watch};
 
 pub(super) use self::redirect::Redirect;
 use self::slot::{slot_of, slots_of_tags};
-pub(super) use self::spread::Spread;
-pub(super) use self::surveyor::Surveyor;
+pub(super) use self::spread::ClusterCall;
 use self::topology::Topology;
+pub(super) use self::topology_task::TopologyTask;
 use super::key;
 use super::target::Address;
-use crate::limiter::{Check, Key};
-use crate::store::{GiveBack, Trouble};
+use crate::store::{RefundSink, StoreFault};
+use tollgate_limiter::{Check, Key};
 
-/// How many servers of a cluster have a seat: as many as there are hash tags.
-pub(super) const SERVERS_MAX: usize = 256;
+/// How many servers of a cluster have a node_slot: as many as there are hash tags.
+pub(super) const NODES_MAX: usize = 256;
 
-/// For how long a server that was only pointed at keeps its seat, in microseconds.
-const POINTED_AT_US: u64 = 30_000_000;
+/// For how long a server that was only pointed at keeps its node_slot, in microseconds.
+const REDIRECT_TARGET_KEPT_US: u64 = 30_000_000;
 
-/// One cluster, as all its lanes see it.
+/// One cluster, as all its nodes see it.
 pub(super) struct Cluster {
     /// The slot of each route: one a hash tag, and the last of where replicas are counted.
     slots: Vec<u16>,
-    /// The seat of each; 0 is nobody's.
+    /// The node_slot of each; 0 is nobody's.
     routes: Vec<AtomicU16>,
     /// From number 1.
-    seats: Vec<Seat>,
+    node_slots: Vec<NodeSlot>,
     /// Who sits where; held for as long as it takes to look.
-    taken: Mutex<Vec<Taken>>,
+    taken: Mutex<Vec<SlotState>>,
     wanted: Notify,
     /// Where a give-back goes that nobody here can carry out.
-    back: OnceLock<Weak<dyn GiveBack>>,
+    back: OnceLock<Weak<dyn RefundSink>>,
 }
 
 /// Room for one server.
-struct Seat {
+struct NodeSlot {
     /// Who is to sit there; none when whoever does is to leave.
     told: watch::Sender<Option<Address>>,
     link: watch::Sender<Link>,
 }
 
-/// What a seat is to those who decide who sits there.
+/// What a node_slot is to those who decide who sits there.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Taken {
+enum SlotState {
     Free,
-    By(Address, u64),
+    Assigned(Address, u64),
     /// It may be had again by the same.
-    Leaving(Address),
+    Draining(Address),
 }
 
 /// The way to a server, for calls that were sent there by another.
 #[derive(Clone)]
 pub(super) enum Link {
     /// It is being made.
-    Waiting,
+    Connecting,
     /// This.
-    Good(MultiplexedConnection),
+    Up(MultiplexedConnection),
     /// There is none.
-    Bad(Trouble),
+    Down(StoreFault),
 }
 
-/// What a lane of a cluster is.
+/// What a node of a cluster is.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct ClusterMember {
     pub(super) cluster: Arc<Cluster>,
-    /// Which seat; 0 is the surveyor's.
-    pub(super) seat: usize,
+    /// Which node_slot; 0 is the topology_task's.
+    pub(super) node_slot: usize,
 }
 
 /// How a server shows that it would decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Sign {
+pub(super) enum ProbeKind {
     /// By counting replicas.
-    Count,
+    CountReplicas,
     /// By writing something under this tag.
     Write(u8),
     /// Nothing of ours is written there.
@@ -115,34 +115,36 @@ impl Cluster {
         Self {
             routes: slots.iter().map(|_| AtomicU16::new(0)).collect(),
             slots,
-            seats: (0..SERVERS_MAX).map(|_| Seat::new()).collect(),
-            taken: Mutex::new(vec![Taken::Free; SERVERS_MAX]),
+            node_slots: (0..NODES_MAX).map(|_| NodeSlot::new()).collect(),
+            taken: Mutex::new(vec![SlotState::Free; NODES_MAX]),
             wanted: Notify::new(),
             back: OnceLock::new(),
         }
     }
 
-    /// The seat of a bucket; 0 when nobody serves it.
-    pub(super) fn seat_of(&self, key: Key) -> usize {
-        self.seat_of_route(usize::from(tag_of(key)))
+    /// The node_slot of a bucket; 0 when nobody serves it.
+    pub(super) fn node_slot_of(&self, key: Key) -> usize {
+        self.node_slot_of_route(usize::from(tag_of(key)))
     }
 
-    fn seat_of_route(&self, route: usize) -> usize {
-        let seat = self.routes.get(route);
-        seat.map_or(0, |seat| usize::from(seat.load(Ordering::Acquire)))
+    fn node_slot_of_route(&self, route: usize) -> usize {
+        let node_slot = self.routes.get(route);
+        node_slot.map_or(0, |node_slot| {
+            usize::from(node_slot.load(Ordering::Acquire))
+        })
     }
 
     /// How whoever sits there shows that it would decide.
-    pub(super) fn sign(&self, seat: usize) -> Sign {
-        let serves = |route: &usize| self.seat_of_route(*route) == seat;
+    pub(super) fn probe_kind(&self, node_slot: usize) -> ProbeKind {
+        let serves = |route: &usize| self.node_slot_of_route(*route) == node_slot;
         let tags = usize::from(u8::MAX).saturating_add(1);
         if serves(&tags) {
-            return Sign::Count;
+            return ProbeKind::CountReplicas;
         }
         let tag = (0..tags)
             .find(serves)
             .and_then(|tag| u8::try_from(tag).ok());
-        tag.map_or(Sign::Ping, Sign::Write)
+        tag.map_or(ProbeKind::Ping, ProbeKind::Write)
     }
 
     /// Has the topology be read soon.
@@ -156,70 +158,70 @@ impl Cluster {
     }
 
     /// Who is told to sit there, and then whoever is told next.
-    pub(super) fn told(&self, seat: usize) -> Option<watch::Receiver<Option<Address>>> {
-        Some(self.seat(seat)?.told.subscribe())
+    pub(super) fn assignment(&self, node_slot: usize) -> Option<watch::Receiver<Option<Address>>> {
+        Some(self.node_slot(node_slot)?.told.subscribe())
     }
 
     /// The way to whoever sits there.
-    fn link(&self, seat: usize) -> Option<watch::Receiver<Link>> {
-        Some(self.seat(seat)?.link.subscribe())
+    fn link(&self, node_slot: usize) -> Option<watch::Receiver<Link>> {
+        Some(self.node_slot(node_slot)?.link.subscribe())
     }
 
     /// Has everybody know the way to whoever sits there.
-    pub(super) fn publish(&self, seat: usize, link: Link) {
-        if let Some(seat) = self.seat(seat) {
-            seat.link.send_replace(link);
+    pub(super) fn publish(&self, node_slot: usize, link: Link) {
+        if let Some(node_slot) = self.node_slot(node_slot) {
+            node_slot.link.send_replace(link);
         }
     }
 
-    fn seat(&self, number: usize) -> Option<&Seat> {
-        self.seats.get(number.checked_sub(1)?)
+    fn node_slot(&self, number: usize) -> Option<&NodeSlot> {
+        self.node_slots.get(number.checked_sub(1)?)
     }
 
-    /// A server said that the slot is this one's. Gives its seat, if there is one.
+    /// A server said that the slot is this one's. Gives its node_slot, if there is one.
     fn moved(&self, slot: u16, to: &Address, now_us: u64) -> Option<usize> {
-        let seat = self.pointed_at(to, now_us)?;
-        self.route(slot, seat);
+        let node_slot = self.assign_redirect_target(to, now_us)?;
+        self.route(slot, node_slot);
         self.refresh();
-        Some(seat)
+        Some(node_slot)
     }
 
-    fn route(&self, slot: u16, seat: usize) {
-        let seat = u16::try_from(seat).unwrap_or_default();
+    fn route(&self, slot: u16, node_slot: usize) {
+        let node_slot = u16::try_from(node_slot).unwrap_or_default();
         for (route, its) in self.routes.iter().zip(&self.slots) {
             if *its == slot {
-                route.store(seat, Ordering::Release);
+                route.store(node_slot, Ordering::Release);
             }
         }
     }
 
-    /// The seat of a server that another one pointed at.
-    fn pointed_at(&self, address: &Address, now_us: u64) -> Option<usize> {
-        let until_us = now_us.saturating_add(POINTED_AT_US);
-        self.sit(&mut self.taken(), address, until_us)
+    /// The node_slot of a server that another one pointed at.
+    fn assign_redirect_target(&self, address: &Address, now_us: u64) -> Option<usize> {
+        let until_us = now_us.saturating_add(REDIRECT_TARGET_KEPT_US);
+        self.assign(&mut self.taken(), address, until_us)
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, Vec<Taken>> {
+    fn taken(&self) -> std::sync::MutexGuard<'_, Vec<SlotState>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seat of a server, a free one if it has none.
-    fn sit(&self, taken: &mut [Taken], address: &Address, until_us: u64) -> Option<usize> {
+    /// The node_slot of a server, a free one if it has none.
+    fn assign(&self, taken: &mut [SlotState], address: &Address, until_us: u64) -> Option<usize> {
         let its = taken.iter().position(|taken| match taken {
-            Taken::By(who, _) | Taken::Leaving(who) => who == address,
-            Taken::Free => false,
+            SlotState::Assigned(who, _) | SlotState::Draining(who) => who == address,
+            SlotState::Free => false,
         });
-        let place = its.or_else(|| taken.iter().position(|taken| *taken == Taken::Free))?;
-        let seat = self.seats.get(place)?;
+        let place = its.or_else(|| taken.iter().position(|taken| *taken == SlotState::Free))?;
+        let node_slot = self.node_slots.get(place)?;
         let taken = taken.get_mut(place)?;
         match taken {
-            Taken::By(_, known_us) => *known_us = until_us.max(*known_us),
-            Taken::Free | Taken::Leaving(_) => {
-                if *taken == Taken::Free {
-                    seat.link.send_replace(Link::Waiting);
+            SlotState::Assigned(_, known_us) => *known_us = until_us.max(*known_us),
+            SlotState::Free | SlotState::Draining(_) => {
+                if *taken == SlotState::Free {
+                    node_slot.link.send_replace(Link::Connecting);
                 }
-                *taken = Taken::By(address.clone(), until_us);
-                seat.told.send_replace(Some(address.clone()));
+                *taken = SlotState::Assigned(address.clone(), until_us);
+                node_slot.told.send_replace(Some(address.clone()));
             }
         }
         place.checked_add(1)
@@ -229,66 +231,72 @@ impl Cluster {
     /// are.
     fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
         let mut taken = self.taken();
-        let mut serving = vec![false; SERVERS_MAX];
+        let mut serving = vec![false; NODES_MAX];
         let (mut first, mut count) = (None, 0_usize);
         for (route, slot) in self.routes.iter().zip(&self.slots) {
             let master = topology.master_of(*slot);
-            let seat = master.and_then(|master| self.sit(&mut taken, master, 0));
-            if let Some(seat) = seat {
-                if let Some(serves) = serving.get_mut(seat.saturating_sub(1)) {
+            let node_slot = master.and_then(|master| self.assign(&mut taken, master, 0));
+            if let Some(node_slot) = node_slot {
+                if let Some(serves) = serving.get_mut(node_slot.saturating_sub(1)) {
                     *serves = true;
                 }
             } else {
                 first = first.or(Some(*slot));
                 count = count.saturating_add(1);
             }
-            let seat = seat.and_then(|seat| u16::try_from(seat).ok());
-            route.store(seat.unwrap_or_default(), Ordering::Release);
+            let node_slot = node_slot.and_then(|node_slot| u16::try_from(node_slot).ok());
+            route.store(node_slot.unwrap_or_default(), Ordering::Release);
         }
-        for ((taken, seat), serves) in taken.iter_mut().zip(&self.seats).zip(serving) {
-            if let Taken::By(address, until_us) = taken
+        for ((taken, node_slot), serves) in taken.iter_mut().zip(&self.node_slots).zip(serving) {
+            if let SlotState::Assigned(address, until_us) = taken
                 && !serves
                 && *until_us <= now_us
             {
-                *taken = Taken::Leaving(std::mem::replace(address, Address::nowhere()));
-                seat.told.send_replace(None);
+                *taken = SlotState::Draining(std::mem::replace(address, Address::nowhere()));
+                node_slot.told.send_replace(None);
             }
         }
         (first, count)
     }
 
-    /// Whoever sat there has left. Says whether the seat is free; else somebody was told to sit there meanwhile.
-    pub(super) fn left(&self, seat: usize) -> bool {
+    /// Whoever sat there has left. Says whether the node_slot is free; else somebody was told to sit there meanwhile.
+    pub(super) fn release(&self, node_slot: usize) -> bool {
         let mut taken = self.taken();
-        match seat.checked_sub(1).and_then(|place| taken.get_mut(place)) {
-            Some(taken @ Taken::Leaving(_)) => {
-                *taken = Taken::Free;
+        match node_slot
+            .checked_sub(1)
+            .and_then(|place| taken.get_mut(place))
+        {
+            Some(taken @ SlotState::Draining(_)) => {
+                *taken = SlotState::Free;
                 true
             }
             _ => false,
         }
     }
 
-    /// Who sits somewhere, and the number of the seat.
-    fn seated(&self) -> Vec<(usize, Address)> {
+    /// Who sits somewhere, and the number of the node_slot.
+    fn assigned(&self) -> Vec<(usize, Address)> {
         let taken = self.taken();
-        let seated = taken.iter().zip(1_usize..).filter_map(|(taken, seat)| {
-            let Taken::By(address, _) = taken else {
-                return None;
-            };
-            Some((seat, address.clone()))
-        });
+        let seated = taken
+            .iter()
+            .zip(1_usize..)
+            .filter_map(|(taken, node_slot)| {
+                let SlotState::Assigned(address, _) = taken else {
+                    return None;
+                };
+                Some((node_slot, address.clone()))
+            });
         seated.collect()
     }
 
-    /// How many servers have a seat.
-    pub(super) fn servers(&self) -> usize {
-        self.seated().len()
+    /// How many servers have a node_slot.
+    pub(super) fn nodes(&self) -> usize {
+        self.assigned().len()
     }
 
     /// Says where a give-back goes that nobody here can carry out.
-    pub(super) fn goes_back_by(&self, way: Weak<dyn GiveBack>) {
-        // Said once, when the store is made.
+    pub(super) fn set_refund_sink(&self, way: Weak<dyn RefundSink>) {
+        // ErrorClass once, when the store is made.
         let _ = self.back.set(way);
     }
 
@@ -297,7 +305,7 @@ impl Cluster {
         let Some(back) = self.back.get().and_then(Weak::upgrade) else {
             return false;
         };
-        back.give_back(checks);
+        back.refund(checks);
         true
     }
 }
@@ -308,13 +316,13 @@ fn tag_of(key: Key) -> u8 {
     tag
 }
 
-// === impl Seat ===
+// === impl NodeSlot ===
 
-impl Seat {
+impl NodeSlot {
     fn new() -> Self {
         Self {
             told: watch::Sender::new(None),
-            link: watch::Sender::new(Link::Waiting),
+            link: watch::Sender::new(Link::Connecting),
         }
     }
 }
@@ -346,14 +354,14 @@ mod tests {
         Topology::read(&Value::Array(rows.collect()), &server(1)).unwrap()
     }
 
-    fn told(cluster: &Cluster, seat: usize) -> Option<Address> {
-        cluster.told(seat).unwrap().borrow().clone()
+    fn told(cluster: &Cluster, node_slot: usize) -> Option<Address> {
+        cluster.assignment(node_slot).unwrap().borrow().clone()
     }
 
     #[test]
     fn nobody_serves_before_anybody_is_known_and_then_all_is_served() {
         let cluster = Cluster::new("");
-        assert_eq!(cluster.seat_of(Key(0)), 0);
+        assert_eq!(cluster.node_slot_of(Key(0)), 0);
         assert_eq!(
             cluster.adopt(&Topology::default(), 0),
             (Some(cluster.slots[0]), 257)
@@ -361,33 +369,41 @@ mod tests {
         assert_eq!(cluster.adopt(&even(&[1, 2, 3]), 0), (None, 0));
         let mut tags = [0; 4];
         for tag in 0..=255_u128 {
-            tags[cluster.seat_of(Key(tag << 120))] += 1;
+            tags[cluster.node_slot_of(Key(tag << 120))] += 1;
         }
         assert_eq!(tags[0], 0);
         assert!(tags[1..].iter().all(|tags| *tags > 80), "{tags:?}");
-        let signs: Vec<_> = (1..=4).map(|seat| cluster.sign(seat)).collect();
-        assert_eq!(signs.iter().filter(|sign| **sign == Sign::Count).count(), 1);
-        assert_eq!(signs[3], Sign::Ping);
+        let signs: Vec<_> = (1..=4)
+            .map(|node_slot| cluster.probe_kind(node_slot))
+            .collect();
+        assert_eq!(
+            signs
+                .iter()
+                .filter(|sign| **sign == ProbeKind::CountReplicas)
+                .count(),
+            1
+        );
+        assert_eq!(signs[3], ProbeKind::Ping);
     }
 
     #[test]
     fn a_server_keeps_its_seat_and_who_serves_nothing_leaves() {
         let cluster = Cluster::new("");
         cluster.adopt(&even(&[1, 2, 3]), 0);
-        let seat = (1..=3)
-            .find(|seat| told(&cluster, *seat) == Some(server(2)))
+        let node_slot = (1..=3)
+            .find(|node_slot| told(&cluster, *node_slot) == Some(server(2)))
             .unwrap();
         cluster.adopt(&even(&[3, 2, 4]), 0);
-        assert_eq!(told(&cluster, seat), Some(server(2)));
+        assert_eq!(told(&cluster, node_slot), Some(server(2)));
         let gone = (1..=3)
-            .find(|seat| told(&cluster, *seat).is_none())
+            .find(|node_slot| told(&cluster, *node_slot).is_none())
             .unwrap();
         // It comes back before its worker has let it go.
         cluster.adopt(&even(&[1, 2, 3]), 0);
         assert_eq!(told(&cluster, gone), Some(server(1)));
-        assert!(!cluster.left(gone));
+        assert!(!cluster.release(gone));
         cluster.adopt(&even(&[2, 3]), 0);
-        assert!(cluster.left(gone));
+        assert!(cluster.release(gone));
         cluster.adopt(&even(&[2, 3, 9]), 0);
         assert_eq!(told(&cluster, gone), Some(server(9)));
     }
@@ -397,24 +413,27 @@ mod tests {
         let cluster = Cluster::new("");
         cluster.adopt(&even(&[1, 2]), 0);
         let slot = cluster.slots[0x5f];
-        let seat = cluster.moved(slot, &server(7), 5).unwrap();
-        assert_eq!(cluster.seat_of(Key(0x5f << 120)), seat);
+        let node_slot = cluster.moved(slot, &server(7), 5).unwrap();
+        assert_eq!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
         // Whoever was pointed at stays for a while, though the next topology does not know it.
-        cluster.adopt(&even(&[1, 2]), POINTED_AT_US);
-        assert_ne!(cluster.seat_of(Key(0x5f << 120)), seat);
-        assert_eq!(told(&cluster, seat), Some(server(7)));
-        cluster.adopt(&even(&[1, 2]), POINTED_AT_US + 5);
-        assert_eq!(told(&cluster, seat), None);
+        cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US);
+        assert_ne!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
+        assert_eq!(told(&cluster, node_slot), Some(server(7)));
+        cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US + 5);
+        assert_eq!(told(&cluster, node_slot), None);
     }
 
     #[test]
     fn there_are_no_more_seats_than_there_may_be() {
         let cluster = Cluster::new("");
         for port in 1..=256 {
-            assert!(cluster.pointed_at(&server(port), 0).is_some(), "{port}");
+            assert!(
+                cluster.assign_redirect_target(&server(port), 0).is_some(),
+                "{port}"
+            );
         }
-        assert_eq!(cluster.pointed_at(&server(257), 0), None);
-        assert_eq!(cluster.servers(), SERVERS_MAX);
+        assert_eq!(cluster.assign_redirect_target(&server(257), 0), None);
+        assert_eq!(cluster.nodes(), NODES_MAX);
         let (first, count) = cluster.adopt(&even(&[1, 300]), 0);
         assert!(first.is_some() && count > 100, "{count}");
     }

@@ -16,15 +16,15 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::{Link, Member, Redirect, tag_of};
-use crate::limiter::{Check, Timestamp};
-use crate::store::Trouble;
-use crate::store::redis::call::{self, Heard, Progress};
-use crate::store::redis::lane::Lane;
-use crate::store::redis::said::{Said, said};
+use super::{ClusterMember, Link, Redirect, tag_of};
+use crate::store::StoreFault;
+use crate::store::redis::call::{self, NodeStatus, Progress};
+use crate::store::redis::error_class::{ErrorClass, classify};
+use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
+use tollgate_limiter::{Check, Timestamp};
 
-/// How often a step is sent elsewhere before it is given up: servers that have not heard of one another's newest state may
+/// How often a step is sent elsewhere before it is given up: servers that have not status of one another's newest state may
 /// point at each other for a while.
 const FOLLOWS_MAX: u32 = 24;
 
@@ -32,9 +32,9 @@ const FOLLOWS_MAX: u32 = 24;
 const PAUSE_MS_MAX: u64 = 64;
 
 /// What a call to a cluster asks.
-pub(in crate::store::redis) struct Spread {
-    pub(in crate::store::redis) lane: Arc<Lane>,
-    pub(in crate::store::redis) member: Member,
+pub(in crate::store::redis) struct ClusterCall {
+    pub(in crate::store::redis) node: Arc<Node>,
+    pub(in crate::store::redis) member: ClusterMember,
     pub(in crate::store::redis) checks: Vec<Check>,
     pub(in crate::store::redis) near: Timestamp,
     pub(in crate::store::redis) progress: Arc<Progress>,
@@ -52,29 +52,29 @@ struct Step {
 /// Steps for one server, and then what it said to each.
 struct Round {
     address: Address,
-    steps: Vec<(Step, Came)>,
+    steps: Vec<(Step, StepReply)>,
     first: bool,
 }
 
 /// What came of a step.
-enum Came {
+enum StepReply {
     /// Nothing, yet.
     Nothing,
     Outcomes(Vec<u8>),
     Elsewhere(Redirect),
     NoScript,
-    Trouble(Trouble, String),
+    StoreFault(StoreFault, String),
 }
 
-// === impl Spread ===
+// === impl ClusterCall ===
 
-impl Spread {
+impl ClusterCall {
     /// Asks until every check has an answer.
     pub(in crate::store::redis) async fn ask(
         self,
         connection: MultiplexedConnection,
         address: Address,
-    ) -> Heard {
+    ) -> NodeStatus {
         let this = Arc::new(self);
         let mut by_tag = BTreeMap::<u8, Vec<usize>>::new();
         for (place, check) in this.checks.iter().enumerate() {
@@ -85,9 +85,9 @@ impl Spread {
             asking: false,
             follows: 0,
         });
-        let mut heard = Heard::default();
+        let mut status = NodeStatus::default();
         let mut rounds = JoinSet::new();
-        let steps: Vec<_> = steps.map(|step| (step, Came::Nothing)).collect();
+        let steps: Vec<_> = steps.map(|step| (step, StepReply::Nothing)).collect();
         let mut ended = Some(
             Arc::clone(&this)
                 .round(connection, address, steps, true)
@@ -100,34 +100,35 @@ impl Spread {
                     Some(Ok(round)) => round,
                     // A defect: what it asked stays without an answer, and may have been taken.
                     Some(Err(_)) => continue,
-                    None => return heard,
+                    None => return status,
                 },
             };
             let mut next = BTreeMap::<usize, Vec<Step>>::new();
             for (step, came) in round.steps {
                 match came {
-                    Came::Outcomes(bytes) => this.progress.outcomes(&step.checks, &bytes),
-                    Came::Elsewhere(redirect) => {
-                        heard.elsewhere = true;
+                    StepReply::Outcomes(bytes) => this.progress.outcomes(&step.checks, &bytes),
+                    StepReply::Elsewhere(redirect) => {
+                        status.elsewhere = true;
                         this.follow(step, redirect, &round.address, &mut next);
                     }
-                    Came::Trouble(trouble, words) => {
-                        this.progress.fail(&step.checks, trouble);
-                        if trouble == Trouble::ClusterDown {
+                    StepReply::StoreFault(fault, words) => {
+                        this.progress.fail(&step.checks, fault);
+                        if fault == StoreFault::ClusterDown {
                             this.member.cluster.refresh();
                         }
                         // A slot that nobody serves says nothing of the server.
                         if round.first && !words.contains("not served") {
-                            heard.trouble.get_or_insert((trouble, words));
+                            status.fault.get_or_insert((fault, words));
                         }
                     }
-                    Came::NoScript | Came::Nothing => {
-                        this.progress.fail(&step.checks, Trouble::NotUnderstood);
+                    StepReply::NoScript | StepReply::Nothing => {
+                        this.progress
+                            .fail(&step.checks, StoreFault::UnexpectedReply);
                     }
                 }
             }
-            for (seat, steps) in next {
-                rounds.spawn(Arc::clone(&this).round_elsewhere(seat, steps));
+            for (node_slot, steps) in next {
+                rounds.spawn(Arc::clone(&this).round_elsewhere(node_slot, steps));
             }
         }
     }
@@ -141,11 +142,11 @@ impl Spread {
         next: &mut BTreeMap<usize, Vec<Step>>,
     ) {
         let cluster = &self.member.cluster;
-        let now_us = self.lane.clock.uptime_us();
-        self.lane.metrics.redirects.inc();
+        let now_us = self.node.clock.uptime_us();
+        self.node.metrics.redirects.inc();
         step.follows = step.follows.saturating_add(1);
         let mut key_by_key = false;
-        let seat = match redirect {
+        let node_slot = match redirect {
             Redirect::Moved(Some((slot, to))) => {
                 step.asking = false;
                 cluster.moved(slot, &to, now_us)
@@ -154,25 +155,25 @@ impl Spread {
                 step.asking = false;
                 cluster.refresh();
                 let first = step.checks.first().and_then(|at| self.checks.get(*at));
-                first.map(|check| cluster.seat_of(check.key))
+                first.map(|check| cluster.node_slot_of(check.key))
             }
             Redirect::Ask(to) => {
                 step.asking = true;
                 key_by_key = true;
-                to.and_then(|to| cluster.pointed_at(&to, now_us))
+                to.and_then(|to| cluster.assign_redirect_target(&to, now_us))
             }
             Redirect::TryAgain => {
                 key_by_key = true;
-                cluster.pointed_at(from, now_us)
+                cluster.assign_redirect_target(from, now_us)
             }
         };
-        let seat = seat.filter(|seat| *seat > 0 && step.follows <= FOLLOWS_MAX);
-        let Some(seat) = seat else {
-            self.progress.fail(&step.checks, Trouble::ClusterDown);
+        let node_slot = node_slot.filter(|node_slot| *node_slot > 0 && step.follows <= FOLLOWS_MAX);
+        let Some(node_slot) = node_slot else {
+            self.progress.fail(&step.checks, StoreFault::ClusterDown);
             return;
         };
         self.progress.wait(&step.checks);
-        let steps = next.entry(seat).or_default();
+        let steps = next.entry(node_slot).or_default();
         if key_by_key {
             steps.extend(self.key_by_key(&step));
         } else {
@@ -193,7 +194,7 @@ impl Spread {
     }
 
     /// Asks whoever sits there, as soon as there is a way.
-    async fn round_elsewhere(self: Arc<Self>, seat: usize, steps: Vec<Step>) -> Round {
+    async fn round_elsewhere(self: Arc<Self>, node_slot: usize, steps: Vec<Step>) -> Round {
         let follows = steps.iter().map(|step| step.follows).max().unwrap_or(0);
         // Once at once: that is how a slot that has moved is found.
         if let Some(doublings) = follows.checked_sub(2) {
@@ -201,29 +202,33 @@ impl Spread {
             tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
         }
         let cluster = &self.member.cluster;
-        let address = cluster.told(seat).and_then(|told| told.borrow().clone());
-        let link = match (address.clone(), cluster.link(seat)) {
+        let address = cluster
+            .assignment(node_slot)
+            .and_then(|told| told.borrow().clone());
+        let link = match (address.clone(), cluster.link(node_slot)) {
             (Some(_), Some(mut link)) => {
-                let ready = link.wait_for(|link| !matches!(link, Link::Waiting)).await;
-                ready.map_or(Link::Bad(Trouble::NotConnected), |link| link.clone())
+                let ready = link
+                    .wait_for(|link| !matches!(link, Link::Connecting))
+                    .await;
+                ready.map_or(Link::Down(StoreFault::NotConnected), |link| link.clone())
             }
             // It has left meanwhile.
-            _ => Link::Bad(Trouble::ClusterDown),
+            _ => Link::Down(StoreFault::ClusterDown),
         };
         let address = address.unwrap_or_else(Address::nowhere);
         let steps: Vec<_> = steps
             .into_iter()
-            .map(|step| (step, Came::Nothing))
+            .map(|step| (step, StepReply::Nothing))
             .collect();
         match link {
-            Link::Good(connection) => self.round(connection, address, steps, false).await,
-            Link::Bad(trouble) => Round {
-                steps: failed(steps, trouble),
+            Link::Up(connection) => self.round(connection, address, steps, false).await,
+            Link::Down(fault) => Round {
+                steps: failed(steps, fault),
                 address,
                 first: false,
             },
-            Link::Waiting => Round {
-                steps: failed(steps, Trouble::NotConnected),
+            Link::Connecting => Round {
+                steps: failed(steps, StoreFault::NotConnected),
                 address,
                 first: false,
             },
@@ -235,22 +240,25 @@ impl Spread {
         self: Arc<Self>,
         mut connection: MultiplexedConnection,
         address: Address,
-        mut steps: Vec<(Step, Came)>,
+        mut steps: Vec<(Step, StepReply)>,
         first: bool,
     ) -> Round {
         for (step, _) in &steps {
             self.progress.under_way(&step.checks);
         }
         self.send(&mut connection, &address, &mut steps).await;
-        if steps.iter().any(|(_, came)| matches!(came, Came::NoScript)) {
-            self.lane.metrics.scripts_sent_again.inc();
+        if steps
+            .iter()
+            .any(|(_, came)| matches!(came, StepReply::NoScript))
+        {
+            self.node.metrics.scripts_sent_again.inc();
             let loaded = connection.send_packed_command(&call::load()).await;
-            match super::super::said::value(loaded) {
+            match super::super::error_class::value(loaded) {
                 Ok(_) => self.send(&mut connection, &address, &mut steps).await,
                 Err(error) => {
                     for (_, came) in &mut steps {
-                        if matches!(came, Came::NoScript) {
-                            *came = Came::of_error(&error, &address);
+                        if matches!(came, StepReply::NoScript) {
+                            *came = StepReply::of_error(&error, &address);
                         }
                     }
                 }
@@ -268,18 +276,19 @@ impl Spread {
         &self,
         connection: &mut MultiplexedConnection,
         address: &Address,
-        steps: &mut [(Step, Came)],
+        steps: &mut [(Step, StepReply)],
     ) {
         let mut pipeline = Pipeline::new();
         let mut replies = 0_usize;
-        let unanswered = |came: &Came| matches!(came, Came::Nothing | Came::NoScript);
+        let unanswered =
+            |came: &StepReply| matches!(came, StepReply::Nothing | StepReply::NoScript);
         for (step, _) in steps.iter().filter(|(_, came)| unanswered(came)) {
             if step.asking {
                 pipeline.add_command(redis::cmd("ASKING"));
                 replies = replies.saturating_add(1);
             }
             let checks = || step.checks.iter().filter_map(|at| self.checks.get(*at));
-            pipeline.add_command(call::step(&self.lane.prefix, self.near, checks));
+            pipeline.add_command(call::step(&self.node.prefix, self.near, checks));
             replies = replies.saturating_add(1);
         }
         let sent = connection.send_packed_commands(&pipeline, 0, replies).await;
@@ -291,12 +300,12 @@ impl Spread {
                         // What it refuses of this, it refuses of the step too.
                         drop(values.next());
                     }
-                    *came = Came::of(values.next(), address);
+                    *came = StepReply::of(values.next(), address);
                 }
             }
             Err(error) => {
                 for (_, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
-                    *came = Came::of_error(&error, address);
+                    *came = StepReply::of_error(&error, address);
                 }
             }
         }
@@ -304,23 +313,26 @@ impl Spread {
 }
 
 /// Steps that nobody could be asked.
-fn failed(steps: Vec<(Step, Came)>, trouble: Trouble) -> Vec<(Step, Came)> {
+fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepReply)> {
     // A server that was late says nothing of what it was not asked.
-    let trouble = crate::store::redis::worker::resting(trouble);
+    let fault = crate::store::redis::worker::fault_while_open(fault);
     let steps = steps.into_iter();
     steps
-        .map(|(step, _)| (step, Came::Trouble(trouble, trouble.to_string())))
+        .map(|(step, _)| (step, StepReply::StoreFault(fault, fault.to_string())))
         .collect()
 }
 
-// === impl Came ===
+// === impl StepReply ===
 
-impl Came {
+impl StepReply {
     fn of(reply: Option<Value>, asked: &Address) -> Self {
         match reply {
             Some(Value::BulkString(bytes)) => Self::Outcomes(bytes),
             Some(Value::ServerError(error)) => Self::of_error(&error.into(), asked),
-            _ => Self::Trouble(Trouble::NotUnderstood, call::OTHER_FORM.to_owned()),
+            _ => Self::StoreFault(
+                StoreFault::UnexpectedReply,
+                call::UNEXPECTED_REPLY.to_owned(),
+            ),
         }
     }
 
@@ -328,9 +340,9 @@ impl Came {
         if let Some(redirect) = Redirect::of(error, asked) {
             return Self::Elsewhere(redirect);
         }
-        match said(error) {
-            Said::NoScript => Self::NoScript,
-            Said::Trouble(trouble) => Self::Trouble(trouble, error.to_string()),
+        match classify(error) {
+            ErrorClass::NoScript => Self::NoScript,
+            ErrorClass::Fault(fault) => Self::StoreFault(fault, error.to_string()),
         }
     }
 }

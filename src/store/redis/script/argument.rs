@@ -26,8 +26,8 @@
 
 use std::num::NonZeroU16;
 
-use crate::limiter::algorithm::count_refused;
-use crate::limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
 
 /// What is asked.
 pub(super) const TAKE: u8 = 0;
@@ -74,13 +74,13 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let Check {
         limit,
         algorithm,
-        ask,
+        operation: ask,
         ..
     } = check;
     let (kind, hits, taken_at) = match ask.hits {
         Hits::Take(hits) => (TAKE, hits, 0),
         Hits::Refund(hits) => (REFUND, hits, 0),
-        Hits::GiveBack { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
+        Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
     };
     let refused = match count_refused(*algorithm, limit) {
         CountRefused::None => NOT_COUNTED,
@@ -90,7 +90,7 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let number = ALGORITHMS.iter().position(|other| other == algorithm);
     let number = number.and_then(|place| u8::try_from(place.saturating_add(1)).ok());
     let life_us = match check.reference_key {
-        None => algorithm.life_us(limit),
+        None => algorithm.ttl_us(limit),
         Some(_) => reference_life_us(check),
     };
     let life_us = life_us.min(LIFE_MAX_US);
@@ -107,7 +107,7 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     into.extend_from_slice(&four(limit.burst()));
     into.extend_from_slice(&four(rate.hits));
     into.extend_from_slice(&seven(rate.per_us));
-    into.extend_from_slice(&seven(rate.reduced_by));
+    into.extend_from_slice(&seven(rate.divisor));
     into.extend_from_slice(&segments.to_le_bytes());
     let edges_at = into.len();
     into.push(0);
@@ -130,14 +130,14 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
 /// How long a counter is kept whose name the reference's is, in whole seconds. The key says how much more than the window:
 /// for a counter it stays the same.
 fn reference_life_us(check: &Check) -> u64 {
-    let [_, lower] = check.key.halves();
+    let [_, lower] = check.key.to_halves();
     let more_us = (lower % REFERENCE_JITTER_SECONDS).saturating_mul(1_000_000);
     check.limit.window().as_us().saturating_add(more_us)
 }
 
 /// Appends where windows begin, from the one before that of `near`, and the end of the last. Gives how many edges those are.
 fn push_edges(calendar: &dyn Calendar, near: Timestamp, into: &mut Vec<u8>) -> u8 {
-    let ahead = near.plus_us(calendar.longest_us());
+    let ahead = near.plus_us(calendar.window_max_us());
     let present = calendar.window_at(near);
     let before = calendar.window_at(present.start.minus_us(1));
     let mut edges = 0;

@@ -3,7 +3,7 @@
 //! Why a script: a decision reads a bucket, thinks and writes it, and only the server can do that with nobody in between. Why
 //! one for all: checks that wait at the same moment ride in one call, whatever their algorithms; its price is paid once.
 //!
-//! How: [`text`] is put together from the table of algorithms ([`Algorithm::script`](crate::limiter::Algorithm::script)), the
+//! How: [`text`] is put together from the table of algorithms ([`Algorithm::script`](tollgate_limiter::Algorithm::script)), the
 //! arithmetic they share and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
 //! [`argument`] a check, at most [`CHECKS_MAX`] of them by [`weight`]; its reply is one string, which [`outcomes`] reads. A call
 //! that fails has written nothing: Redis refuses the first write or none.
@@ -20,7 +20,7 @@
 //! A counter of Envoy's reference service ([`Check::reference_key`]) is a number in decimal, which others add to as well, so it
 //! stays one: what it is to be is decided as every fixed window is, by the caller's time, and added.
 //!
-//! The script decides as [`State::step`](crate::limiter::State::step) does, and `tests/twin` holds the two equal, also in what is
+//! The script decides as [`State::step`](tollgate_limiter::State::step) does, and `tests/twin` holds the two equal, also in what is
 //! not written.
 //!
 //! What it deliberately does not do: speak to a server, name keys, choose which checks ride together. In a cluster all keys of
@@ -32,10 +32,10 @@ mod outcome;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use crate::limiter::{ALGORITHMS, Check, Choice, Timestamp};
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Timestamp};
 
 pub use argument::{argument, time_argument};
-pub use outcome::{Answer, Garbled, outcomes};
+pub use outcome::{InvalidBucket, ScriptResult, outcomes};
 
 /// How many checks may ride in one call, each counted by its [`weight`]. Redis does nothing else meanwhile: at three
 /// microseconds a check, for less than a millisecond.
@@ -108,13 +108,13 @@ pub fn text() -> &'static str {
             let number = place.saturating_add(1);
             let (before, width, after) = match (
                 algorithm.has_marks(),
-                algorithm.choices().contains(&Choice::Slots),
+                algorithm.options().contains(&AlgorithmOption::Slots),
             ) {
                 (false, _) => ("", 0, ""),
                 (true, false) => (include_str!("marks.lua"), MARK_LEN, BROUGHT_BACK),
                 (true, true) => (include_str!("marks.lua"), HELD_MARK_LEN, BROUGHT_BACK),
             };
-            let script = algorithm.script();
+            let script = algorithm_script(name);
             let _ = write!(
                 text,
                 "\nif number == {number} then\n{before}\n{script}\nreturn {name}, {width}{after}\nend\n"
@@ -124,6 +124,17 @@ pub fn text() -> &'static str {
         with_numbers(&text)
     });
     &TEXT
+}
+
+/// The scripts of the algorithms, by name; `build.rs` lists the files of `algorithms/`.
+static ALGORITHM_SCRIPTS: &[(&str, &str)] =
+    include!(concat!(env!("OUT_DIR"), "/algorithm_scripts.rs"));
+
+/// The script of one algorithm: `local function <name>(…)`, which decides as `Algorithm::decide`
+/// does, with the same registers and marks. Empty where there is none, which a test refuses.
+fn algorithm_script(name: &str) -> &'static str {
+    let script = ALGORITHM_SCRIPTS.iter().find(|(known, _)| *known == name);
+    script.map_or("", |(_, text)| text)
 }
 
 /// Given besides an algorithm that has marks.
@@ -153,4 +164,23 @@ pub fn sha1() -> &'static str {
     static SHA1: LazyLock<String> =
         LazyLock::new(|| sha1_smol::Sha1::from(text()).digest().to_string());
     &SHA1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_has_a_script() {
+        for algorithm in ALGORITHMS {
+            let name = algorithm.name();
+            let script = algorithm_script(name);
+            let defined = script.contains(&format!("local function {name}("))
+                || script.contains(&format!("local {name} ="));
+            assert!(
+                defined,
+                "src/store/redis/script/algorithms/{name}.lua is missing or does not define `{name}`"
+            );
+        }
+    }
 }

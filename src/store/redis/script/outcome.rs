@@ -11,17 +11,17 @@
 //!
 //! What it deliberately does not do: fail as a whole. What is missing or too long is garbled check by check.
 
-use crate::limiter::{Outcome, Timestamp};
+use tollgate_limiter::{Outcome, Timestamp};
 
 /// What lies in Redis under a bucket's key is no bucket, or not of this version. Nothing was taken, nor changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "what Redis holds under this key is not a bucket of this version; delete it, or give this service a key prefix of its own"
 )]
-pub struct Garbled;
+pub struct InvalidBucket;
 
 /// What became of one check.
-pub type Answer = Result<Outcome, Garbled>;
+pub type ScriptResult = Result<Outcome, InvalidBucket>;
 
 /// Length of an outcome in bytes.
 const OUTCOME_LEN: usize = 40;
@@ -30,25 +30,25 @@ const OUTCOME_LEN: usize = 40;
 const LOWER_BITS: u32 = 53;
 
 /// Reads a reply to so many checks and appends as many answers, in the order asked.
-pub fn outcomes(reply: &[u8], asked: usize, into: &mut Vec<Answer>) {
+pub fn outcomes(reply: &[u8], asked: usize, into: &mut Vec<ScriptResult>) {
     let (records, beside) = reply.as_chunks::<OUTCOME_LEN>();
     if records.len() == asked && beside.is_empty() {
         into.extend(records.iter().map(outcome));
     } else {
-        into.extend((0..asked).map(|_| Err(Garbled)));
+        into.extend((0..asked).map(|_| Err(InvalidBucket)));
     }
 }
 
-fn outcome(record: &[u8; OUTCOME_LEN]) -> Answer {
+fn outcome(record: &[u8; OUTCOME_LEN]) -> ScriptResult {
     let mut bytes = record.as_slice();
     let flags = number(&mut bytes, 1);
     let [at, used_before, remaining, reset, retry] = [7; 5].map(|len| number(&mut bytes, len));
     let [reset_above, retry_above] = [2; 2].map(|len| number(&mut bytes, len));
     if flags >= 4 {
-        return Err(Garbled);
+        return Err(InvalidBucket);
     }
     Ok(Outcome {
-        at: Timestamp::from_us(at),
+        bucket_time: Timestamp::from_us(at),
         allowed: flags & 1 != 0,
         used_before,
         remaining,

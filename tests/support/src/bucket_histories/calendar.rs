@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use tollgate::limiter::{Calendar, Span, Timestamp};
+use tollgate_limiter::{Calendar, Span, Timestamp};
 
 /// Windows of these lengths, one after the other, and then again from the first.
 pub struct Uneven {
@@ -80,7 +80,7 @@ impl Calendar for Uneven {
         Span { start, end: now }
     }
 
-    fn longest_us(&self) -> u64 {
+    fn window_max_us(&self) -> u64 {
         self.hours.iter().max().unwrap() * HOUR_US
     }
 }

@@ -11,8 +11,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::Config;
-use tollgate::limiter::algorithm::SEGMENTS_MAX;
-use tollgate::limiter::{CountRefused, Timestamp, Unit};
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{CountRefused, Timestamp, Unit};
 
 use super::{CALENDARS, History, Pause, Size, Step, Wish};
 

@@ -13,8 +13,9 @@ mod generator;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate::limiter::{
-    Algorithm, Ask, Choice, CountRefused, Hits, Holder, Limit, Outcome, Timestamp, Unit,
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, CountRefused, Hits, Holder, Limit, Operation, Outcome, Timestamp,
+    Unit,
 };
 
 pub use calendar::CALENDARS;
@@ -124,7 +125,7 @@ struct Taken {
 pub struct Question {
     pub terms: Terms,
     pub limit: Limit,
-    pub ask: Ask,
+    pub ask: Operation,
     pub now: Timestamp,
 }
 
@@ -133,10 +134,10 @@ pub struct Question {
 impl History {
     /// What a limit of that size says, from the words of the protocol rather than from `Limit`.
     pub fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
-        let has = |choice| algorithm.choices().contains(&choice);
+        let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
         let calendar = self.calendar(algorithm);
-        let burst = match (has(Choice::Burst), size.burst) {
+        let burst = match (has(AlgorithmOption::Burst), size.burst) {
             _ if requests == 0 => 0,
             (true, Some(burst)) => burst,
             (true, None) if algorithm.name() == "leaky_bucket" => 1,
@@ -150,7 +151,7 @@ impl History {
                 .map(|pair| pair[1] - pair[0])
                 .max()
                 .unwrap(),
-            None if has(Choice::Slots) => i128::from(size.slot_seconds.get()) * 1_000_000,
+            None if has(AlgorithmOption::Slots) => i128::from(size.slot_seconds.get()) * 1_000_000,
             None => {
                 let seconds = seconds(self.unit) * u64::from(self.multiplier(algorithm).get());
                 (i128::from(seconds) * 1_000_000).min((1 << 53) - 1)
@@ -160,27 +161,29 @@ impl History {
             requests: requests.into(),
             burst: burst.into(),
             window_us,
-            segments: if has(Choice::Segments) && algorithm.has_marks() {
+            segments: if has(AlgorithmOption::Segments) && algorithm.has_marks() {
                 size.segments.get().into()
             } else {
                 1
             },
-            count_refused: size.count_refused.filter(|_| has(Choice::CountRefused)),
+            count_refused: size
+                .count_refused
+                .filter(|_| has(AlgorithmOption::CountRefused)),
             edges: calendar.map(|place| CALENDARS[place].edges()),
         }
     }
 
     /// The same as a rules file would build it.
     pub fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
-        let has = |choice| algorithm.choices().contains(&choice);
+        let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
-        if has(Choice::Slots) {
+        if has(AlgorithmOption::Slots) {
             return Limit::in_flight(requests, size.slot_seconds);
         }
         let burst = size
             .burst
-            .unwrap_or_else(|| algorithm.usual_burst(requests));
-        let burst = (has(Choice::Burst) && requests > 0).then_some(burst);
+            .unwrap_or_else(|| algorithm.default_burst(requests));
+        let burst = (has(AlgorithmOption::Burst) && requests > 0).then_some(burst);
         let multiplier = self.multiplier(algorithm);
         let mut limit = match burst {
             Some(_) => Limit::new(requests, self.unit, multiplier, burst).unwrap(),
@@ -189,11 +192,11 @@ impl History {
         if let Some(place) = self.calendar(algorithm) {
             limit = limit.with_calendar(&CALENDARS[place]);
         }
-        if has(Choice::Segments) {
+        if has(AlgorithmOption::Segments) {
             limit = limit.with_segments(size.segments);
         }
         match size.count_refused {
-            Some(count_refused) if has(Choice::CountRefused) => {
+            Some(count_refused) if has(AlgorithmOption::CountRefused) => {
                 limit.with_count_refused(count_refused)
             }
             _ => limit,
@@ -201,7 +204,7 @@ impl History {
     }
 
     fn calendar(&self, algorithm: &dyn Algorithm) -> Option<usize> {
-        let has_calendar = algorithm.choices().contains(&Choice::Calendar);
+        let has_calendar = algorithm.options().contains(&AlgorithmOption::Calendar);
         self.calendar.filter(|_| has_calendar)
     }
 
@@ -297,7 +300,7 @@ impl<'h> Walk<'h> {
             size: history.size,
             now_us: history.start_us,
             last: Outcome {
-                at: Timestamp::default(),
+                bucket_time: Timestamp::default(),
                 allowed: true,
                 used_before: 0,
                 remaining: 0,
@@ -324,9 +327,9 @@ impl<'h> Walk<'h> {
             Wish::Refund(hits) => Hits::Refund(hits),
             Wish::RefundAll(more) => Hits::Refund(all.saturating_add_signed(more)),
             Wish::RefundHuge(less) => Hits::Refund(u64::MAX - less),
-            Wish::GiveBack(_) => Hits::LOOK, // unless there is something to give back
+            Wish::GiveBack(_) => Hits::PEEK, // unless there is something to give back
         };
-        let mut ask = Ask { hits, holder };
+        let mut ask = Operation { hits, holder };
         if let Wish::GiveBack(before) = step.wish
             && let Some(place) = self.taken.len().checked_sub(before + 1)
         {
@@ -343,10 +346,10 @@ impl<'h> Walk<'h> {
     /// Takes note of the answer, which later steps refer to.
     pub fn answered(&mut self, question: &Question, outcome: &Outcome) {
         self.last = *outcome;
-        if outcome.allowed && question.ask.hits.taken() > 0 {
+        if outcome.allowed && question.ask.hits.requested() > 0 {
             self.taken.push(Taken {
-                hits: question.ask.hits.taken(),
-                at: outcome.at,
+                hits: question.ask.hits.requested(),
+                at: outcome.bucket_time,
                 holder: question.ask.holder,
             });
         }
@@ -391,9 +394,9 @@ impl<'h> Walk<'h> {
 // === impl Taken ===
 
 impl Taken {
-    fn given_back(self) -> Ask {
-        Ask {
-            hits: Hits::GiveBack {
+    fn given_back(self) -> Operation {
+        Operation {
+            hits: Hits::Undo {
                 hits: self.hits,
                 taken_at: self.at,
             },

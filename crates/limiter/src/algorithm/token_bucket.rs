@@ -1,0 +1,173 @@
+//! Token bucket: a store of hits that refills continuously and holds `burst`.
+//!
+//! The idea: hits are taken from a bucket that holds at most `burst` and gains N each window, evenly, a part of a hit
+//! at a time. Also known as GCRA (the generic cell rate algorithm), which keeps the same fact as one instant; both
+//! admit the same requests, and `gcra` is accepted as a name.
+//!
+//! The promise: in any time t at most burst + N × t / window. Refused hits are not counted, unless the limit says so.
+//!
+//! The arithmetic: what is kept is not the level but what is *missing* from a full bucket, so that a bucket never used
+//! is all zeros, a larger burst after a reload is there at once, and what was consumed stays consumed. With the rate
+//! as hits / per_us in lowest terms, everything is counted in 1/per_us of a hit: time t fills hits × t, exactly, with
+//! no drift. Products are below 2^118 (u128).
+//!
+//! What it costs: a division or two of 128 bits, and two registers.
+//!
+//! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::divisor`]); both
+//! as of `seen`.
+//!
+//! What it deliberately does not do: refill in steps (`token_bucket_interval`).
+
+use super::{
+    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX, State,
+    Timestamp, TokenBucketInterval, debt, missing_max,
+};
+
+#[cfg(doc)]
+use super::super::limit::Rate;
+
+/// See the file's own words.
+#[derive(Debug)]
+pub struct TokenBucket;
+
+// === impl TokenBucket ===
+
+impl Algorithm for TokenBucket {
+    fn name(&self) -> &'static str {
+        "token_bucket"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["gcra"]
+    }
+
+    fn promise(&self) -> &'static str {
+        "refills continuously at N per window, holds `burst` (default N)"
+    }
+
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[
+            AlgorithmOption::Burst,
+            AlgorithmOption::Refill,
+            AlgorithmOption::CountRefused,
+        ]
+    }
+
+    fn variant_for(&self, choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
+        match choice {
+            AlgorithmOption::Refill => Some(&TokenBucketInterval),
+            _ => None,
+        }
+    }
+
+    fn lease_policy(&self) -> LeasePolicy {
+        LeasePolicy::AnyAge
+    }
+
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+        let rate = limit.rate();
+        let per_us = u128::from(rate.per_us);
+        let scaled = |hits: u64| u128::from(hits).saturating_mul(per_us);
+        let full = scaled(limit.burst());
+        // How long the rate takes to fill this much.
+        let fills_in_us = |missing: u128| {
+            missing
+                .checked_add(u128::from(rate.hits.saturating_sub(1)))
+                .and_then(|missing| missing.checked_div(u128::from(rate.hits)))
+                .map(|us| u64::try_from(us).unwrap_or(u64::MAX))
+        };
+
+        let [whole, part] = state.registers;
+        let elapsed_us = now.since_us(state.updated_at);
+        let filled = u128::from(elapsed_us).saturating_mul(u128::from(rate.hits));
+        let before = scaled(whole)
+            .saturating_add(u128::from(part.div_ceil(rate.divisor)))
+            .saturating_sub(filled);
+        let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+        let used_before = in_hits(before.div_ceil(per_us));
+        let (after, allowed) = match ask.hits {
+            Hits::Take(hits) => {
+                let after = before.saturating_add(scaled(hits));
+                if after <= full {
+                    (after, true)
+                } else {
+                    let owed = debt(self, limit, used_before, hits);
+                    (before.saturating_add(scaled(owed)), false)
+                }
+            }
+            Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
+            Hits::Undo { hits, taken_at } => {
+                // What has come since might have found the bucket full, had it not been taken.
+                let since_us = u128::from(now.since_us(taken_at));
+                let come = since_us.saturating_mul(u128::from(rate.hits));
+                let weighs = scaled(hits).saturating_sub(come);
+                (before.saturating_sub(weighs), true)
+            }
+        };
+        state.registers = registers(after, rate.per_us, rate.divisor);
+
+        Outcome {
+            bucket_time: now,
+            allowed,
+            used_before,
+            remaining: in_hits(
+                full.saturating_sub(after)
+                    .checked_div(per_us)
+                    .unwrap_or_default(),
+            ),
+            reset_us: fills_in_us(after).unwrap_or(limit.window().as_us()),
+            retry_us: if allowed {
+                Some(0)
+            } else {
+                full.checked_sub(scaled(ask.hits.requested()))
+                    .and_then(|room| fills_in_us(after.saturating_sub(room)))
+            },
+        }
+    }
+
+    fn changed(
+        &self,
+        limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        _state: &State,
+        ask: Operation,
+        outcome: &Outcome,
+    ) -> bool {
+        let missed = outcome.used_before;
+        match ask.hits {
+            Hits::Take(hits) => {
+                hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
+            }
+            Hits::Refund(hits) => hits > 0 && missed > 0,
+            Hits::Undo { hits, taken_at } => {
+                let rate = limit.rate();
+                let since_us = u128::from(outcome.bucket_time.since_us(taken_at));
+                let come = since_us.saturating_mul(u128::from(rate.hits));
+                missed > 0 && u128::from(hits).saturating_mul(u128::from(rate.per_us)) > come
+            }
+        }
+    }
+
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        let rate = limit.rate();
+        let deepest = u128::from(missing_max(self, limit)).saturating_mul(u128::from(rate.per_us));
+        let fills_in_us = deepest
+            .checked_div(u128::from(rate.hits))
+            .map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX));
+        fills_in_us.saturating_add(1).max(limit.window().as_us())
+    }
+}
+
+/// What is missing, as it is kept.
+fn registers(missing: u128, per_us: u64, reduced_by: u64) -> [u64; 2] {
+    let per_us = u128::from(per_us);
+    let whole = missing.checked_div(per_us).unwrap_or_default();
+    let part = missing.checked_rem(per_us).unwrap_or_default();
+    [
+        u64::try_from(whole).unwrap_or(u64::MAX).min(REGISTER_MAX),
+        u64::try_from(part)
+            .unwrap_or_default()
+            .saturating_mul(reduced_by)
+            .min(REGISTER_MAX),
+    ]
+}

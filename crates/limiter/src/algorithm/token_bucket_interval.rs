@@ -1,0 +1,119 @@
+//! Token bucket refilled in steps: N hits at once at every edge of a window.
+//!
+//! The idea: .NET's `TokenBucketRateLimiter` adds its tokens once a period. Between two edges nothing comes, so a caller
+//! sees a batch and then waits; what was not used is kept, up to `burst`.
+//!
+//! The promise: at each edge of an aligned window N come, at most `burst` are held: so at most burst + N × k in any time
+//! that crosses k edges.
+//!
+//! The arithmetic: whole hits only. What is kept is what is missing from a full bucket, as in `token_bucket`; crossing
+//! k edges fills k × N of it. Edges are counted from 1970, not from the bucket's first hit as .NET does, so that
+//! replicas and restarts agree. Refused hits are not counted, unless the limit says so.
+//!
+//! What it costs: a few divisions and one register.
+//!
+//! Registers: hits missing, and none. The edges crossed are those between `seen` and now.
+//!
+//! What it deliberately does not do: fill between the edges (`refill: continuous` does).
+
+use super::{
+    Algorithm, AlgorithmOption, Hits, Limit, Operation, Outcome, REGISTER_MAX, State, Timestamp,
+    debt, missing_max, used_changed,
+};
+
+/// See the file's own words.
+#[derive(Debug)]
+pub struct TokenBucketInterval;
+
+// === impl TokenBucketInterval ===
+
+impl Algorithm for TokenBucketInterval {
+    fn name(&self) -> &'static str {
+        "token_bucket_interval"
+    }
+
+    fn promise(&self) -> &'static str {
+        "refills by N at each edge of an aligned window, holds `burst` (default N)"
+    }
+
+    fn options(&self) -> &'static [AlgorithmOption] {
+        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
+    }
+
+    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+        let (requests, burst) = (limit.requests(), limit.burst());
+        let window_us = limit.window().as_us();
+        let edges =
+            |from: Timestamp| number(now, window_us).saturating_sub(number(from, window_us));
+        let filled = |from: Timestamp| requests.saturating_mul(edges(from));
+        // How long until so many have come.
+        let fills_in_us = |missing: u64| match missing {
+            0 => Some(0),
+            missing => {
+                let edges = missing
+                    .checked_add(requests.saturating_sub(1))?
+                    .checked_div(requests)?;
+                let further_us = edges.saturating_sub(1).saturating_mul(window_us);
+                let to_edge_us = window_us.saturating_sub(limit.window().elapsed_us(now));
+                Some(further_us.saturating_add(to_edge_us))
+            }
+        };
+
+        let before = state.registers[0].saturating_sub(filled(state.updated_at));
+        let (after, allowed) = match ask.hits {
+            Hits::Take(hits) => {
+                let after = before.saturating_add(hits);
+                if after <= burst {
+                    (after, true)
+                } else {
+                    let owed = debt(self, limit, before, hits);
+                    (before.saturating_add(owed), false)
+                }
+            }
+            Hits::Refund(hits) => (before.saturating_sub(hits), true),
+            Hits::Undo { hits, taken_at } => {
+                // What has come since might have found the bucket full, had it not been taken.
+                let weighs = hits.saturating_sub(filled(taken_at));
+                (before.saturating_sub(weighs), true)
+            }
+        };
+        state.registers = [after.min(REGISTER_MAX), 0];
+
+        Outcome {
+            bucket_time: now,
+            allowed,
+            used_before: before,
+            remaining: burst.saturating_sub(after),
+            reset_us: fills_in_us(after).unwrap_or(window_us),
+            retry_us: if allowed {
+                Some(0)
+            } else {
+                burst
+                    .checked_sub(ask.hits.requested())
+                    .and_then(|room| fills_in_us(after.saturating_sub(room)))
+            },
+        }
+    }
+
+    fn changed(
+        &self,
+        _limit: &Limit,
+        _was: (Timestamp, [u64; 2]),
+        state: &State,
+        _ask: Operation,
+        outcome: &Outcome,
+    ) -> bool {
+        used_changed(state, outcome)
+    }
+
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        let window_us = limit.window().as_us();
+        let edges = missing_max(self, limit).div_ceil(limit.requests().max(1));
+        edges.saturating_mul(window_us).max(window_us)
+    }
+}
+
+/// Which window since 1970 holds `time`.
+fn number(time: Timestamp, window_us: u64) -> u64 {
+    time.as_us().checked_div(window_us).unwrap_or_default()
+}

@@ -1,0 +1,217 @@
+//! Builds the service from its settings: metrics, store, certificates, rules source, traces.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::error::AppError;
+use super::listeners::Listeners;
+use super::tls::{CertificateReloader, tls_error};
+use super::{rules, store, traces};
+use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
+use crate::clock::Clock;
+use crate::grpc::{Health, Routes, routes};
+use crate::metrics::Metrics;
+use crate::pipeline::{Generations, Parts, Pipeline};
+use crate::rules::xds::XdsClient;
+use crate::settings::memory_limit::MemoryLimit;
+use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
+use crate::store::{Setup, Store, Worker, memory};
+use crate::tls::ServerFiles;
+use crate::tracing::Traces;
+use tollgate_limiter::Timestamp;
+
+/// A service that is built and not yet running.
+pub struct App {
+    pub(super) settings: Settings,
+    pub(super) listeners: Listeners,
+    pub(super) service: Arc<Pipeline>,
+    pub(super) store: Arc<dyn Store>,
+    /// Workers, grouped by store.
+    pub(super) workers: Vec<Vec<Worker>>,
+    pub(super) cores: usize,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) generations: Arc<Generations>,
+    pub(super) json: Arc<JsonService>,
+    pub(super) log_level: Option<LogLevelSwitch>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) certificates: Certificates,
+    pub(super) admin_token: Option<AdminToken>,
+    /// Source of the rules; none when they come from files.
+    pub(super) xds: Option<XdsClient>,
+    /// Exporter of spans; none when decisions are not traced.
+    pub(super) traces: Option<Arc<Traces>>,
+}
+
+/// TLS of each port that has it.
+pub(super) struct Certificates {
+    pub(super) grpc: Option<CertificateReloader>,
+    pub(super) admin: Option<CertificateReloader>,
+}
+
+/// Memory limit of buckets, in bytes, when neither a setting nor the system gives one.
+const MEMORY_MAX_UNKNOWN: u64 = 256 << 20;
+
+/// Default number of partitions: one for each core while there are few. A worker wakes every
+/// partition that it has a check for, and one partition decides for a dozen cores
+/// (`docs/performance.md`), so many cores share.
+fn default_partitions(cores: usize) -> usize {
+    cores.min(8).max(cores / 4)
+}
+
+/// Memory limit of buckets, in bytes. Logs the limit and its reason.
+fn memory_max(settings: &Settings) -> usize {
+    let (bytes, why) = match (settings.memory_max, MemoryLimit::of_current_process()) {
+        (Some(bytes), _) => (bytes, "set by --memory-max".to_owned()),
+        (None, Some(limit)) => (
+            limit.bucket_bytes().max(MEMORY_MIN),
+            format!(
+                "half of the {} bytes in {}",
+                limit.bytes,
+                limit.from.display()
+            ),
+        ),
+        (None, None) => (
+            MEMORY_MAX_UNKNOWN,
+            "the default; the memory of this system is unknown".to_owned(),
+        ),
+    };
+    tracing::info!(bytes, "buckets may take {bytes} bytes: {why}");
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// What stores are built from.
+fn store_setup(
+    settings: &Settings,
+    cores: usize,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Result<Setup, AppError> {
+    Ok(Setup {
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+        memory: memory::MemoryLimits {
+            partitions: settings
+                .partitions
+                .map_or_else(|| default_partitions(cores), usize::from),
+            queue_checks_max: settings.mailbox_checks_max,
+            memory_max: memory_max(settings),
+            when_full: match settings.on_memory_full {
+                OnMemoryFull::Share => memory::WhenFull::Share,
+                OnMemoryFull::Allow => memory::WhenFull::Allow,
+                OnMemoryFull::Deny => memory::WhenFull::Deny,
+                OnMemoryFull::Error => memory::WhenFull::Error,
+            },
+        },
+        redis: store::redis(&settings.store)?,
+    })
+}
+
+// === impl Certificates ===
+
+impl Certificates {
+    fn load(settings: &Settings, metrics: &Metrics, now: Timestamp) -> Result<Self, AppError> {
+        let reloader = |port, files: Option<ServerFiles>| {
+            let reloader = files.map(|files| {
+                CertificateReloader::new(port, files, &settings.grpc_tls, metrics, now)
+            });
+            reloader.transpose()
+        };
+        let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
+        let grpc_files = grpc_files.map_err(|error| tls_error("grpc", &error))?;
+        Ok(Self {
+            grpc: reloader("grpc", grpc_files)?,
+            admin: reloader("admin", ServerFiles::of_admin(&settings.admin))?,
+        })
+    }
+}
+
+// === impl App ===
+
+impl App {
+    /// tonic's routes of this service, without a port. Tests compare their answers with those of our
+    /// HTTP/2 server.
+    ///
+    /// # Errors
+    ///
+    /// When something in the build is wrong.
+    #[doc(hidden)]
+    pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
+        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        routes.map_err(|error| AppError::Defect(error.to_string()))
+    }
+
+    /// Builds the service. No request is answered and no task runs until [`App::run`]; only the
+    /// threads that export spans and run handshakes are started. When tracing is enabled this must
+    /// be called within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the system provides no randomness, a configured store or certificate cannot be used, or
+    /// this program has a defect.
+    pub fn build(
+        settings: Settings,
+        listeners: Listeners,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, AppError> {
+        let metrics = Metrics::new().map_err(|error| AppError::Defect(error.to_string()))?;
+        let metrics = Arc::new(metrics);
+        let cores = settings.cores.map_or_else(
+            || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            usize::from,
+        );
+        let setup = store_setup(&settings, cores, &clock, &metrics)?;
+        let (store, workers) = store::build(&setup, &settings.store)?;
+        let now = clock.now();
+        let certificates = Certificates::load(&settings, &metrics, now)?;
+        let admin_token = settings
+            .admin
+            .admin_token_file
+            .as_deref()
+            .map(AdminToken::read);
+        let admin_token = admin_token
+            .transpose()
+            .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
+        let xds = rules::xds_client(&settings)?;
+        let traces = traces::start(&settings.tracing, &metrics);
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let parts = Parts {
+            generations: Arc::clone(&generations),
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            hash: store::hash(&settings.store, setup.redis.is_some())?,
+            traces: traces.clone(),
+        };
+        let service = Arc::new(Pipeline::new(parts, &settings));
+        let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
+        Ok(Self {
+            settings,
+            listeners,
+            service,
+            store,
+            workers,
+            cores,
+            metrics,
+            generations,
+            json: Arc::new(json),
+            log_level: None,
+            clock,
+            certificates,
+            admin_token,
+            xds,
+            traces,
+        })
+    }
+
+    /// Lets the admin port change the log level with `switch`.
+    #[must_use]
+    pub fn with_log_level(mut self, switch: LogLevelSwitch) -> Self {
+        self.log_level = Some(switch);
+        self
+    }
+
+    /// Metrics of the service.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+}

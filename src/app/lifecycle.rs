@@ -1,0 +1,330 @@
+//! Runs the service and drains it.
+//!
+//! How it stops: readiness turns false at once. The ports accept for `drain_delay` more, so that
+//! clients that watch health can leave. Then gRPC connections get GOAWAY, and requests in progress
+//! have `drain_timeout` to finish. The last spans and counters are then sent, in two seconds at
+//! most each.
+//!
+//! What it deliberately does not do: build anything that can fail because of a setting
+//! (`App::build`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::build::App;
+use super::error::AppError;
+use super::tls::CertificateReloader;
+use super::{rules, store, xds};
+use crate::admin::{self, AdminState, AdminToken, Readiness};
+use crate::grpc::{GrpcServer, Health, OpenError};
+use crate::metrics::Metrics;
+use crate::net::{
+    self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
+};
+use crate::pipeline::Generations;
+use crate::rules::reload::RulesWatcher;
+use crate::rules::xds::XdsClient;
+use crate::settings::Settings;
+use crate::statsd::Statsd;
+use crate::store::Store;
+use crate::tracing::Traces;
+use tollgate_limiter::RuleSet;
+
+/// A running service: handles of its tasks.
+struct RunningService {
+    store: Arc<dyn Store>,
+    generations: Arc<Generations>,
+    readiness: Readiness,
+    health: Health,
+    /// One task for each partition; none may end before the drain.
+    workers: JoinSet<()>,
+    /// Threads that the workers may run on; they serve `/json` until the end.
+    _grpc_server: Arc<GrpcServer>,
+    /// Watchers of rules and certificates; dropping this ends them.
+    _watchers: JoinSet<()>,
+    /// Removes the file of the unix socket at the end.
+    _socket_file: Option<UnixSocketFile>,
+    grpc: JoinHandle<()>,
+    http: JoinHandle<()>,
+    /// The admin port and the port of metrics.
+    other_ports: Vec<JoinHandle<()>>,
+    stop_grpc: watch::Sender<bool>,
+    stop_http: watch::Sender<bool>,
+    traces: Option<Arc<Traces>>,
+    statsd: Option<Statsd>,
+}
+
+/// Bytes that every HTTP/2 client sends first: the preface and the header of a SETTINGS frame.
+const HTTP2_PREFACE_BYTES: usize = 24 + 9;
+
+/// Listeners of the ports that speak HTTP/1.1, with TLS and token of the admin port.
+struct HttpPorts {
+    http: TcpListener,
+    prometheus: Option<TcpListener>,
+    admin: Option<TcpListener>,
+    admin_tls: Option<Arc<TlsAcceptor>>,
+    admin_token: Option<AdminToken>,
+}
+
+// === impl App ===
+
+impl App {
+    /// Loads the rules, reloads them when they change, and serves until `shutdown`; then drains.
+    ///
+    /// The ports accept from the start; until there are rules, requests for decisions are answered
+    /// with an error. `ready` is called with the first rules. A message on `reload` reloads the
+    /// rules at once.
+    ///
+    /// # Errors
+    ///
+    /// When a port stops serving or the worker of a partition ends.
+    pub async fn run(
+        self,
+        ready: impl FnOnce(&RuleSet),
+        reload: mpsc::Receiver<()>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        let (delay, timeout) = (self.settings.drain_delay, self.settings.drain_timeout);
+        let mut running = RunningService::start(self, reload).await?;
+        running.run_until(ready, shutdown).await?;
+        running.drain(delay, timeout).await;
+        Ok(())
+    }
+}
+
+// === impl HttpPorts ===
+
+impl HttpPorts {
+    /// Spawns a server for each port; returns that of the main port and those of the others.
+    fn serve(
+        self,
+        state: AdminState,
+        settings: &Settings,
+        stop: &watch::Receiver<bool>,
+    ) -> (JoinHandle<()>, Vec<JoinHandle<()>>) {
+        let limits = (settings.http_connections_max, 1);
+        let metrics = Arc::clone(&state.metrics);
+        let serve = |listener: TcpListener, port, tls, router| {
+            let connections = connections(&metrics, listener.into(), port, limits, tls);
+            tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
+        };
+        let router = admin::public_router(state.clone());
+        let http = serve(self.http, "http", None, router);
+        let mut others = Vec::new();
+        if let Some(listener) = self.prometheus {
+            let path = &settings.prometheus.prometheus_path;
+            let router = admin::metrics_router(state.clone(), path);
+            others.push(serve(listener, "prometheus", None, router));
+        }
+        if let Some(listener) = self.admin {
+            let router = admin::admin_router(state, self.admin_token);
+            others.push(serve(listener, "admin", self.admin_tls, router));
+        }
+        (http, others)
+    }
+}
+
+// === impl RunningService ===
+
+impl RunningService {
+    /// Spawns all tasks of the service.
+    async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
+        let health = Health::new().await;
+        let grpc_server = Arc::new(open_grpc(&app, health.clone())?);
+        let mut workers = JoinSet::new();
+        for store_workers in app.workers {
+            grpc_server.spawn_workers(&mut workers, store_workers);
+        }
+        let mut watchers = JoinSet::new();
+        spawn_rules_watcher(
+            &mut watchers,
+            app.xds,
+            reload,
+            &app.settings,
+            &app.generations,
+            &app.metrics,
+        );
+        let mut acceptor = |reloader: Option<CertificateReloader>| {
+            let reloader = reloader?;
+            let acceptor = Arc::clone(&reloader.acceptor);
+            watchers.spawn(reloader.watch(Arc::clone(&app.clock)));
+            Some(acceptor)
+        };
+        let grpc_tls = acceptor(app.certificates.grpc);
+        let admin_tls = acceptor(app.certificates.admin);
+        let (stop_grpc, stop) = watch::channel(false);
+        let (listener, socket_file) = app.listeners.grpc.split_file();
+        let grpc_max = (app.settings.grpc_connections_max, HTTP2_PREFACE_BYTES);
+        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(
+            connections(&app.metrics, listener, "grpc", grpc_max, grpc_tls),
+            stopped(stop),
+        ));
+        let store = Arc::clone(&app.store);
+        let store_state = move || store.health().map(|state| (state.healthy, state.message));
+        let readiness = Readiness::new(Arc::clone(&app.generations), &app.settings, store_state);
+        let ports = HttpPorts {
+            http: app.listeners.http,
+            prometheus: app.listeners.prometheus,
+            admin: app.listeners.admin,
+            admin_tls,
+            admin_token: app.admin_token,
+        };
+        let state = AdminState {
+            readiness: readiness.clone(),
+            metrics: Arc::clone(&app.metrics),
+            generations: Arc::clone(&app.generations),
+            json: app.settings.json_enabled().then_some(app.json),
+            log_level: app.log_level,
+        };
+        let (stop_http, stop) = watch::channel(false);
+        let (http, other_ports) = ports.serve(state, &app.settings, &stop);
+        let statsd = Statsd::start(&app.settings.statsd, &app.metrics);
+        Ok(Self {
+            generations: app.generations,
+            store: app.store,
+            readiness,
+            health,
+            workers,
+            _grpc_server: grpc_server,
+            _watchers: watchers,
+            _socket_file: socket_file,
+            grpc,
+            http,
+            other_ports,
+            stop_grpc,
+            stop_http,
+            traces: app.traces,
+            statsd,
+        })
+    }
+
+    /// Keeps the health service in step with readiness until `shutdown`.
+    async fn run_until(
+        &mut self,
+        ready: impl FnOnce(&RuleSet),
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        let mut ready = Some(ready);
+        let mut serving = false;
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            if serving != self.readiness.ready() {
+                serving = !serving;
+                self.health.set_serving(serving).await;
+            }
+            if let Some(generation) = self.generations.current()
+                && let Some(ready) = ready.take()
+            {
+                ready(&generation.rules);
+            }
+            tokio::select! {
+                () = &mut shutdown => return Ok(()),
+                () = self.generations.changed() => {}
+                ended = &mut self.grpc => return Err(unexpected_end("the gRPC port", &ended)),
+                ended = &mut self.http => return Err(unexpected_end("the HTTP port", &ended)),
+                Some(ended) = self.workers.join_next() => {
+                    return Err(unexpected_end("a partition's worker", &ended));
+                }
+            }
+        }
+    }
+
+    /// Drains in order: readiness, then gRPC, and HTTP last, so that probes and metrics are served
+    /// to the end.
+    async fn drain(self, delay: Duration, timeout_after: Duration) {
+        tracing::info!(?delay, "draining: not ready");
+        self.readiness.stop();
+        self.health.set_serving(false).await;
+        sleep(delay).await;
+        let drained = timeout(timeout_after, async {
+            // At this point it does not matter how they ended.
+            self.stop_grpc.send_replace(true);
+            let _ = self.grpc.await;
+            self.store.drain().await;
+            self.stop_http.send_replace(true);
+            let _ = self.http.await;
+            for port in self.other_ports {
+                let _ = port.await;
+            }
+        });
+        let drained = drained.await;
+        // Each has a short timeout of its own. Counters go last, because they count the spans sent.
+        if let Some(traces) = self.traces {
+            traces.stop().await;
+        }
+        if let Some(statsd) = self.statsd {
+            statsd.stop().await;
+        }
+        if drained.is_ok() {
+            tracing::info!("stopped: all requests were answered");
+        } else {
+            tracing::warn!(
+                timeout = ?timeout_after,
+                "stopped with connections still open; raise --drain-timeout if requests take that long"
+            );
+        }
+    }
+}
+
+/// Starts the threads of the gRPC server.
+fn open_grpc(app: &App, health: Health) -> Result<GrpcServer, AppError> {
+    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
+    opened.map_err(|error| match error {
+        OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
+    })
+}
+
+/// Spawns the task that reloads the rules, from an xDS server or from files.
+fn spawn_rules_watcher(
+    watchers: &mut JoinSet<()>,
+    xds: Option<XdsClient>,
+    reload: mpsc::Receiver<()>,
+    settings: &Settings,
+    generations: &Arc<Generations>,
+    metrics: &Arc<Metrics>,
+) {
+    let generations = Arc::clone(generations);
+    let leased = store::is_leased(&settings.store);
+    if let Some(xds) = xds {
+        watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
+    } else if let Some(path) = settings.rules_path() {
+        let files = RulesWatcher::new(path, settings.rules_settings.options());
+        watchers.spawn(rules::watch(files, generations, reload, leased));
+    }
+}
+
+/// Spawns the accept loop of a port.
+fn connections(
+    metrics: &Metrics,
+    listener: Listener,
+    port: &str,
+    (connections_max, preface_bytes): (usize, usize),
+    acceptor: Option<Arc<TlsAcceptor>>,
+) -> mpsc::Receiver<Connection> {
+    let config = PortConfig {
+        connections_max,
+        preface_bytes,
+        tls: acceptor,
+        counters: metrics.port(port),
+    };
+    let (connections, run) = net::accept_with(listener, config);
+    tokio::spawn(run);
+    connections
+}
+
+async fn stopped(stop: watch::Receiver<bool>) {
+    ShutdownSignal::new(stop).wait().await;
+}
+
+fn unexpected_end(part: &'static str, ended: &impl std::fmt::Debug) -> AppError {
+    AppError::Ended {
+        part,
+        how: format!("ended: {ended:?}"),
+    }
+}

@@ -1,0 +1,35 @@
+//! Composition root: builds the parts, connects them, and stops them in order.
+//!
+//! This is the only module that depends on all others. Bound listeners, a clock and a shutdown
+//! future are inputs, so a test runs the whole service in its own process, at any time of day.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `listeners` | binds the ports |
+//! | `build` | [`App`]: builds the parts from the settings |
+//! | `store` | builds the configured store |
+//! | `tls` | loads the certificates of ports and reloads them |
+//! | `rules`, `xds` | reload the rules from files or an xDS server |
+//! | `traces` | starts the exporter of spans |
+//! | `lifecycle` | runs the service and drains it |
+//! | `poll` | interval at which files are polled |
+//! | `error` | [`AppError`] |
+//!
+//! What it deliberately does not do: decide requests, read flags (`cli`), install signal handlers
+//! (`cli/serve`).
+
+mod build;
+mod error;
+mod lifecycle;
+mod listeners;
+mod poll;
+mod rules;
+mod store;
+mod tls;
+mod traces;
+mod xds;
+
+pub use self::build::App;
+pub use self::error::AppError;
+pub use self::listeners::Listeners;
+pub use self::store::{BucketName, BucketNames};

@@ -1,0 +1,454 @@
+//! What a check allocates: nothing, from its bytes in hand to its answer's bytes in the buffer.
+//!
+//! How: an allocator that counts thread by thread, and one thread that does it all: the core, and the partitions' workers
+//! at the other end of the mailboxes. Then the same with a real connection and all that comes with it.
+//!
+//! What it deliberately does not do: measure time (`make bench`).
+
+// The whole file is; here it is said to `tests/tidy.rs`.
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+
+    use allocation_counter::measure;
+    use bytes::{BufMut as _, Bytes, BytesMut};
+    use clap::{Args as _, FromArgMatches as _};
+    use prost::Message as _;
+    use tokio::sync::{mpsc, oneshot, watch};
+    use tokio::task::LocalSet;
+    use tollgate_http2::BodyBudget;
+    use tonic::service::Routes;
+
+    use crate::clock::ManualClock;
+    use crate::grpc::batcher::Batcher;
+    use crate::grpc::connection;
+    use crate::grpc::connection_limits::ConnectionLimits;
+    use crate::grpc::context::{ServerContext, ThreadContext};
+    use crate::grpc::responder::Responder;
+    use crate::keyed_hash::KeyedHash;
+    use crate::metrics::Metrics;
+    use crate::net::{ShutdownSignal, accept_plain};
+    use crate::pipeline::Generations;
+    use crate::pipeline::{Parts, Pipeline, RequestError};
+    use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+    use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+        Entry, RateLimitOverride,
+    };
+    use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+    use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+    use crate::rules::file::{Options, load};
+    use crate::rules::path::Source;
+    use crate::rules::reload::Rules;
+    use crate::settings::Settings;
+    use crate::store::{BACKENDS, Setup, Worker, memory};
+    use crate::tracing::export_settings::TraceExport;
+    use crate::tracing::{TraceParent, Traces};
+    use tollgate_limiter::Timestamp;
+
+    const RULES: &str = "
+domain: d
+descriptors:
+  - key: window
+    rate_limit: { unit: hour, requests_per_unit: 1000000000 }
+  - key: tight
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: bucket
+    rate_limit: { unit: hour, requests_per_unit: 1000000000, algorithm: token_bucket }
+  - key: sliding
+    rate_limit: { unit: hour, requests_per_unit: 1000000000, algorithm: sliding_window }
+  - key: outer
+    descriptors:
+      - key: inner
+        rate_limit: { unit: day, requests_per_unit: 1000000000 }
+";
+
+    /// How many checks are made before any is counted, and how many then.
+    const WARM_UP: usize = 2_000;
+    const CHECKS: usize = 10_000;
+
+    /// How many turns at least: a channel has all its memory when it has been through a few blocks of 32 messages.
+    const WARM_UP_TURNS_MIN: usize = 200;
+
+    /// A core, its partitions' workers, and the callers' answers.
+    struct Bench {
+        server: ServerContext,
+        core: Batcher<Caller>,
+        workers: Vec<Worker>,
+        answered: Rc<RefCell<Vec<Vec<u8>>>>,
+        /// Memory of earlier answers.
+        spare: Rc<RefCell<Vec<Vec<u8>>>>,
+        /// Where callers say that they are in their traces.
+        parent: Option<TraceParent>,
+    }
+
+    /// Keeps its answer where there is room for it.
+    struct Caller {
+        answered: Rc<RefCell<Vec<Vec<u8>>>>,
+        spare: Rc<RefCell<Vec<Vec<u8>>>>,
+        gone: bool,
+    }
+
+    impl Responder for Caller {
+        fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+            let mut frame = self.spare.borrow_mut().pop().unwrap_or_default();
+            frame.clear();
+            write(&mut frame);
+            assert_eq!(frame.len(), bytes, "as long as it was said to be");
+            self.answered.borrow_mut().push(frame);
+        }
+
+        fn reject(self, error: RequestError) {
+            panic!("{error}");
+        }
+
+        fn is_cancelled(&self) -> bool {
+            self.gone
+        }
+    }
+
+    fn settings(arguments: &[&str]) -> Settings {
+        let command = Settings::augment_args(clap::Command::new("tollgate"));
+        let arguments = [&["tollgate"], arguments].concat();
+        Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
+    }
+
+    fn core<R: Responder>(server: &ServerContext) -> Batcher<R> {
+        Batcher::new(&server.service, &server.metrics, server.message_size_max).unwrap()
+    }
+
+    impl Bench {
+        fn new(arguments: &[&str]) -> Self {
+            let settings = settings(arguments);
+            let metrics = Arc::new(Metrics::new().unwrap());
+            let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
+            let (store, workers) = (BACKENDS[0].build)(&Setup {
+                clock: clock.clone(),
+                metrics: Arc::clone(&metrics),
+                memory: memory::MemoryLimits {
+                    partitions: 2,
+                    queue_checks_max: 16_384,
+                    memory_max: 64 * 1024 * 1024,
+                    when_full: memory::WhenFull::Share,
+                },
+                redis: None,
+            })
+            .unwrap();
+            let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+            let source = Source {
+                name: "rules.yaml".to_owned(),
+                text: RULES.to_owned(),
+            };
+            let loaded = load(&[source], Options::default()).unwrap();
+            generations.take(Some(Ok(Rules { loaded, hash: 1 })));
+            let export = TraceExport::from_settings(&settings.tracing).unwrap();
+            let parts = Parts {
+                generations,
+                store,
+                clock,
+                metrics: Arc::clone(&metrics),
+                hash: KeyedHash::random().unwrap(),
+                traces: export.map(|export| Arc::new(Traces::new(&export, &metrics).unwrap())),
+            };
+            let bodies = Arc::new(BodyBudget::new(u64::MAX));
+            let server = ServerContext {
+                service: Arc::new(Pipeline::new(parts, &settings)),
+                routes: Routes::default().prepare(),
+                limits: ConnectionLimits::new(&settings),
+                metrics,
+                message_size_max: settings.message_size_max,
+                bodies,
+            };
+            Self {
+                core: core(&server),
+                server,
+                workers,
+                answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
+                spare: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
+                parent: None,
+            }
+        }
+
+        /// One turn of the core: it takes these, asks, is answered, answers.
+        fn turn(&mut self, bodies: &[Bytes], gone: bool) {
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut spare = self.spare.borrow_mut();
+            spare.append(&mut self.answered.borrow_mut());
+            drop(spare);
+            for body in bodies {
+                let caller = Caller {
+                    answered: Rc::clone(&self.answered),
+                    spare: Rc::clone(&self.spare),
+                    gone,
+                };
+                assert!(
+                    self.core
+                        .start(body, Some(20_000), self.parent, caller)
+                        .is_ok()
+                );
+            }
+            self.core.end_turn();
+            assert!(self.core.poll(&mut cx).is_pending());
+            for worker in &mut self.workers {
+                assert!(worker.as_mut().poll(&mut cx).is_pending());
+            }
+            assert!(self.core.poll(&mut cx).is_pending());
+        }
+    }
+
+    fn descriptor(entries: &[(&'static str, String)]) -> RateLimitDescriptor {
+        let entry = |(key, value): &(&'static str, String)| Entry {
+            key: (*key).into(),
+            value: value.clone().into(),
+        };
+        RateLimitDescriptor {
+            entries: entries.iter().map(entry).collect(),
+            ..RateLimitDescriptor::default()
+        }
+    }
+
+    /// A message in its frame, in memory that is shared already.
+    fn framed(descriptors: Vec<RateLimitDescriptor>) -> Bytes {
+        let message = RateLimitRequest {
+            domain: "d".into(),
+            descriptors,
+            hits_addend: 0,
+        };
+        let mut frame = BytesMut::new();
+        frame.put_u8(0);
+        frame.put_u32(u32::try_from(message.encoded_len()).unwrap());
+        message.encode(&mut frame).unwrap();
+        frame.freeze()
+    }
+
+    /// Callers that come again and again, of each kind.
+    fn kinds() -> Vec<(&'static str, Code, Vec<Bytes>)> {
+        let each = |of: &dyn Fn(String) -> Vec<RateLimitDescriptor>| -> Vec<Bytes> {
+            (0..64)
+                .map(|number| framed(of(format!("10.0.0.{number}"))))
+                .collect()
+        };
+        let one = |key: &'static str| each(&move |value| vec![descriptor(&[(key, value)])]);
+        let four = each(&|value| {
+            let inner = [("outer", "x".to_owned()), ("inner", value.clone())];
+            vec![
+                descriptor(&[("window", value.clone())]),
+                descriptor(&[("bucket", value.clone())]),
+                descriptor(&[("sliding", value)]),
+                descriptor(&inner),
+            ]
+        });
+        let brought = each(&|value| {
+            vec![RateLimitDescriptor {
+                limit: Some(RateLimitOverride {
+                    requests_per_unit: 1_000_000_000,
+                    unit: 3,
+                    unit_multiplier: Some(2),
+                }),
+                ..descriptor(&[("window", value)])
+            }]
+        });
+        vec![
+            ("fixed_window, allowed", Code::Ok, one("window")),
+            ("fixed_window, refused", Code::OverLimit, one("tight")),
+            ("token_bucket", Code::Ok, one("bucket")),
+            ("sliding_window", Code::Ok, one("sliding")),
+            ("four descriptors", Code::Ok, four),
+            ("no rule matches", Code::Ok, one("unknown")),
+            ("an override", Code::Ok, brought),
+        ]
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn from_bytes_in_hand_to_bytes_in_the_buffer_nothing_is_allocated() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        for (kind, code, bodies) in kinds() {
+            for at_once in [1, 64] {
+                let mut bench = Bench::new(&[]);
+                let mut turns = bodies.chunks(at_once).cycle();
+                for _ in 0..(WARM_UP / at_once).max(WARM_UP_TURNS_MIN) {
+                    bench.turn(turns.next().unwrap(), false);
+                }
+                let seen = RateLimitResponse::decode(&bench.answered.borrow()[0][5..]).unwrap();
+                assert_eq!(seen.overall_code(), code, "{kind}");
+                let mut answered = 0;
+                let allocated = measure(|| {
+                    for _ in 0..CHECKS / at_once {
+                        bench.turn(turns.next().unwrap(), false);
+                        answered += bench.answered.borrow().len();
+                    }
+                });
+                assert_eq!(answered, CHECKS / at_once * at_once);
+                assert_eq!(
+                    allocated.count_total, 0,
+                    "{kind}, {at_once} at once: {allocated:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_that_traces_allocates_nothing_for_what_is_not_sampled() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let not_sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+        let sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let (_, _, bodies) = kinds().remove(0);
+        let allocations = |share, said: Option<&[u8]>| {
+            let mut bench = Bench::new(&[
+                "--tracing-enabled",
+                "true",
+                "--tracing-sampling-rate",
+                share,
+            ]);
+            bench.parent = said.and_then(TraceParent::read);
+            assert_eq!(bench.parent.is_some(), said.is_some());
+            let mut turns = bodies.chunks(8).cycle();
+            for _ in 0..WARM_UP_TURNS_MIN {
+                bench.turn(turns.next().unwrap(), false);
+            }
+            // The library's thread has its own; this one is counted.
+            let allocated = measure(|| {
+                for _ in 0..1_000 {
+                    bench.turn(turns.next().unwrap(), false);
+                }
+            });
+            allocated.count_total
+        };
+        // The caller says no; nobody says anything, and the share is nothing, or a draw that is lost.
+        assert_eq!(allocations("1", Some(not_sampled)), 0);
+        assert_eq!(allocations("0", None), 0);
+        assert_eq!(allocations("0.000000001", None), 0);
+        // What is sampled is not free, or this would show nothing.
+        assert!(allocations("0", Some(sampled)) > 0);
+    }
+
+    #[test]
+    fn what_was_taken_for_a_caller_that_has_gone_goes_back() {
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let mut bench = Bench::new(&["--all-or-nothing", "true"]);
+        let asked = [framed(vec![
+            descriptor(&[("window", "x".to_owned())]),
+            descriptor(&[("tight", "x".to_owned())]),
+        ])];
+        let given_back = |bench: &Bench| bench.server.metrics.buckets.given_back.get();
+        bench.turn(&asked, true);
+        assert_eq!(bench.answered.borrow().len(), 0);
+        bench.turn(&[], false);
+        assert_eq!(given_back(&bench), 2);
+        // So the next one finds all there is, and the one after it nothing.
+        for code in [Code::Ok, Code::OverLimit] {
+            bench.turn(&asked, false);
+            let answer = RateLimitResponse::decode(&bench.answered.borrow()[0][5..]).unwrap();
+            assert_eq!(answer.overall_code(), code);
+        }
+        bench.turn(&[], false);
+        // The first of the two that were refused together; the second had refused it itself.
+        assert_eq!(given_back(&bench), 3);
+    }
+
+    #[test]
+    fn a_connection_adds_none() {
+        let runtime = runtime();
+        let mut bench = Bench::new(&[]);
+        let local = LocalSet::new();
+        for at_once in [1, 100] {
+            let workers: Vec<_> = bench.workers.drain(..).collect();
+            for worker in workers {
+                local.spawn_local(worker);
+            }
+            let core = Rc::new(core(&bench.server));
+            local.spawn_local(Rc::clone(&core).run());
+            let (address, served) = local.block_on(&runtime, async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let port = bench.server.metrics.port("grpc");
+                let (mut connections, run) = accept_plain(listener, 4, 0, port);
+                tokio::task::spawn_local(run);
+                let (stop, stopping) = watch::channel(false);
+                let server = bench.server.clone();
+                tokio::task::spawn_local(async move {
+                    let connection = connections.recv().await.unwrap();
+                    let stopping = ShutdownSignal::new(stopping);
+                    let thread = ThreadContext::new(Some(core));
+                    connection::serve(connection, stopping, thread, server).await;
+                });
+                (address, stop)
+            });
+            let (go, mut told) = mpsc::unbounded_channel::<(usize, oneshot::Sender<()>)>();
+            let body = kinds().remove(0).2.remove(0);
+            // Its allocations are another thread's.
+            let client = std::thread::spawn(move || {
+                self::runtime().block_on(async move {
+                    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    let (send, connection) = h2::client::handshake(stream).await.unwrap();
+                    tokio::spawn(connection);
+                    while let Some((checks, done)) = told.recv().await {
+                        for _ in 0..checks / at_once {
+                            ask(&send, &body, at_once).await;
+                        }
+                        done.send(()).unwrap();
+                    }
+                });
+            });
+            let run = |checks| {
+                let (done, finished) = oneshot::channel();
+                go.send((checks, done)).unwrap();
+                local.block_on(&runtime, finished).unwrap();
+            };
+            run(WARM_UP);
+            let allocated = measure(|| run(CHECKS));
+            #[allow(clippy::cast_precision_loss)] // ten thousand checks
+            let a_check = |count: u64| count as f64 / CHECKS as f64;
+            println!(
+                "{at_once} checks at once on a connection: {:.4} allocations and {:.2} bytes a check",
+                a_check(allocated.count_total),
+                a_check(allocated.bytes_total),
+            );
+            // What the counting itself brings, and now and then a table of the runtime's.
+            assert!(allocated.count_total < 50, "{allocated:?}");
+            drop(go);
+            client.join().unwrap();
+            drop(served);
+        }
+    }
+
+    async fn ask(send: &h2::client::SendRequest<Bytes>, body: &Bytes, at_once: usize) {
+        let mut answers = Vec::new();
+        for _ in 0..at_once {
+            let mut send = send.clone().ready().await.unwrap();
+            let request = http::Request::post(
+                "http://test/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            )
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "20m")
+            .body(())
+            .unwrap();
+            let (answer, mut stream) = send.send_request(request, false).unwrap();
+            stream.send_data(body.clone(), true).unwrap();
+            answers.push(answer);
+        }
+        for answer in answers {
+            let mut body = answer.await.unwrap().into_body();
+            while let Some(data) = body.data().await {
+                let data = data.unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+            }
+            let trailers = body.trailers().await.unwrap().unwrap();
+            assert_eq!(trailers["grpc-status"], "0");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Limits on one gRPC connection: its age, its keepalive, its streams and its frames.
+//!
+//! The defaults never stop a real Envoy: it opens up to 1,024 streams before it has read our SETTINGS,
+//! and resets many at once when its timeout of 20 ms is over.
+//!
+//! What it deliberately does not do: enforce them (`connection`, `minder`, `http2`).
+
+use std::time::Duration;
+
+use crate::settings::Settings;
+
+/// Limits on one connection. A duration of `None` is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    age: Option<Duration>,
+    pub(crate) age_grace: Option<Duration>,
+    pub(crate) keepalive_interval: Option<Duration>,
+    /// How long a client may take to acknowledge a keepalive ping.
+    pub(crate) keepalive_timeout: Duration,
+    pub(crate) streams_max: u32,
+    pub(crate) header_list_bytes_max: u32,
+    pub(crate) body_wait: Option<Duration>,
+    pub(crate) resets_per_second_max: u32,
+    pub(crate) control_frames_per_second_max: u32,
+    pub(crate) streaming_calls_max: usize,
+}
+
+// === impl ConnectionLimits ===
+
+impl ConnectionLimits {
+    /// The limits that the settings give.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        // In grpc-go, which the reference service uses, 0 is no limit as well.
+        let limit = |length: Duration| (!length.is_zero()).then_some(length);
+        Self {
+            age: limit(settings.grpc_max_connection_age),
+            age_grace: limit(settings.grpc_max_connection_age_grace),
+            keepalive_interval: limit(settings.keepalive_interval),
+            keepalive_timeout: settings.keepalive_timeout,
+            streams_max: settings.streams_max,
+            header_list_bytes_max: u32::try_from(settings.header_list_size_max).unwrap_or(u32::MAX),
+            body_wait: limit(settings.body_wait),
+            resets_per_second_max: settings.resets_per_second_max,
+            control_frames_per_second_max: settings.control_frames_per_second_max,
+            streaming_calls_max: settings.streaming_calls_per_connection_max,
+        }
+    }
+
+    /// Draws the maximum age of one connection: the setting plus or minus a tenth, so that
+    /// connections that were opened together do not end together.
+    pub(crate) fn random_age(&self) -> Option<Duration> {
+        // Without randomness all connections have the same age, which is no reason not to serve.
+        let share = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
+        self.age.map(|age| age.mul_f64(0.9 + 0.2 * share))
+    }
+}

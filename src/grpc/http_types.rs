@@ -1,0 +1,44 @@
+//! Header lists of `tollgate_http2` as types of the crate `http`, and back.
+//!
+//! What it deliberately does not do: bodies (`slow_path`).
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use tollgate_http2::{HeaderList, RequestHead};
+
+/// The head as a request. None if its parts make none.
+pub(crate) fn request(head: &RequestHead) -> Option<Request<()>> {
+    let mut request = Request::new(());
+    *request.version_mut() = Version::HTTP_2;
+    *request.method_mut() = Method::from_bytes(head.method()).ok()?;
+    let mut uri = http::uri::Parts::default();
+    if let Some(authority) = head.authority() {
+        uri.authority = Some(Authority::try_from(authority).ok()?);
+    }
+    if request.method() != Method::CONNECT {
+        let scheme = head.scheme().map(Scheme::try_from).transpose().ok()?;
+        uri.path_and_query = Some(PathAndQuery::try_from(head.path()?).ok()?);
+        uri.scheme = scheme.filter(|_| uri.authority.is_some());
+    }
+    *request.uri_mut() = Uri::from_parts(uri).ok()?;
+    *request.headers_mut() = header_map(head.headers())?;
+    Some(request)
+}
+
+/// The list as a map. None if it has too many headers or one that is none.
+pub(crate) fn header_map(list: &HeaderList) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in list.iter() {
+        let name = HeaderName::from_lowercase(name).ok()?;
+        let value = HeaderValue::from_bytes(value).ok()?;
+        headers.try_append(name, value).ok()?;
+    }
+    Some(headers)
+}
+
+/// Name and value of each header.
+pub(crate) fn fields(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers
+        .iter()
+        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+}

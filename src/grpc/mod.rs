@@ -1,0 +1,30 @@
+//! The gRPC server: the crate `tollgate_http2` in front, tonic's routes behind it.
+//!
+//! ShouldRateLimit is decoded straight from a connection's bytes and decided in batches, one per
+//! worker thread ([`connection`], [`batcher`]). Every other call, and every unusual one, goes to
+//! tonic's routes ([`slow_path`]): health, reflection, compressed or malformed requests.
+
+#[cfg(test)]
+mod allocations;
+mod batcher;
+#[doc(hidden)]
+pub mod bench_harness;
+mod buffers;
+mod connection;
+mod connection_limits;
+mod connection_supervisor;
+mod context;
+mod http_types;
+mod message_size;
+mod responder;
+mod server;
+mod slow_path;
+mod streaming;
+mod worker_threads;
+mod yielding;
+
+#[doc(hidden)]
+pub use self::bench_harness::ByHand;
+pub use self::server::{GrpcServer, Health, OpenError};
+#[doc(hidden)]
+pub use self::server::{Routes, routes};

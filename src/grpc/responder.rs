@@ -1,0 +1,155 @@
+//! Whoever waits for an answer, as a core sees it: a stream of HTTP/2.
+//!
+//! Why a trait for one kind: what a core does is then measured and tested without a socket (`allocations`); it costs
+//! nothing, for a core is compiled for its kind.
+//!
+//! What it deliberately does not do: forward (`forward`).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tollgate_http2::{Reason, ServerConnection};
+use tonic::Status as GrpcStatus;
+
+use crate::grpc::http_types::fields;
+use crate::pipeline::RequestError;
+
+/// One who waits for one answer.
+pub(crate) trait Responder {
+    /// Sends a gRPC frame of so many bytes, which `write` writes, and that all is well.
+    fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
+
+    /// Sends a gRPC error.
+    fn reject(self, error: RequestError);
+
+    /// Somebody else answers.
+    fn release(self)
+    where
+        Self: Sized,
+    {
+    }
+
+    /// Whether nobody waits any more.
+    fn is_cancelled(&self) -> bool;
+}
+
+/// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
+pub(crate) struct Caller {
+    http2: Rc<RefCell<ServerConnection>>,
+    stream: u32,
+    waits: bool,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    pub(crate) fn new(http2: Rc<RefCell<ServerConnection>>, stream: u32) -> Self {
+        Self {
+            http2,
+            stream,
+            waits: true,
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.waits
+            && let Ok(mut http2) = self.http2.try_borrow_mut()
+        {
+            http2.send_reset(self.stream, Reason::Internal);
+        }
+    }
+}
+
+impl Responder for Caller {
+    fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        self.waits = false;
+        self.http2
+            .borrow_mut()
+            .respond_unary(self.stream, bytes, write);
+    }
+
+    fn reject(mut self, error: RequestError) {
+        self.waits = false;
+        let response = GrpcStatus::from(error).into_http::<()>();
+        let mut http2 = self.http2.borrow_mut();
+        let status = response.status().as_u16();
+        http2.send_response(self.stream, status, fields(response.headers()), true);
+    }
+
+    fn release(mut self) {
+        self.waits = false;
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.http2.borrow().is_closed(self.stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_http2::{BodyBudget, Config, Event};
+
+    use super::*;
+
+    const PATH: &str = "/s/m";
+
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    }
+
+    /// Headers and data of a call on a stream.
+    fn call(stream: u8) -> Vec<u8> {
+        let mut block = vec![0x83, 0x86];
+        for (name, value) in [(":path", PATH), ("content-type", "application/grpc")] {
+            block.push(0);
+            for text in [name, value] {
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend_from_slice(text.as_bytes());
+            }
+        }
+        [frame(1, 4, stream, &block), frame(0, 1, stream, b"ask")].concat()
+    }
+
+    #[test]
+    fn a_call_that_a_defect_lost_is_reset() {
+        let config = Config {
+            unary_path: Some(PATH),
+            ..Config::default()
+        };
+        let bodies = Arc::new(BodyBudget::new(1_000_000));
+        let mut http2 = ServerConnection::new(config, Rc::default(), bodies);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        bytes.extend([call(1), call(3), call(5)].concat());
+        let mut input = &bytes[..];
+        for stream in [1, 3, 5] {
+            let Ok(Some(Event::Call(call))) = http2.receive(&mut input, 0) else {
+                panic!("a call on stream {stream}");
+            };
+            assert_eq!(call.stream, stream);
+        }
+        let before = http2.output().len();
+        http2.consume_output(before);
+        let http2 = Rc::new(RefCell::new(http2));
+        let caller = |stream| Caller::new(Rc::clone(&http2), stream);
+        drop(caller(1));
+        caller(3).release();
+        caller(5).respond(3, |into| into.extend([1, 2, 3]));
+        let http2 = http2.borrow();
+        let reset = frame(3, 0, 1, &Reason::Internal.code().to_be_bytes());
+        assert!(http2.output().starts_with(&reset));
+        assert!(http2.is_closed(1));
+        assert!(!http2.is_closed(3));
+        assert!(http2.is_closed(5));
+        let data = frame(0, 0, 5, &[1, 2, 3]);
+        let output = http2.output();
+        assert!(output.windows(data.len()).any(|part| part == data));
+    }
+}

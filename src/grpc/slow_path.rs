@@ -1,0 +1,245 @@
+//! What the quick door does not take goes to tonic's routes, as it came.
+//!
+//! How: a task a request. What was read of the body already goes in front of what is still to come; the response's frames
+//! go out as the client has room for them; a client that resets its stream ends the task.
+//!
+//! What it deliberately does not do: look at what goes by.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+use tollgate_http2::{Reason, ServerConnection};
+use tonic::body::Body as TonicBody;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
+
+use crate::grpc::http_types::fields;
+
+/// The bodies of requests that tonic answers, by stream: where their parts go as they arrive.
+#[derive(Clone, Default)]
+pub(crate) struct RequestBodies(Rc<RefCell<BTreeMap<u32, mpsc::UnboundedSender<Part>>>>);
+
+/// A request for tonic. The parts of its body are bounded by what the client may send ahead.
+pub(crate) struct Forwarded {
+    stream: u32,
+    request: Request<()>,
+    parts: mpsc::UnboundedReceiver<Part>,
+    bodies: RequestBodies,
+}
+
+/// A part of a request's body.
+enum Part {
+    Data(Bytes),
+    Trailers(Box<HeaderMap>),
+    End,
+}
+
+/// The body of a request: what comes of it.
+struct Incoming {
+    parts: mpsc::UnboundedReceiver<Part>,
+    /// Told how many bytes were taken. What comes is bounded by what the client may send, and so is this.
+    eaten: mpsc::UnboundedSender<usize>,
+    over: bool,
+}
+
+/// Resets a stream that was left without an end: by a panic, which is a defect and costs nobody else.
+struct Ends {
+    http2: Rc<RefCell<ServerConnection>>,
+    bodies: RequestBodies,
+    stream: u32,
+}
+
+/// The client has reset the stream, or its connection has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the client has gone")]
+struct Gone;
+
+/// Has `routes` answer a request.
+pub(crate) async fn forward(
+    mut routes: Routes,
+    forwarded: Forwarded,
+    http2: Rc<RefCell<ServerConnection>>,
+) {
+    let Forwarded {
+        stream,
+        request,
+        parts,
+        bodies,
+    } = forwarded;
+    let _ends = Ends {
+        http2: Rc::clone(&http2),
+        bodies,
+        stream,
+    };
+    let (sender, mut eaten) = mpsc::unbounded_channel();
+    let request = request.map(|()| {
+        TonicBody::new(Incoming {
+            parts,
+            eaten: sender,
+            over: false,
+        })
+    });
+    let making_room = async {
+        while let Some(bytes) = eaten.recv().await {
+            http2.borrow_mut().release_capacity(stream, bytes);
+        }
+        // The body is gone; the answer may go on.
+        std::future::pending::<()>().await;
+    };
+    let answering = async {
+        let response = match routes.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let (parts, body) = response.into_parts();
+        let end_stream = body.is_end_stream();
+        http2.borrow_mut().send_response(
+            stream,
+            parts.status.as_u16(),
+            fields(&parts.headers),
+            end_stream,
+        );
+        if !end_stream {
+            send(body, stream, &http2).await;
+        }
+    };
+    tokio::select! {
+        () = answering => {}
+        () = making_room => {}
+        () = poll_fn(|cx| http2.borrow_mut().poll_closed(stream, cx)) => {}
+    }
+}
+
+/// Sends a body, as far as somebody reads it.
+async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection>) {
+    loop {
+        match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+            None => return http2.borrow_mut().send_data(stream, &[], true),
+            Some(Err(_)) => return http2.borrow_mut().send_reset(stream, Reason::Internal),
+            Some(Ok(Ok(mut data))) => {
+                while !data.is_empty() {
+                    let room = poll_fn(|cx| http2.borrow_mut().poll_capacity(stream, cx)).await;
+                    let Some(room) = room else {
+                        return;
+                    };
+                    let part = data.split_to(room.min(data.len()));
+                    http2.borrow_mut().send_data(stream, &part, false);
+                }
+            }
+            Some(Ok(Err(frame))) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    return http2.borrow_mut().send_trailers(stream, fields(&trailers));
+                }
+            }
+        }
+    }
+}
+
+// === impl RequestBodies ===
+
+impl RequestBodies {
+    /// Takes in a request, of whose body these bytes have arrived.
+    pub(crate) fn open(
+        &self,
+        stream: u32,
+        request: Request<()>,
+        body: &[u8],
+        end_stream: bool,
+    ) -> Forwarded {
+        let (sender, parts) = mpsc::unbounded_channel();
+        self.0.borrow_mut().insert(stream, sender);
+        self.data(stream, body, end_stream);
+        Forwarded {
+            stream,
+            request,
+            parts,
+            bodies: self.clone(),
+        }
+    }
+
+    /// Passes on a part of a body.
+    pub(crate) fn data(&self, stream: u32, bytes: &[u8], end_stream: bool) {
+        if !bytes.is_empty() {
+            self.send(stream, Part::Data(Bytes::copy_from_slice(bytes)));
+        }
+        if end_stream {
+            self.send(stream, Part::End);
+            self.close(stream);
+        }
+    }
+
+    /// Passes on trailers, which end a body.
+    pub(crate) fn trailers(&self, stream: u32, trailers: HeaderMap) {
+        self.send(stream, Part::Trailers(Box::new(trailers)));
+        self.close(stream);
+    }
+
+    /// Nothing more of a body arrives. One that has not ended fails.
+    pub(crate) fn close(&self, stream: u32) {
+        self.0.borrow_mut().remove(&stream);
+    }
+
+    fn send(&self, stream: u32, part: Part) {
+        if let Some(parts) = self.0.borrow().get(&stream) {
+            // The handler may have dropped the body.
+            let _ = parts.send(part);
+        }
+    }
+}
+
+// === impl Ends ===
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.bodies.close(self.stream);
+        if let Ok(mut http2) = self.http2.try_borrow_mut() {
+            http2.send_reset(self.stream, Reason::Internal);
+        }
+    }
+}
+
+// === impl Incoming ===
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Gone;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Gone>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        self.parts.poll_recv(cx).map(|part| {
+            self.over = !matches!(part, Some(Part::Data(_)));
+            match part {
+                None => Some(Err(Gone)),
+                Some(Part::Data(data)) => {
+                    // Nobody is there to be told when the connection has gone.
+                    let _ = self.eaten.send(data.len());
+                    Some(Ok(Frame::data(data)))
+                }
+                Some(Part::Trailers(trailers)) => Some(Ok(Frame::trailers(*trailers))),
+                Some(Part::End) => None,
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,88 @@
+//! A gauge whose value is read from its source whenever metrics are gathered.
+//!
+//! Why: a source that does not know the crate `prometheus` counts by itself, and a gauge that is set
+//! from several threads could keep an old value.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntGauge, Registry};
+
+/// A gauge that is read from a source; 0 without one.
+#[derive(Clone)]
+pub struct PolledGauge {
+    gauge: IntGauge,
+    source: Arc<OnceLock<Source>>,
+}
+
+type Source = Box<dyn Fn() -> u64 + Send + Sync>;
+
+// === impl PolledGauge ===
+
+impl PolledGauge {
+    pub(super) fn new(r: &Registry, name: &str, help: &str) -> Result<Self, prometheus::Error> {
+        let gauge = Self {
+            gauge: IntGauge::new(name, help)?,
+            source: Arc::default(),
+        };
+        r.register(Box::new(gauge.clone()))?;
+        Ok(gauge)
+    }
+
+    /// Reads the value from this source from now on. The first source counts.
+    pub fn read_from(&self, source: impl Fn() -> u64 + Send + Sync + 'static) {
+        // The second one is dropped.
+        let _ = self.source.set(Box::new(source));
+    }
+}
+
+impl Collector for PolledGauge {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        if let Some(source) = self.source.get() {
+            self.gauge.set(i64::try_from(source()).unwrap_or(i64::MAX));
+        }
+        self.gauge.collect()
+    }
+}
+
+impl fmt::Debug for PolledGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.gauge, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_polled_gauge_shows_what_its_source_says_at_each_scrape() {
+        let metrics = Metrics::new().unwrap();
+        let value = Arc::new(AtomicU64::new(0));
+        let shown = || {
+            let text = metrics.render().unwrap();
+            let mut lines = text.lines();
+            lines
+                .find_map(|line| line.strip_prefix("tollgate_unfinished_bodies_bytes "))
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(shown(), "0", "without a source");
+        let read = Arc::clone(&value);
+        let gauge = &metrics.connections.unfinished_bodies_bytes;
+        gauge.read_from(move || read.load(Ordering::Relaxed));
+        for bytes in [7, 400_000, 0] {
+            value.store(bytes, Ordering::Relaxed);
+            assert_eq!(shown(), bytes.to_string());
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Accepted connections: a byte stream that must send its preface in time and counts as open until
+//! it is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep};
+
+use crate::metrics::PortCounters;
+use crate::net::stream::{DetachedStream, Stream};
+
+/// How long a new connection may take to send the first bytes of its protocol.
+pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    /// Address of the client; none on a unix socket.
+    pub peer: Option<SocketAddr>,
+    /// Deadline of the preface; none once it has arrived.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Bytes of the preface that have not arrived.
+    preface_bytes_left: usize,
+    /// Counted as open until this is dropped.
+    open: OpenConnection,
+}
+
+/// A connection that is registered with no runtime, on its way from one to another.
+#[derive(Debug)]
+pub struct DetachedConnection {
+    pub(super) stream: DetachedStream,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) preface_bytes_left: usize,
+    pub(super) open: OpenConnection,
+}
+
+/// Permit of one connection, which counts as open until dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    counters: PortCounters,
+    _permit: OwnedSemaphorePermit,
+}
+
+// === impl OpenConnection ===
+
+impl OpenConnection {
+    /// Counts a connection as accepted and open.
+    pub(crate) fn new(counters: &PortCounters, permit: OwnedSemaphorePermit) -> Self {
+        counters.accepted.inc();
+        counters.open.inc();
+        Self {
+            counters: counters.clone(),
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.counters.open.dec();
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// A connection that has [`PREFACE_TIMEOUT`] to send its preface.
+    pub(crate) fn new(
+        stream: Stream,
+        peer: Option<SocketAddr>,
+        preface_bytes_left: usize,
+        open: OpenConnection,
+    ) -> Self {
+        let waits = preface_bytes_left > 0;
+        Self {
+            stream,
+            peer,
+            deadline: waits.then(|| Box::pin(sleep(PREFACE_TIMEOUT))),
+            preface_bytes_left,
+            open,
+        }
+    }
+
+    /// Deregisters the connection from its runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be deregistered.
+    pub fn detach(self) -> io::Result<DetachedConnection> {
+        Ok(DetachedConnection {
+            stream: self.stream.detach()?,
+            peer: self.peer,
+            preface_bytes_left: self.preface_bytes_left,
+            open: self.open,
+        })
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(deadline) = &mut self.deadline {
+            let expired = deadline.as_mut().poll(cx).is_ready();
+            let bytes = buffer.filled().len().saturating_sub(before);
+            self.preface_bytes_left = self.preface_bytes_left.saturating_sub(bytes);
+            if self.preface_bytes_left == 0 {
+                self.deadline = None;
+            } else if expired {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+// === impl DetachedConnection ===
+
+impl DetachedConnection {
+    /// Registers the connection with the current runtime. The timeout of its preface starts anew.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be registered.
+    pub fn attach(self) -> io::Result<Connection> {
+        let stream = self.stream.attach()?;
+        Ok(Connection::new(
+            stream,
+            self.peer,
+            self.preface_bytes_left,
+            self.open,
+        ))
+    }
+}

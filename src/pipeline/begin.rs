@@ -1,0 +1,166 @@
+//! The first half of a decision: decode the request, validate it, plan its checks.
+
+use std::ops::Deref;
+
+use tollgate_limiter::{Code, Plan, Request};
+
+use crate::pipeline::decode::decode;
+use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
+use crate::pipeline::{Generation, Pipeline, RequestError};
+use crate::settings::Verdict;
+use crate::store::CommitMode;
+use crate::tracing::TraceParent;
+
+/// A request as it arrives.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// A `RateLimitRequest`, without gRPC's frame.
+    pub(crate) message: &'a [u8],
+    /// The caller's trace.
+    pub(crate) parent: Option<TraceParent>,
+    /// When it arrived, in the clock's uptime.
+    pub(crate) now_us: u64,
+}
+
+/// The decoder does not read this message: it is malformed, or unusual enough that protobuf's
+/// merging rules would be needed.
+#[derive(Debug)]
+pub(crate) struct Undecodable;
+
+impl Pipeline {
+    /// Decodes, validates and plans a request with the rules in use, if there are any.
+    ///
+    /// Afterwards `pending` has the checks to apply, possibly none, and [`Pipeline::finish`] gives
+    /// the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Undecodable`], and then `pending` and the counts are as they were.
+    pub(crate) fn begin<G>(
+        &self,
+        call: Call<'_>,
+        rules: Option<G>,
+        scratch: &mut Scratch,
+        pending: &mut PendingRequest<G>,
+    ) -> Result<(), Undecodable>
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let mut request = std::mem::take(&mut scratch.request).recycle();
+        if decode(call.message, self.request_policy, &mut request).is_none() {
+            scratch.request = request.recycle();
+            return Err(Undecodable);
+        }
+        scratch.counts.requests = scratch.counts.requests.saturating_add(1);
+        pending.began_us = call.now_us;
+        pending.span = self.begin_span(call.parent, &request);
+        pending.stage = match self.validate(&request) {
+            Ok(None) => match rules {
+                Some(rules) => self.plan(&request, call.message, rules, pending),
+                None => Stage::Failed(RequestError::NoRules),
+            },
+            Ok(Some(code)) => Stage::Decided(code),
+            Err(error) => Stage::Failed(error),
+        };
+        scratch.request = request.recycle();
+        Ok(())
+    }
+
+    /// Checks a request against the bounds: nothing when it keeps them, else what the setting says.
+    fn validate(&self, request: &Request<'_>) -> Result<Option<Code>, RequestError> {
+        if request.domain.is_empty() {
+            return Err(RequestError::EmptyDomain);
+        }
+        if request.is_empty() {
+            return Err(RequestError::NoDescriptors);
+        }
+        match self.excess(request) {
+            None => Ok(None),
+            Some(excess) => excess_code(self.response_policy.on_excess)
+                .map(Some)
+                .ok_or(excess),
+        }
+    }
+
+    /// Which bound a request exceeds, if any.
+    fn excess(&self, request: &Request<'_>) -> Option<RequestError> {
+        let descriptors_max = self.response_policy.descriptors_max;
+        if request.len() > descriptors_max {
+            self.metrics.requests.excess_descriptors.inc();
+            return Some(RequestError::TooManyDescriptors {
+                max: descriptors_max,
+            });
+        }
+        let entries_max = self.response_policy.entries_max;
+        let mut descriptors = request.descriptors();
+        if descriptors.any(|descriptor| descriptor.entries.len() > entries_max) {
+            self.metrics.requests.excess_entries.inc();
+            return Some(RequestError::TooManyEntries { max: entries_max });
+        }
+        None
+    }
+
+    /// Plans the checks of a request, and keeps of it what `finish` needs.
+    fn plan<G>(
+        &self,
+        request: &Request<'_>,
+        message: &[u8],
+        rules: G,
+        pending: &mut PendingRequest<G>,
+    ) -> Stage
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let policy = &self.response_policy;
+        let buffer = std::mem::take(&mut pending.plan);
+        let mut plan = Plan::with_buffer(buffer, &rules.as_ref().rules, request, &self.hash);
+        plan.set_default_all_or_nothing(policy.all_or_nothing);
+        plan.set_default_on_store_failure(policy.on_store_failure);
+        if policy.reference_keys {
+            plan.set_reference_keys(request);
+        }
+        self.count_plan(request, &plan);
+        let too_many_steps = plan.matching_budget_exceeded();
+        let needs_message = policy.dynamic_metadata || Self::labels_need_request(&plan);
+        pending.commit_mode = if plan.all_or_nothing() {
+            CommitMode::Tentative
+        } else {
+            CommitMode::Immediate
+        };
+        pending.plan = plan.into_buffer();
+        if too_many_steps {
+            self.metrics.requests.excess_matching_steps.inc();
+            let error = RequestError::TooManyMatchingSteps;
+            return excess_code(policy.on_excess).map_or(Stage::Failed(error), Stage::Decided);
+        }
+        if needs_message {
+            pending.message.extend_from_slice(message);
+        }
+        pending.results.reset(pending.plan.checks().len());
+        pending.rules = Some(rules);
+        Stage::Planned
+    }
+
+    fn count_plan(&self, request: &Request<'_>, plan: &Plan<'_>) {
+        if !plan.domain_known() {
+            self.metrics.domain_not_found(request.domain);
+        }
+        if plan.invalid_overrides() > 0 {
+            self.metrics
+                .requests
+                .overrides_not_obeyed
+                .inc_by(plan.invalid_overrides());
+        }
+    }
+}
+
+/// The answer to a request that exceeds a bound; none when that is an error.
+pub(crate) fn excess_code(verdict: Verdict) -> Option<Code> {
+    match verdict {
+        Verdict::Error => None,
+        Verdict::Allow => Some(Code::Ok),
+        Verdict::Deny => Some(Code::OverLimit),
+    }
+}

@@ -1,0 +1,85 @@
+//! The single-call path: one request, alone. `/json` and unusual gRPC calls take it.
+
+use prost::Message as _;
+use tollgate_limiter::Code;
+
+use crate::pipeline::begin::{Call, Undecodable};
+use crate::pipeline::pending::{PendingRequest, Scratch};
+use crate::pipeline::{Pipeline, RequestError};
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::store::Deadline;
+use crate::tracing::TraceParent;
+
+/// The response to one request.
+#[derive(Clone, Debug)]
+pub struct CallResponse {
+    /// The overall code.
+    pub code: Code,
+    /// An encoded `RateLimitResponse`.
+    pub message: Vec<u8>,
+}
+
+impl Pipeline {
+    /// Decides one request, an encoded `RateLimitRequest`.
+    ///
+    /// `timeout_us` is how long the caller waits, if it said so; `parent` is its trace.
+    ///
+    /// # Errors
+    ///
+    /// When the request cannot be decoded, there are no rules, or the store did not decide.
+    pub async fn call(
+        &self,
+        message: &[u8],
+        timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
+    ) -> Result<CallResponse, RequestError> {
+        let mut scratch = Scratch::new(&self.metrics);
+        let mut pending = PendingRequest::default();
+        let call = Call {
+            message,
+            parent,
+            now_us: self.clock.uptime_us(),
+        };
+        if self
+            .begin(call, self.generations.current(), &mut scratch, &mut pending)
+            .is_err()
+        {
+            let plain = merge_fields(message)?;
+            let call = Call {
+                message: &plain,
+                ..call
+            };
+            self.begin(call, self.generations.current(), &mut scratch, &mut pending)
+                .map_err(|Undecodable| RequestError::Malformed(UNREADABLE.to_owned()))?;
+        }
+        let checks = pending.checks().to_vec();
+        if !checks.is_empty() {
+            let deadline = timeout_us.map_or(Deadline::NEVER, |timeout_us| {
+                Deadline::within_us(&*self.clock, timeout_us)
+            });
+            let applied = self.store.apply(checks, deadline, pending.commit_mode());
+            let applied = applied.await;
+            pending.results().record_all(applied);
+        }
+        let now_us = self.clock.uptime_us();
+        let answer = self.finish(&mut pending, &mut scratch, now_us, |response| {
+            response.map(|response| CallResponse {
+                code: response.code(),
+                message: response.message(),
+            })
+        });
+        scratch.flush_counts(&self.metrics);
+        answer
+    }
+}
+
+/// What is said of a message that prost writes and the decoder does not read: a defect.
+const UNREADABLE: &str = "the message cannot be decoded";
+
+/// The same message with each field once. Protobuf lets a field stand several times and merges
+/// them, which the decoder leaves to prost.
+fn merge_fields(message: &[u8]) -> Result<Vec<u8>, RequestError> {
+    RateLimitRequest::decode(message)
+        .map(|request| request.encode_to_vec())
+        .map_err(|error| RequestError::Malformed(error.to_string()))
+}

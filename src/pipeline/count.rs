@@ -1,0 +1,88 @@
+//! Counting decisions by rule, by override and by request label.
+
+use tollgate_limiter::key::label_key;
+use tollgate_limiter::{
+    Decision, Entry, Key, LimitOrigin, Outcome, Plan, PlannedCheck, Request, Rule, Tally,
+};
+
+use crate::metrics::{Counts, REQUEST_LABEL_PARTS};
+use crate::pipeline::{Generation, Pipeline};
+
+impl Pipeline {
+    /// Whether counting this plan's outcomes needs the request's entries.
+    pub(super) fn labels_need_request(plan: &Plan<'_>) -> bool {
+        plan.planned_checks().any(|asked| match asked.origin {
+            LimitOrigin::Rule(rule) => rule.has_request_labels(),
+            LimitOrigin::Override => true,
+        })
+    }
+
+    /// Adds each decided check to the counts of its limit. `request` is read only where
+    /// [`Pipeline::labels_need_request`].
+    pub(super) fn count_outcomes(
+        &self,
+        rules: &Generation,
+        request: &Request<'_>,
+        plan: &Plan<'_>,
+        outcomes: &[Option<Outcome>],
+        decision: &Decision<'_>,
+        counts: &mut Counts,
+    ) {
+        // Of several limits on one descriptor the one that answered is counted: they have the same
+        // labels.
+        for (descriptor, status) in decision.statuses.iter().enumerate() {
+            let position = status.check_index.unwrap_or(usize::MAX);
+            let (Some(asked), Some(Some(outcome))) =
+                (plan.planned_check(position), outcomes.get(position))
+            else {
+                continue;
+            };
+            let PlannedCheck { check, origin } = asked;
+            let near_ratio = self.response_policy.near_limit_ratio;
+            let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
+            match origin {
+                LimitOrigin::Rule(rule) if rule.has_request_labels() => {
+                    // Without a last entry that names a slot's holder: each holder is another one.
+                    let entries = entries_of(request, descriptor);
+                    let entries = entries.get(..rule.path.len()).unwrap_or(entries);
+                    let labels = || (rule.domain.to_string(), rule.request_labels(entries));
+                    let key = self.label_key(Some(rule), request, entries);
+                    let of_rule = rules.counters.of(rule).map(|counters| &**counters);
+                    let counters = self.metrics.request_counters(key, of_rule, labels);
+                    counts.add(&counters, &tally);
+                }
+                LimitOrigin::Rule(rule) => {
+                    if let Some(counters) = rules.counters.of(rule) {
+                        counts.add(counters, &tally);
+                    }
+                }
+                LimitOrigin::Override => {
+                    let entries = entries_of(request, descriptor);
+                    let labels = || override_labels(request, entries);
+                    let key = self.label_key(None, request, entries);
+                    let counters = self.metrics.request_counters(key, None, labels);
+                    counts.add(&counters, &tally);
+                }
+            }
+        }
+    }
+
+    fn label_key(&self, rule: Option<&Rule>, request: &Request<'_>, entries: &[Entry<'_>]) -> Key {
+        let parts = REQUEST_LABEL_PARTS;
+        label_key(rule, request.domain, entries, parts, &self.hash)
+    }
+}
+
+/// The entries of one descriptor.
+fn entries_of<'r, 'a>(request: &'r Request<'a>, descriptor: usize) -> &'r [Entry<'a>] {
+    let descriptor = request.descriptors().nth(descriptor);
+    descriptor
+        .map(|descriptor| descriptor.entries)
+        .unwrap_or_default()
+}
+
+/// The labels of a limit that came with a request.
+fn override_labels(request: &Request<'_>, entries: &[Entry<'_>]) -> (String, Vec<String>) {
+    let domain = String::from_utf8_lossy(request.domain).into_owned();
+    (domain, entries.iter().map(Entry::label).collect())
+}

@@ -1,0 +1,208 @@
+//! The second half of a decision: decide from what the store answered, count, encode.
+
+use std::ops::Deref;
+
+use prost::Message as _;
+use tollgate_limiter::{Code, Decision, OnStoreFailure, Outcome, Plan, Request, Status};
+
+use crate::pipeline::decode::decode;
+use crate::pipeline::dynamic_metadata::dynamic_metadata;
+use crate::pipeline::encode::EncodedResponse;
+use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
+use crate::pipeline::{Generation, Pipeline, RequestError, over_limit};
+use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::settings::Verdict;
+use crate::store::StoreError;
+use crate::tracing::{RequestOutcome, Span};
+
+impl Pipeline {
+    /// Decides a request that [`Pipeline::begin`] has planned and whose checks have been applied,
+    /// counts it, and hands its response or the reason for none to `respond`.
+    ///
+    /// `now_us` is the clock's uptime.
+    pub(crate) fn finish<G, T>(
+        &self,
+        pending: &mut PendingRequest<G>,
+        scratch: &mut Scratch,
+        now_us: u64,
+        respond: impl FnOnce(Result<EncodedResponse<'_>, RequestError>) -> T,
+    ) -> T
+    where
+        G: Deref,
+        G::Target: AsRef<Generation>,
+    {
+        let took_us = now_us.saturating_sub(pending.began_us);
+        #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
+        scratch.response_time.observe(took_us as f64 / 1e6);
+        let span = pending.span.take();
+        match std::mem::take(&mut pending.stage) {
+            Stage::Failed(error) => respond(Err(self.failed(error, span))),
+            Stage::Decided(code) => {
+                let decision = Decision::of_code(code);
+                self.end_span(span, RequestOutcome::Decided(&decision, None));
+                respond(Ok(EncodedResponse::new(&decision, &[])))
+            }
+            Stage::Planned => {
+                let Some(rules) = pending.rules.take() else {
+                    return respond(Err(self.failed(RequestError::NoRules, span)));
+                };
+                let rules = (*rules).as_ref();
+                let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
+                let decided = self.decide(rules, &plan, pending, scratch);
+                let answer = match decided {
+                    Err(error) => respond(Err(self.failed(error, span))),
+                    Ok(decision) => {
+                        self.encode_extras(pending, &plan, &decision, &mut scratch.extras);
+                        self.end_span(span, RequestOutcome::Decided(&decision, Some(&plan)));
+                        let answer = respond(Ok(EncodedResponse::new(&decision, &scratch.extras)));
+                        scratch.statuses = decision.recycle_statuses();
+                        answer
+                    }
+                };
+                pending.plan = plan.into_buffer();
+                answer
+            }
+        }
+    }
+
+    /// Ends a request whose caller has gone. Hits that it took tentatively go back.
+    pub(crate) fn cancel<G>(&self, pending: &mut PendingRequest<G>) {
+        self.end_span(pending.span.take(), RequestOutcome::Error("CANCELLED"));
+        pending.results.tentative = None;
+    }
+
+    /// Counts a request that has no answer, and ends its span.
+    fn failed(&self, error: RequestError, span: Option<Box<Span>>) -> RequestError {
+        match error {
+            RequestError::Store(_) => self.metrics.requests.store_errors.inc(),
+            _ => self.metrics.requests.service_errors.inc(),
+        }
+        self.end_span(span, RequestOutcome::Error(error.grpc_code()));
+        error
+    }
+
+    /// The decision, what becomes of hits taken tentatively, and the counts of both.
+    fn decide<'r, G>(
+        &self,
+        rules: &'r Generation,
+        plan: &Plan<'r>,
+        pending: &mut PendingRequest<G>,
+        scratch: &mut Scratch,
+    ) -> Result<Decision<'r>, RequestError> {
+        let mut request = Request::default();
+        if Self::labels_need_request(plan) {
+            request = std::mem::take(&mut scratch.request).recycle();
+            // It was decoded before.
+            let _ = decode(&pending.message, self.request_policy, &mut request);
+        }
+        let CheckResults {
+            outcomes,
+            error,
+            tentative,
+        } = &mut pending.results;
+        let (error, tentative) = (error.take(), tentative.take());
+        let statuses = std::mem::take(&mut scratch.statuses);
+        let decided = self.conclude(plan, outcomes, error, statuses);
+        let counts = &mut scratch.counts;
+        let result = match decided {
+            Ok(decision) => {
+                if let Some(tentative) = tentative {
+                    match decision.code {
+                        Code::Ok => tentative.commit(),
+                        Code::OverLimit => tentative.roll_back(),
+                    }
+                }
+                self.count_outcomes(rules, &request, plan, outcomes, &decision, counts);
+                counts.decided(decision.code);
+                if decision.shadowed {
+                    self.metrics.requests.global_shadow_mode.inc();
+                }
+                Ok(decision)
+            }
+            Err(error) => {
+                // Checks that were decided are counted; hits taken tentatively go back.
+                let decided = plan.decide(outcomes, Code::Ok, self.response_policy.modes);
+                self.count_outcomes(rules, &request, plan, outcomes, &decided, counts);
+                Err(error.into())
+            }
+        };
+        if !request.is_empty() {
+            scratch.request = request.recycle();
+        }
+        result
+    }
+
+    /// The decision, or a setting's answer for checks that the store did not decide: the one on
+    /// overload or, for the store that replicas share, the one on its failure, which a domain may
+    /// override. A check that refuses the request refuses it whatever became of the others.
+    fn conclude<'r>(
+        &self,
+        plan: &Plan<'r>,
+        outcomes: &[Option<Outcome>],
+        error: Option<StoreError>,
+        statuses: Vec<Status<'r>>,
+    ) -> Result<Decision<'r>, StoreError> {
+        let modes = self.response_policy.modes;
+        let Some(error) = error else {
+            return Ok(plan.decide_into(statuses, outcomes, Code::Ok, modes));
+        };
+        let verdict = match &error {
+            StoreError::DeadlineExceeded => Verdict::Error,
+            StoreError::Unavailable(_) => match plan.on_store_failure() {
+                // The replica's own store did not decide either.
+                OnStoreFailure::Error | OnStoreFailure::Local => Verdict::Error,
+                OnStoreFailure::Allow => Verdict::Allow,
+                OnStoreFailure::Deny => Verdict::Deny,
+            },
+            _ => self.response_policy.on_overload,
+        };
+        let failed = matches!(error, StoreError::Unavailable(_));
+        let undecided = match verdict {
+            Verdict::Error => {
+                let decision = plan.decide(outcomes, Code::Ok, modes);
+                return match decision.code {
+                    Code::OverLimit => Ok(decision),
+                    Code::Ok => {
+                        if failed {
+                            self.metrics.store.failure_errors.inc();
+                        }
+                        Err(error)
+                    }
+                };
+            }
+            Verdict::Allow => Code::Ok,
+            Verdict::Deny => Code::OverLimit,
+        };
+        match (failed, undecided) {
+            (false, _) => self.metrics.requests.overload_answers.inc(),
+            (true, Code::Ok) => self.metrics.store.failure_allowed.inc(),
+            (true, Code::OverLimit) => self.metrics.store.failure_denied.inc(),
+        }
+        Ok(plan.decide(outcomes, undecided, modes))
+    }
+
+    /// Encodes the fields that only some responses have: headers, a body, dynamic metadata.
+    fn encode_extras<G>(
+        &self,
+        pending: &PendingRequest<G>,
+        plan: &Plan<'_>,
+        decision: &Decision<'_>,
+        into: &mut Vec<u8>,
+    ) {
+        let mut extras = RateLimitResponse::default();
+        if let Some(headers) = &self.response_policy.headers {
+            extras.response_headers_to_add = headers.of(decision);
+        }
+        over_limit::put(&mut extras, plan, decision);
+        if self.response_policy.dynamic_metadata
+            && let Ok(request) = RateLimitRequest::decode(&*pending.message)
+        {
+            extras.dynamic_metadata = Some(dynamic_metadata(&request, plan, decision));
+        }
+        into.clear();
+        if extras.encoded_len() > 0 {
+            // A vector grows as needed.
+            let _ = extras.encode(into);
+        }
+    }
+}

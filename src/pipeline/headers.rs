@@ -1,0 +1,173 @@
+//! Response headers with limit, remaining and reset, in any of the styles that clients know.
+//!
+//! One descriptor is spoken of: the one with the least left, the first of several; but one that is over limit and no
+//! quota comes before it, the last of several. That is how the reference chooses. The IETF draft's fields are lists and
+//! speak of every limit; `Retry-After` waits for all that refused.
+//!
+//! Every value is a status's own, seconds rounded up as on the wire, so headers and statuses cannot disagree.
+//!
+//! What it deliberately does not do: make what Envoy makes by itself from the statuses (its `x-ratelimit-*` in the third
+//! draft's form, when its filter is told to).
+
+use crate::proto::envoy::config::core::v3::HeaderValue;
+use crate::settings::{HeaderStyle, Settings};
+use tollgate_limiter::{Code, Decision, Status};
+
+/// Which headers, and their names.
+#[derive(Clone, Debug)]
+pub struct Headers {
+    /// Names of the headers with limit, remaining and reset.
+    triples: Vec<[String; 3]>,
+    ietf: bool,
+    retry_after: bool,
+}
+
+// === impl Headers ===
+
+impl Headers {
+    /// What the settings ask for; none when headers are off.
+    pub fn new(settings: &Settings) -> Option<Self> {
+        let asked = |style| settings.response_headers.contains(&style);
+        let mut triples = Vec::new();
+        if settings.limit_response_headers_enabled || asked(HeaderStyle::Reference) {
+            triples.push([
+                settings.limit_limit_header.clone(),
+                settings.limit_remaining_header.clone(),
+                settings.limit_reset_header.clone(),
+            ]);
+        }
+        if asked(HeaderStyle::XRateLimit) {
+            let name = |part| format!("X-RateLimit-{part}");
+            triples.push([name("Limit"), name("Remaining"), name("Reset")]);
+        }
+        let headers = Self {
+            triples,
+            ietf: asked(HeaderStyle::Ietf),
+            retry_after: asked(HeaderStyle::RetryAfter),
+        };
+        let any = !headers.triples.is_empty() || headers.ietf || headers.retry_after;
+        any.then_some(headers)
+    }
+
+    /// The headers of an answer: none when no descriptor has a limit.
+    pub(crate) fn of(&self, decision: &Decision<'_>) -> Vec<HeaderValue> {
+        let mut headers = Vec::new();
+        let Some(status) = spoken_of(decision) else {
+            return headers;
+        };
+        let limit = status
+            .current_limit
+            .map(|current| current.limit.requests_per_unit());
+        for [limit_name, remaining_name, reset_name] in &self.triples {
+            headers.push(header(limit_name, limit.unwrap_or_default().to_string()));
+            headers.push(header(remaining_name, status.remaining.to_string()));
+            headers.push(header(reset_name, seconds(status).to_string()));
+        }
+        if self.ietf {
+            let (policies, levels) = ietf(decision);
+            headers.push(header("RateLimit-Policy", policies));
+            headers.push(header("RateLimit", levels));
+        }
+        if self.retry_after
+            && let Some(seconds) = retry_after(decision)
+        {
+            headers.push(header("Retry-After", seconds.to_string()));
+        }
+        headers
+    }
+}
+
+/// One header of an answer.
+pub(crate) fn header(name: &str, value: String) -> HeaderValue {
+    HeaderValue {
+        key: name.to_owned(),
+        value,
+        ..Default::default()
+    }
+}
+
+/// What a status says in seconds, as the wire does.
+pub(crate) fn seconds(status: &Status<'_>) -> u64 {
+    status
+        .until_reset_us
+        .unwrap_or_default()
+        .div_ceil(1_000_000)
+}
+
+/// The descriptor that headers speak of.
+pub(crate) fn spoken_of<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
+    let limited = || {
+        let statuses = decision.statuses.iter();
+        statuses.filter(|status| status.current_limit.is_some())
+    };
+    let over = limited().rfind(|status| status.code == Code::OverLimit && !status.quota);
+    over.or_else(|| limited().min_by_key(|status| status.remaining))
+}
+
+/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, one item a limit.
+fn ietf(decision: &Decision<'_>) -> (String, String) {
+    let (mut policies, mut levels) = (Vec::new(), Vec::new());
+    let mut names: Vec<String> = Vec::new();
+    for (position, status) in decision.statuses.iter().enumerate() {
+        let Some(current) = &status.current_limit else {
+            continue;
+        };
+        let numbered = |name: &str| format!("{name}-{}", position.saturating_add(1));
+        let mut name = match current.name {
+            "" => numbered("limit"),
+            name => name.to_owned(),
+        };
+        // As it is written: two may differ only in what is not.
+        let mut quoted = quoted(&name);
+        while names.contains(&quoted) {
+            name = numbered(&name);
+            quoted = self::quoted(&name);
+        }
+        let limit = &current.limit;
+        // By the unit, as the status has it: no two windows of a calendar need be of one length.
+        let window = limit.unit().map_or(String::new(), |unit| {
+            let many = u64::from(limit.unit_multiplier().get());
+            format!(";w={}", unit.seconds().saturating_mul(many))
+        });
+        policies.push(format!("{quoted};q={}{window}", limit.requests_per_unit()));
+        levels.push(format!(
+            "{quoted};r={};t={}",
+            status.remaining,
+            seconds(status)
+        ));
+        names.push(quoted);
+    }
+    (policies.join(", "), levels.join(", "))
+}
+
+/// A string of structured fields (RFC 9651): printable ASCII in quotes. What is not becomes a question mark.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            ' '..='~' => quoted.push(char),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// How long to wait until all that refused would pass, where quotas refuse together and until the first of them would;
+/// none when that is never, or nothing refused.
+fn retry_after(decision: &Decision<'_>) -> Option<u64> {
+    if decision.code == Code::Ok {
+        return None;
+    }
+    let wait = |status: &Status<'_>| status.can_retry.then(|| seconds(status));
+    let is_over = |status: &&Status<'_>| status.code == Code::OverLimit;
+    let (quotas, others): (Vec<_>, Vec<_>) =
+        decision.statuses.iter().partition(|status| status.quota);
+    let mut waits: Vec<Option<u64>> = others.into_iter().filter(is_over).map(wait).collect();
+    if !quotas.is_empty() && quotas.iter().all(is_over) {
+        waits.push(quotas.into_iter().filter_map(wait).min());
+    }
+    let waits: Option<Vec<u64>> = waits.into_iter().collect();
+    waits?.into_iter().max()
+}

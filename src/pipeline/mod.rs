@@ -1,0 +1,148 @@
+//! The decision pipeline: decode, plan, apply, decide, encode.
+//!
+//! [`Pipeline::begin`] decodes, validates and plans a request; the store applies the plan's checks;
+//! [`Pipeline::finish`] decides, counts and encodes. Both are written once and have two callers:
+//! the batcher (`grpc/batcher`), which applies the checks of many requests at once, and
+//! [`Pipeline::call`], which `/json` and unusual gRPC calls use. Bytes go in and come out.
+//!
+//! A request keeps one generation of rules from its beginning to its end. The only wait is the
+//! store's, under the caller's deadline; a request that matches no limit does not wait at all.
+
+#[cfg(any(test, fuzzing))]
+pub mod agreement;
+mod begin;
+mod call;
+mod count;
+mod decode;
+mod dynamic_metadata;
+mod encode;
+mod error;
+mod finish;
+mod generation;
+mod headers;
+mod message;
+mod over_limit;
+mod pending;
+mod policy;
+#[cfg(any(test, fuzzing))]
+mod prost_oracle;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tollgate_limiter::Request;
+
+use crate::clock::Clock;
+use crate::keyed_hash::KeyedHash;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::store::{BatchClient, Store};
+use crate::tracing::{RequestOutcome, Span, TraceParent, Traces};
+
+pub(crate) use self::begin::{Call, Undecodable, excess_code};
+pub use self::call::CallResponse;
+pub(crate) use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
+pub use self::error::RequestError;
+pub use self::generation::{Generation, Generations};
+pub use self::headers::Headers;
+pub(crate) use self::pending::{PendingRequest, Scratch};
+use self::policy::ResponsePolicy;
+pub(crate) use self::policy::{RequestPolicy, on_excess};
+
+/// Decides requests. There is one for the whole process.
+pub struct Pipeline {
+    generations: Arc<Generations>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    hash: KeyedHash,
+    traces: Option<Arc<Traces>>,
+    request_policy: RequestPolicy,
+    response_policy: ResponsePolicy,
+}
+
+/// What a [`Pipeline`] is made of.
+pub struct Parts {
+    /// The rules in use.
+    pub generations: Arc<Generations>,
+    /// Where buckets live.
+    pub store: Arc<dyn Store>,
+    /// For deadlines and latencies.
+    pub clock: Arc<dyn Clock>,
+    /// Where requests are counted.
+    pub metrics: Arc<Metrics>,
+    /// The keyed hash that buckets are found by.
+    pub hash: KeyedHash,
+    /// Where decisions are traced, if they are.
+    pub traces: Option<Arc<Traces>>,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// A pipeline of these parts that answers as the settings say.
+    pub fn new(parts: Parts, settings: &Settings) -> Self {
+        let Parts {
+            generations,
+            store,
+            clock,
+            metrics,
+            hash,
+            traces,
+        } = parts;
+        Self {
+            generations,
+            request_policy: RequestPolicy::new(settings),
+            response_policy: ResponsePolicy::new(settings, &*store),
+            store,
+            clock,
+            metrics,
+            hash,
+            traces,
+        }
+    }
+
+    /// A client that applies the checks of many requests at once, for one task. None when the store
+    /// has no such way.
+    pub(crate) fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        self.store.batch_client()
+    }
+
+    /// The clock's uptime.
+    pub(crate) fn uptime_us(&self) -> u64 {
+        self.clock.uptime_us()
+    }
+
+    /// The rules in use, if any were ever loaded.
+    pub(crate) fn current_rules(&self) -> Option<Arc<Generation>> {
+        self.generations.current()
+    }
+
+    /// Whether these are the rules in use.
+    pub(crate) fn is_current(&self, generation: &Arc<Generation>) -> bool {
+        self.generations.is_current(generation)
+    }
+
+    /// Sees each change of the rules in use from now on.
+    pub(crate) fn rules_changes(&self) -> watch::Receiver<()> {
+        self.generations.subscribe()
+    }
+
+    /// Whether decisions are traced, some at least.
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.traces.is_some()
+    }
+
+    /// The span of a request, where it is to have one.
+    fn begin_span(&self, parent: Option<TraceParent>, request: &Request<'_>) -> Option<Box<Span>> {
+        let traces = self.traces.as_ref()?;
+        traces.begin(parent, request.into(), || self.clock.now())
+    }
+
+    /// Records in a request's span what became of it.
+    fn end_span(&self, span: Option<Box<Span>>, answered: RequestOutcome<'_>) {
+        if let (Some(span), Some(traces)) = (span, &self.traces) {
+            traces.end(span, answered, self.clock.now());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One request between `begin` and `finish`, and the memory that both reuse.
+//!
+//! Why two types: a worker thread has one [`Scratch`], and as many [`PendingRequest`]s as requests
+//! that wait for the store at the same time. Both keep their memory from request to request, so
+//! the steady state allocates nothing.
+
+use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
+
+use crate::metrics::{Counts, LocalHistogram, Metrics};
+use crate::pipeline::RequestError;
+use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
+use crate::tracing::Span;
+
+/// What one task needs for any number of requests, one after the other: memory that is used again,
+/// and counts that its requests add to.
+pub(crate) struct Scratch {
+    pub(super) request: Request<'static>,
+    pub(super) statuses: Vec<Status<'static>>,
+    /// The encoded fields of a response that only some have.
+    pub(super) extras: Vec<u8>,
+    pub(super) counts: Counts,
+    pub(super) response_time: LocalHistogram,
+}
+
+/// One request, from `begin` to `finish`. `G` holds its generation of rules.
+pub(crate) struct PendingRequest<G> {
+    pub(super) stage: Stage,
+    pub(super) rules: Option<G>,
+    pub(super) plan: PlanBuffer,
+    pub(super) results: CheckResults,
+    pub(super) commit_mode: CommitMode,
+    /// The message, where the answer or its metrics need the request again. Else empty.
+    pub(super) message: Vec<u8>,
+    pub(super) span: Option<Box<Span>>,
+    pub(super) began_us: u64,
+}
+
+/// What `begin` made of a request.
+#[derive(Debug, Default)]
+pub(super) enum Stage {
+    /// There is a plan; its checks, if any, are to be applied.
+    #[default]
+    Planned,
+    /// A setting answers a request that exceeds a bound.
+    Decided(Code),
+    /// There is no answer.
+    Failed(RequestError),
+}
+
+/// What the store answered to a plan's checks.
+#[derive(Debug, Default)]
+pub(crate) struct CheckResults {
+    /// In the plan's order; none for a check that was not decided.
+    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// The first reason why one was not.
+    pub(super) error: Option<StoreError>,
+    /// Hits that go back to the store unless the request passes.
+    pub(super) tentative: Option<TentativeTake>,
+}
+
+// === impl Scratch ===
+
+impl Scratch {
+    /// Empty memory, and nothing counted.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        Self {
+            request: Request::default(),
+            statuses: Vec::new(),
+            extras: Vec::new(),
+            counts: Counts::default(),
+            response_time: metrics.requests.response_time.local(),
+        }
+    }
+
+    /// Adds what was counted to the metrics. Call it before answers leave, so that no client sees
+    /// an answer that is not counted.
+    pub(crate) fn flush_counts(&mut self, metrics: &Metrics) {
+        self.counts.flush(metrics);
+        self.response_time.flush();
+    }
+}
+
+// === impl PendingRequest ===
+
+impl<G> PendingRequest<G> {
+    /// What the store is asked, in order. Empty where the answer needs no store.
+    pub(crate) fn checks(&self) -> &[Check] {
+        match self.stage {
+            Stage::Planned => self.plan.checks(),
+            Stage::Decided(_) | Stage::Failed(_) => &[],
+        }
+    }
+
+    /// Whether hits are taken for good at once, or only if every limit of the request passes.
+    pub(crate) fn commit_mode(&self) -> CommitMode {
+        self.commit_mode
+    }
+
+    /// Where the answers to [`PendingRequest::checks`] go.
+    pub(crate) fn results(&mut self) -> &mut CheckResults {
+        &mut self.results
+    }
+
+    /// Whether hits were taken that go back unless the request passes.
+    pub(crate) fn has_tentative_take(&self) -> bool {
+        self.results.tentative.is_some()
+    }
+
+    /// Drops everything but memory worth keeping: at most `message_bytes_max` bytes of message.
+    pub(crate) fn clear(&mut self, message_bytes_max: usize) {
+        self.rules = None;
+        self.span = None;
+        self.results.tentative = None;
+        self.message.clear();
+        if self.message.capacity() > message_bytes_max {
+            self.message = Vec::new();
+        }
+    }
+}
+
+impl<G> Default for PendingRequest<G> {
+    fn default() -> Self {
+        Self {
+            stage: Stage::default(),
+            rules: None,
+            plan: PlanBuffer::default(),
+            results: CheckResults::default(),
+            commit_mode: CommitMode::Immediate,
+            message: Vec::new(),
+            span: None,
+            began_us: 0,
+        }
+    }
+}
+
+// === impl CheckResults ===
+
+impl CheckResults {
+    /// No answers yet, to this many checks.
+    pub(super) fn reset(&mut self, checks: usize) {
+        self.outcomes.clear();
+        self.outcomes.resize(checks, None);
+        self.error = None;
+        self.tentative = None;
+    }
+
+    /// Records the answer to the check at `position`.
+    pub(crate) fn record(&mut self, position: usize, answer: CheckResult) {
+        match answer {
+            Ok(outcome) => {
+                if let Some(slot) = self.outcomes.get_mut(position) {
+                    *slot = Some(outcome);
+                }
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Records that checks were not decided. The first reason is kept.
+    pub(crate) fn fail(&mut self, error: StoreError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Adds hits that go back unless the request passes.
+    pub(crate) fn join_tentative_take(&mut self, tentative: Option<TentativeTake>) {
+        TentativeTake::merge(&mut self.tentative, tentative);
+    }
+
+    /// Records the answers to all checks at once.
+    pub(super) fn record_all(&mut self, applied: Result<StoreReply, StoreError>) {
+        match applied {
+            Ok(StoreReply { answers, tentative }) => {
+                for (position, answer) in answers.into_iter().enumerate() {
+                    self.record(position, answer);
+                }
+                self.tentative = tentative;
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a problem, and reading goes
+//! on with a default.
+//!
+//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands twice the last counts,
+//! `<<` merges, a text keeps its source whatever it looks like, numbers and booleans must not be quoted. Before it
+//! decodes, the reference walks all keys and values; its sentences for what it finds there are kept.
+//!
+//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything by a value.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::grammar::{Mapping, Origin};
+use crate::rules::file::{Loader, Phase};
+use crate::rules::yaml::{Content, Node};
+
+/// The values of one mapping by name.
+pub(crate) struct Fields<'n> {
+    /// Where the mapping begins.
+    pub(crate) at: Position,
+    pairs: Vec<(&'n str, &'n Node)>,
+}
+
+/// A name and a value where any name may stand.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<'n> {
+    pub(crate) name: &'n Node,
+    pub(crate) value: &'n Node,
+    /// It came by `<<`, and what stands here itself, or came before it, counts instead.
+    pub(crate) merged: bool,
+}
+
+/// Keys and values, as nodes.
+fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<Item = &Rc<Node>> {
+    pairs.iter().flat_map(|(key, value)| [key, value])
+}
+
+// === impl Fields ===
+
+impl<'n> Fields<'n> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
+        let mut pairs = self.pairs.iter();
+        pairs
+            .find(|(other, _)| *other == name)
+            .map(|(_, node)| *node)
+    }
+
+    /// What is there and not null.
+    pub(crate) fn given(&self, name: &str) -> Option<&'n Node> {
+        self.get(name).filter(|node| !node.is_null())
+    }
+
+    /// Where a field's value stands, or where it should.
+    pub(crate) fn position_of(&self, name: &str) -> Position {
+        self.get(name).map_or(self.at, |node| node.at)
+    }
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The fields of a mapping, of which only those of `here` mean something. None when it is no mapping.
+    pub(crate) fn fields<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &FieldPath<'_>,
+        here: &Mapping,
+    ) -> Option<Fields<'n>> {
+        let mut fields = Fields {
+            at: node.at,
+            pairs: Vec::new(),
+        };
+        let pairs = match &node.content {
+            Content::Mapping(pairs) => pairs.as_slice(),
+            _ if node.is_null() && !path.is_item() => return Some(fields),
+            Content::Scalar { .. } | Content::Sequence(_) => {
+                self.not_a_mapping(node, path);
+                return None;
+            }
+        };
+        if !self.spend(keys_and_values(pairs), node.at, path) {
+            return None;
+        }
+        for (key, value) in pairs {
+            match key.text() {
+                Some("<<") if key.is_plain() => self.merge(value, path, here, &mut fields),
+                Some(name) if !key.is_text() => {
+                    let name = excerpt(name);
+                    let message = format!("config error, key is not of type string: {name}");
+                    let advice = "use a name, or put it in quotes";
+                    self.error_in(Phase::Names, key.at, path, message, advice);
+                }
+                None => {
+                    let message = "config error, key is not of type string: a list or a mapping";
+                    self.error_in(Phase::Names, key.at, path, message.to_owned(), "use a name");
+                }
+                Some(name) => {
+                    if self.is_allowed_here((name, key.at), value, path, here) {
+                        self.reject_float(value, path, name);
+                        fields.pairs.retain(|(other, _)| *other != name);
+                        fields.pairs.push((name, value));
+                    }
+                }
+            }
+        }
+        Some(fields)
+    }
+
+    /// Says that a node should have been a mapping: of an item in a list the reference's walk says it, of a field its
+    /// decoder.
+    fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
+        let found = match &node.content {
+            _ if node.is_null() => "<nil>".to_owned(),
+            Content::Scalar { text, .. } => excerpt(text).into_owned(),
+            Content::Sequence(_) | Content::Mapping(_) => "a list".to_owned(),
+        };
+        let (phase, message) = if path.is_item() {
+            let message =
+                format!("config error, yaml file contains list of type other than map: {found}");
+            (Phase::Names, message)
+        } else {
+            let message =
+                format!("error loading config file: yaml: cannot read {found} as a mapping");
+            (Phase::Types, message)
+        };
+        self.error_in(
+            phase,
+            node.at,
+            path,
+            message,
+            "write `name: value` pairs here",
+        );
+    }
+
+    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must be known and values no
+    /// floats there as well.
+    fn walk_misplaced(&mut self, node: &Node, path: &FieldPath<'_>) {
+        match &node.content {
+            Content::Scalar { .. } => {}
+            Content::Sequence(items) => {
+                if !self.spend(items, node.at, path) {
+                    return;
+                }
+                for (position, item) in items.iter().enumerate() {
+                    let path = path.item("", position);
+                    if matches!(item.content, Content::Mapping(_)) {
+                        self.walk_misplaced(item, &path);
+                    } else {
+                        self.not_a_mapping(item, &path);
+                    }
+                }
+            }
+            Content::Mapping(pairs) => {
+                if !self.spend(keys_and_values(pairs), node.at, path) {
+                    return;
+                }
+                for (key, value) in pairs {
+                    let name = key.text().unwrap_or_default();
+                    match Origin::of(name) {
+                        Some(_) if name == "metadata" => {}
+                        Some(_) => {
+                            self.reject_float(value, path, name);
+                            self.walk_misplaced(value, &path.field(name));
+                        }
+                        None => self.unknown_field(key.at, path, name, None),
+                    }
+                }
+            }
+        }
+    }
+
+    fn unknown_field(
+        &mut self,
+        at: Position,
+        path: &FieldPath<'_>,
+        name: &str,
+        here: Option<&Mapping>,
+    ) {
+        let message = format!("config error, unknown key '{}'", excerpt(name));
+        let advice = match here {
+            None => "remove it".to_owned(),
+            Some(here) => format!("here belong {}", here.names()),
+        };
+        self.error_in(Phase::Names, at, path, message, &advice);
+    }
+
+    /// Takes in what a merged mapping has and this one has not.
+    fn merge<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &FieldPath<'_>,
+        here: &Mapping,
+        fields: &mut Fields<'n>,
+    ) {
+        match &node.content {
+            Content::Mapping(_) => {
+                for (name, value) in self
+                    .fields(node, path, here)
+                    .into_iter()
+                    .flat_map(|f| f.pairs)
+                {
+                    if fields.get(name).is_none() {
+                        fields.pairs.insert(0, (name, value));
+                    }
+                }
+            }
+            Content::Sequence(items) if self.spend(items, node.at, path) => {
+                for item in items {
+                    self.merge(item, path, here, fields);
+                }
+            }
+            Content::Sequence(_) => {}
+            Content::Scalar { .. } => self.invalid_merge(node, path),
+        }
+    }
+
+    fn invalid_merge(&mut self, node: &Node, path: &FieldPath<'_>) {
+        let message = "error loading config file: yaml: map merge requires map or sequence of maps as the value";
+        self.error_in(
+            Phase::Types,
+            node.at,
+            path,
+            message.to_owned(),
+            "write `<<: *anchor`",
+        );
+    }
+
+    /// The pairs of a mapping in which any name may stand: first its own, then those that it merges, the first to count
+    /// first. None when it is no mapping, or too much.
+    pub(crate) fn free_form_pairs<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &FieldPath<'_>,
+    ) -> Vec<Pair<'n>> {
+        let mut found = Vec::new();
+        let mut merges = Vec::new();
+        self.collect_pairs(node, path, false, (&mut found, &mut merges));
+        let mut merges: VecDeque<_> = merges.into();
+        while let Some(merge) = merges.pop_front() {
+            let mut inner = Vec::new();
+            match &merge.content {
+                Content::Mapping(_) => {
+                    self.collect_pairs(merge, path, true, (&mut found, &mut inner));
+                }
+                Content::Sequence(items) if self.spend(items, merge.at, path) => {
+                    inner.extend(items.iter().map(Rc::as_ref));
+                }
+                Content::Sequence(_) => {}
+                Content::Scalar { .. } => self.invalid_merge(merge, path),
+            }
+            // What is merged there counts before what is merged after it.
+            for merge in inner.into_iter().rev() {
+                merges.push_front(merge);
+            }
+        }
+        found
+    }
+
+    /// Adds a mapping's own pairs, and what it merges.
+    fn collect_pairs<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &FieldPath<'_>,
+        merged: bool,
+        (found, inner): (&mut Vec<Pair<'n>>, &mut Vec<&'n Node>),
+    ) {
+        let Content::Mapping(pairs) = &node.content else {
+            return;
+        };
+        if !self.spend(keys_and_values(pairs), node.at, path) {
+            return;
+        }
+        for (name, value) in pairs {
+            if name.is_plain() && name.text() == Some("<<") {
+                inner.push(value);
+            } else {
+                found.push(Pair {
+                    name,
+                    value,
+                    merged,
+                });
+            }
+        }
+    }
+
+    /// Whether a name means something here; if not, says so.
+    fn is_allowed_here(
+        &mut self,
+        (name, at): (&str, Position),
+        value: &Node,
+        path: &FieldPath<'_>,
+        here: &Mapping,
+    ) -> bool {
+        if here.has(name) {
+            return true;
+        }
+        let belong = here.names();
+        match Origin::of(name) {
+            // The reference accepts it anywhere and reads it nowhere else.
+            Some(Origin::Reference) => {
+                self.warning(
+                    at,
+                    path,
+                    format!("'{name}' means nothing here and is ignored"),
+                    &format!("move it to where it belongs; here belong {belong}"),
+                );
+                if name != "metadata" {
+                    self.reject_float(value, path, name);
+                    self.walk_misplaced(value, &path.field(name));
+                }
+            }
+            Some(Origin::Tollgate) => self.error(
+                at,
+                path,
+                format!("'{name}' means nothing here"),
+                &format!("move it to where it belongs; here belong {belong}"),
+            ),
+            None => self.unknown_field(at, path, name, Some(here)),
+        }
+        false
+    }
+
+    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they stand.
+    fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
+        let beyond = node
+            .integer()
+            .is_some_and(|number| i64::try_from(number).is_err());
+        if name != "metadata" && (node.float().is_some() || beyond) {
+            let advice =
+                format!("put the value of {name} in quotes if it is text, or write a whole number");
+            let message = "error checking config".to_owned();
+            self.error_in(Phase::Names, node.at, path, message, &advice);
+        }
+    }
+
+    /// A field's text, empty when it is not there.
+    pub(crate) fn text<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        path: &FieldPath<'_>,
+        name: &str,
+    ) -> &'n str {
+        let Some(node) = fields.given(name) else {
+            return "";
+        };
+        node.text().unwrap_or_else(|| {
+            self.walk_misplaced(node, &path.field(name));
+            let message = format!("error loading config file: yaml: {name} is not text");
+            self.error_in(
+                Phase::Types,
+                node.at,
+                path,
+                message,
+                "write one value, in quotes if need be",
+            );
+            ""
+        })
+    }
+
+    /// A field's truth, false when it is not there.
+    pub(crate) fn boolean(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+    ) -> bool {
+        let Some(node) = fields.given(name) else {
+            return false;
+        };
+        node.boolean().unwrap_or_else(|| {
+            let message = format!("error loading config file: yaml: {name} is not true or false");
+            self.error_in(
+                Phase::Types,
+                node.at,
+                path,
+                message,
+                "write true or false, without quotes",
+            );
+            false
+        })
+    }
+
+    /// A field's number.
+    pub(crate) fn integer(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        name: &str,
+    ) -> Option<u32> {
+        let node = fields.given(name)?;
+        let number = node.integer().and_then(|number| u32::try_from(number).ok());
+        // A float, or a number beyond 64 bits, has been spoken of.
+        let spoken_of =
+            node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
+        if number.is_none() && !spoken_of {
+            let most = u32::MAX;
+            let message = format!(
+                "error loading config file: yaml: {name} is not a whole number from 0 to {most}"
+            );
+            self.error_in(
+                Phase::Types,
+                node.at,
+                path,
+                message,
+                "write such a number, without quotes",
+            );
+        }
+        number
+    }
+
+    /// A field's items, none when it is not there.
+    pub(crate) fn items<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        path: &FieldPath<'_>,
+        name: &str,
+        advice: &str,
+    ) -> &'n [Rc<Node>] {
+        let Some(node) = fields.given(name) else {
+            return &[];
+        };
+        let Content::Sequence(items) = &node.content else {
+            let message = format!("error loading config file: yaml: {name} is not a list");
+            self.error_in(Phase::Types, node.at, path, message, advice);
+            return &[];
+        };
+        if self.spend(items, node.at, path) {
+            items
+        } else {
+            &[]
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Free-form `metadata`, as a protobuf Struct can hold it.
+//!
+//! What it deliberately does not do: check names; any will do.
+
+use std::collections::HashSet;
+
+use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::fields::{Fields, Pair};
+use crate::rules::file::{Loader, Phase};
+use crate::rules::yaml::{Content, Node};
+use tollgate_limiter::MetadataValue;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    pub(crate) fn metadata(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<MetadataValue> {
+        let node = fields.given("metadata")?;
+        let path = path.field("metadata");
+        if !matches!(node.content, Content::Mapping(_)) {
+            let message = "error loading config file: yaml: metadata is not a mapping";
+            self.error_in(
+                Phase::Types,
+                node.at,
+                &path,
+                message.to_owned(),
+                "write `name: value` pairs",
+            );
+            return None;
+        }
+        self.value(node, &path)
+    }
+
+    /// Free-form values, as a protobuf Struct can hold them.
+    fn value(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<MetadataValue> {
+        match &node.content {
+            Content::Scalar { text, .. } => Some(if node.is_null() {
+                MetadataValue::Null
+            } else if let Some(truth) = node.boolean() {
+                MetadataValue::Boolean(truth)
+            } else if let Some(number) = node.number() {
+                MetadataValue::Number(number)
+            } else {
+                MetadataValue::Text(text.clone())
+            }),
+            Content::Sequence(items) => {
+                if !self.spend(items, node.at, path) {
+                    return None;
+                }
+                let values = items.iter().map(|item| self.value(item, path));
+                Some(MetadataValue::List(values.collect::<Option<_>>()?))
+            }
+            Content::Mapping(_) => {
+                let mut values = Vec::new();
+                let mut own = HashSet::new();
+                for Pair {
+                    name: key,
+                    value,
+                    merged,
+                } in self.free_form_pairs(node, path)
+                {
+                    // A number or a truth keeps its source text, as it does in other text fields.
+                    let name = if key.is_null() { Some("") } else { key.text() };
+                    let Some(name) = name else {
+                        let message = "error parsing metadata: a key is not of type string";
+                        let advice = "write one value as the key";
+                        self.error(key.at, path, message.to_owned(), advice);
+                        return None;
+                    };
+                    if !own.insert(name) && merged {
+                        continue;
+                    }
+                    let value = self.value(value, path)?;
+                    values.push((name.to_owned(), value));
+                }
+                self.unfolding_left.map(|_| MetadataValue::Map(values))
+            }
+        }
+    }
+}

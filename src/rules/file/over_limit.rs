@@ -1,0 +1,143 @@
+//! What stands under `over_limit`: what the caller's caller sees on a refusal.
+//!
+//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name or a value that cannot
+//! be sent. Those that frame a message are the proxy's to say.
+//!
+//! What it deliberately does not do: read the body. Only the three gaps mean something in it.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::fields::{Fields, Pair};
+use crate::rules::file::grammar;
+use crate::rules::yaml::Content;
+use tollgate_limiter::{Allowance, OverLimitResponse, Rule, Template};
+
+/// How many headers a refusal may have.
+const HEADERS_MAX: usize = 32;
+
+/// Headers that say where a message ends, or whose connection it is on.
+const FRAMING: [&str; 6] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Warns of an `over_limit` that nobody will see, for nothing here refuses.
+    pub(crate) fn warn_unused_over_limit(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        rules: &[Rule],
+    ) {
+        // Limits that are wrong have been spoken of.
+        let written = ["rate_limit", "rate_limits"]
+            .iter()
+            .any(|name| fields.given(name).is_some());
+        let why = match rules.first() {
+            _ if fields.given("over_limit").is_none() => return,
+            None if written => return,
+            None => "there is no limit on this descriptor",
+            Some(rule) if rule.allowance == Allowance::Unlimited => "the limit is unlimited",
+            Some(rule) if rule.shadow_mode => "shadow_mode refuses nothing",
+            Some(_) => return,
+        };
+        let message = format!("over_limit is never seen here: {why}");
+        let advice = "move it beside a limit that refuses, or remove it";
+        self.warning(fields.position_of("over_limit"), path, message, advice);
+    }
+
+    pub(crate) fn over_limit(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) -> Option<Arc<OverLimitResponse>> {
+        let node = fields.given("over_limit")?;
+        let path = path.field("over_limit");
+        let fields = self.fields(node, &path, &grammar::OVER_LIMIT)?;
+        let body = self.text(&fields, &path, "body");
+        self.check_length(body, fields.position_of("body"), &path);
+        let headers = self.headers(&fields, &path);
+        Some(Arc::new(OverLimitResponse {
+            body: Template::new(body),
+            headers,
+        }))
+    }
+
+    fn headers(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Vec<(String, Template)> {
+        let Some(node) = fields.given("headers") else {
+            return Vec::new();
+        };
+        let path = path.field("headers");
+        if !matches!(node.content, Content::Mapping(_)) {
+            let message = "headers is not a mapping".to_owned();
+            let advice = "write `name: value` pairs, such as `content-type: application/json`";
+            self.error(node.at, &path, message, advice);
+            return Vec::new();
+        }
+        let mut headers: Vec<(String, Template)> = Vec::new();
+        for Pair {
+            name,
+            value,
+            merged,
+        } in self.free_form_pairs(node, &path)
+        {
+            let (Some(name_text), Some(text)) = (name.text(), value.text()) else {
+                let message = "a header is not a name and a text".to_owned();
+                self.error(name.at, &path, message, "write `name: value`");
+                continue;
+            };
+            let text = if value.is_null() { "" } else { text };
+            if let Some(name) = self.header_name(name_text, name.at, &path)
+                && self.header_value(text, value.at, &path)
+            {
+                if headers.iter().any(|(other, _)| *other == name) {
+                    if merged {
+                        continue;
+                    }
+                    let message = format!("header '{}' stands twice", excerpt(&name));
+                    self.error(value.at, &path, message, "remove one");
+                }
+                headers.push((name, Template::new(text)));
+                if headers.len() > HEADERS_MAX {
+                    let message = format!("more than {HEADERS_MAX} headers");
+                    self.error(node.at, &path, message, "use fewer");
+                    return Vec::new();
+                }
+            }
+        }
+        headers
+    }
+
+    fn header_name(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> Option<String> {
+        let name = text.parse::<HeaderName>().ok();
+        let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
+        if name.is_none() {
+            let message = format!("'{}' is no header that an answer may have", excerpt(text));
+            let advice =
+                "use a name of letters, digits and dashes; how long the answer is, the proxy says";
+            self.error(at, path, message, advice);
+        }
+        name.map(|name| name.as_str().to_owned())
+    }
+
+    fn header_value(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> bool {
+        let sendable = text.parse::<HeaderValue>().is_ok() && text.is_ascii();
+        if !sendable {
+            let message = format!("'{}' cannot be sent as a header's value", excerpt(text));
+            let advice = "use printable ASCII, on one line";
+            self.error(at, path, message, advice);
+        }
+        sendable && self.check_length(text, at, path)
+    }
+}

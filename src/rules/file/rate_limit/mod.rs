@@ -1,0 +1,219 @@
+//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long, counted how, and which rules it
+//! replaces.
+//!
+//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and `in_flight` read what such a limit
+//! says.
+//!
+//! What it deliberately does not do: know where in the tree it stands (the module above).
+
+mod algorithm;
+mod concurrency;
+mod window;
+
+pub(crate) use self::algorithm::CHOICES;
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar;
+use crate::rules::yaml::Node;
+use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
+
+/// How many limits one descriptor may have.
+const LIMITS_MAX: usize = 16;
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// The rules that a descriptor's `rate_limit` or `rate_limits` make of `rule`; none when there are none, or something is
+    /// wrong with them.
+    pub(crate) fn rate_limits(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        rule: &Rule,
+    ) -> Vec<Rule> {
+        let advice =
+            "write it as a list: `rate_limits: [{unit: second, requests_per_unit: 10}, …]`";
+        let items = self.items(fields, path, "rate_limits", advice);
+        if let Some(one) = fields.given("rate_limit") {
+            if fields.given("rate_limits").is_some() {
+                let message = "'rate_limit' and 'rate_limits' stand side by side".to_owned();
+                let advice = "put them all into `rate_limits`";
+                self.error(fields.position_of("rate_limits"), path, message, advice);
+            }
+            let rule = self.rate_limit(one, &path.field("rate_limit"), rule.clone());
+            return rule.into_iter().map(|(rule, _)| rule).collect();
+        }
+        if items.len() > LIMITS_MAX {
+            let message = format!("more than {LIMITS_MAX} limits on one descriptor");
+            self.error(
+                fields.position_of("rate_limits"),
+                path,
+                message,
+                "use fewer",
+            );
+            return Vec::new();
+        }
+        let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
+        // Of each rule, where it stands and where the names that it replaces do.
+        let mut places = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            let path = path.item("rate_limits", position);
+            let Some((rule, replaces_at)) = self.rate_limit(item, &path, rule.clone()) else {
+                continue;
+            };
+            if rule.allowance == Allowance::Unlimited && items.len() > 1 {
+                let message = "unlimited stands beside other limits".to_owned();
+                self.error(item.at, &path, message, "remove it, or the others");
+            }
+            if rules.iter().any(|other| same_bucket(other, &rule)) {
+                let message = "two limits alike: same algorithm, window and name, so they would share one bucket";
+                let advice = "remove one, or give one another window or a `name`";
+                self.error(item.at, &path, message.to_owned(), advice);
+            }
+            let key = rule.holder_key.as_ref();
+            let mut keys = rules.iter().filter_map(|other| other.holder_key.as_ref());
+            if let Some((key, other)) = key.zip(keys.find(|other| Some(*other) != key)) {
+                let message = format!(
+                    "holder_key '{}' beside holder_key '{}' on one descriptor",
+                    excerpt(key),
+                    excerpt(other)
+                );
+                let advice = "use one for all: a descriptor's last entry says who holds the slots of all its limits";
+                self.error(item.at, &path, message, advice);
+            }
+            rules.push(rule);
+            places.push((position, replaces_at));
+        }
+        // Neighbours always match together: a limit that one of them replaces would never be counted.
+        for (rule, (position, replaces_at)) in rules.iter().zip(places) {
+            let path = path.item("rate_limits", position);
+            for (entry, (name, at)) in rule.replaces.iter().zip(replaces_at).enumerate() {
+                if rules.iter().any(|other| other.name == *name) {
+                    self.replaces_itself(at, &path.item("replaces", entry));
+                }
+            }
+        }
+        rules
+    }
+
+    /// The rule, and where the names that it replaces stand.
+    fn rate_limit(
+        &mut self,
+        node: &Node,
+        path: &FieldPath<'_>,
+        mut rule: Rule,
+    ) -> Option<(Rule, Vec<Position>)> {
+        let fields = self.fields(node, path, &grammar::LIMIT)?;
+        let errors_before = self.errors.len();
+        let unlimited = self.boolean(&fields, path, "unlimited");
+        let unit_text = self.text(&fields, path, "unit");
+        let allowance = if unlimited {
+            self.unlimited(&fields, path, unit_text)
+        } else {
+            match self.algorithm(&fields, path) {
+                Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
+                    self.concurrency_limit(&fields, path, algorithm, &mut rule)
+                }
+                // Which may be a misspelt one that has no unit.
+                None if unit_text.is_empty() => self.window_limit(&fields, path, None, None),
+                algorithm => {
+                    let unit = self.unit(&fields, path, unit_text);
+                    let fitting = algorithm.filter(|(_, fits)| *fits);
+                    self.window_limit(&fields, path, unit, fitting.map(|(algorithm, _)| algorithm))
+                }
+            }
+        };
+        let name = self.text(&fields, path, "name");
+        self.check_length(name, fields.position_of("name"), path);
+        name.clone_into(&mut rule.name);
+        let (replaces, replaces_at) = self.replaces(&fields, path, name).into_iter().unzip();
+        rule.replaces = replaces;
+        rule.allowance = allowance?;
+        (self.errors.len() == errors_before).then_some((rule, replaces_at))
+    }
+
+    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one; what only tollgate knows
+    /// is refused.
+    fn unlimited(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        unit: &str,
+    ) -> Option<Allowance> {
+        if Unit::from_name(unit).is_some() {
+            self.error(
+                fields.position_of("unit"),
+                path,
+                "should not specify rate limit unit when unlimited".to_owned(),
+                "remove `unit`, or remove `unlimited`",
+            );
+            return None;
+        }
+        self.integer(fields, path, "requests_per_unit");
+        let ours = ["unit_multiplier", "algorithm"].into_iter();
+        for name in ours.chain(CHOICES.iter().map(|(name, _)| *name)) {
+            if fields.given(name).is_some() {
+                let message = format!("'{name}' means nothing beside unlimited");
+                let advice = "remove it, or `unlimited`";
+                self.error(fields.position_of(name), path, message, advice);
+            }
+        }
+        Some(Allowance::Unlimited)
+    }
+
+    /// The names of the rules that it replaces, and where they stand.
+    fn replaces(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        own_name: &str,
+    ) -> Vec<(String, Position)> {
+        let advice = "write it as a list: `replaces: [{name: OTHER}]`";
+        let items = self.items(fields, path, "replaces", advice);
+        let mut names = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            let path = path.item("replaces", position);
+            let Some(fields) = self.fields(item, &path, &grammar::REPLACED) else {
+                continue;
+            };
+            let name = self.text(&fields, &path, "name");
+            if name.is_empty() {
+                let message = "should not have an empty replaces entry".to_owned();
+                let advice = "name the rule to replace, or remove the entry";
+                self.error(item.at, &path, message, advice);
+            } else if name == own_name {
+                self.replaces_itself(item.at, &path);
+            } else if self.check_length(name, item.at, &path) {
+                names.push((name.to_owned(), item.at));
+            }
+        }
+        names
+    }
+
+    fn replaces_itself(&mut self, at: Position, path: &FieldPath<'_>) {
+        let message = "replaces should not contain name of same descriptor".to_owned();
+        let advice = "a rule cannot replace itself; remove the entry";
+        self.error(at, path, message, advice);
+    }
+}
+
+/// Whether two limits of one descriptor would share a bucket.
+fn same_bucket(one: &Rule, other: &Rule) -> bool {
+    match (&one.allowance, &other.allowance) {
+        (
+            Allowance::Limited { limit, algorithm },
+            Allowance::Limited {
+                limit: other_limit,
+                algorithm: other_algorithm,
+            },
+        ) => {
+            let window = |limit: &Limit| (limit.unit().map(|_| limit.window()), limit.calendar());
+            algorithm == other_algorithm
+                && window(limit) == window(other_limit)
+                && one.name == other.name
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,170 @@
+//! A limit of how many in a window: how long that is, how many, and how they are counted.
+//!
+//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges (`config::calendar`).
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use crate::rules::calendar::{CalendarError, calendar};
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::Loader;
+use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::fields::Fields;
+use tollgate_limiter::algorithm::SEGMENTS_MAX;
+use tollgate_limiter::{
+    Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,
+};
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// A limit of how many in a window.
+    pub(crate) fn window_limit(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        unit: Option<Unit>,
+        algorithm: Option<&'static dyn Algorithm>,
+    ) -> Option<Allowance> {
+        let requests = self.integer(fields, path, "requests_per_unit");
+        let requests = requests.unwrap_or_default();
+        let multiplier = self.integer(fields, path, "unit_multiplier");
+        let burst = self.integer(fields, path, "burst");
+        let segments = self.segments(fields, path);
+        let count_refused = self.count_refused(fields, path);
+        let multiplier = NonZeroU32::new(multiplier.unwrap_or(1));
+        if multiplier.is_none() {
+            let message = "unit_multiplier must be at least 1".to_owned();
+            let advice = "remove it for a window of one unit";
+            self.error(fields.position_of("unit_multiplier"), path, message, advice);
+        }
+        let (unit, multiplier, algorithm) = (unit?, multiplier?, algorithm?);
+        let calendar = self.calendar(fields, path, unit, multiplier);
+        self.check_requests(fields, path, algorithm, requests);
+        let default_burst = algorithm.default_burst(requests);
+        let burst = burst.or((default_burst != requests).then_some(default_burst));
+        let mut limit = match Limit::new(requests, unit, multiplier, burst) {
+            Ok(limit) => limit,
+            Err(error) => {
+                let (name, advice) = match error {
+                    LimitError::ZeroBurst => ("burst", "remove `burst` for the usual one"),
+                    LimitError::BurstWithoutRate => {
+                        ("burst", "remove `burst`: a limit of 0 refuses everything")
+                    }
+                    LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
+                };
+                self.error(fields.position_of(name), path, error.to_string(), advice);
+                return None;
+            }
+        };
+        if limit.window().as_us() > algorithm.window_max_us() {
+            let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
+            let message = format!(
+                "a window of {} is longer than {} can hold",
+                limit.describe_window(),
+                algorithm.name()
+            );
+            let advice = format!("use a window of {years} years at most");
+            self.error(
+                fields.position_of("unit_multiplier"),
+                path,
+                message,
+                &advice,
+            );
+        }
+        if let Some(segments) = segments {
+            limit = limit.with_segments(segments);
+        }
+        if let Some(calendar) = calendar {
+            limit = limit.with_calendar(calendar);
+        }
+        if let Some(count_refused) = count_refused {
+            limit = limit.with_count_refused(count_refused);
+        }
+        Some(Allowance::Limited { limit, algorithm })
+    }
+
+    pub(crate) fn unit(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        text: &str,
+    ) -> Option<Unit> {
+        let unit = Unit::from_name(text);
+        if unit.is_none() {
+            let units: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
+            let message = format!("invalid rate limit unit '{}'", excerpt(text));
+            let advice = format!("use one of {}", units.join(", "));
+            self.error(fields.position_of("unit"), path, message, &advice);
+        }
+        unit
+    }
+
+    fn segments(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<NonZeroU16> {
+        let number = self.integer(fields, path, "segments")?;
+        let segments = u16::try_from(number).ok().and_then(NonZeroU16::new);
+        let segments = segments.filter(|segments| segments.get() <= SEGMENTS_MAX);
+        if segments.is_none() {
+            let message = format!("segments must be from 1 to {SEGMENTS_MAX}");
+            let advice = "write such a number, or remove it for a window that slides smoothly";
+            self.error(fields.position_of("segments"), path, message, advice);
+        }
+        segments
+    }
+
+    fn count_refused(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<CountRefused> {
+        let name = self.text(fields, path, "count_refused");
+        let count_refused = CountRefused::from_name(name);
+        if count_refused.is_none() && !name.is_empty() {
+            let names = CountRefused::ALL.map(CountRefused::name).join(", ");
+            let message = format!("unknown count_refused '{}'", excerpt(name));
+            let advice = format!("use one of {names}");
+            self.error(fields.position_of("count_refused"), path, message, &advice);
+        }
+        count_refused
+    }
+
+    fn calendar(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        unit: Unit,
+        multiplier: NonZeroU32,
+    ) -> Option<&'static dyn Calendar> {
+        let wanted = self.boolean(fields, path, "calendar");
+        let zone = match self.text(fields, path, "time_zone") {
+            "" => "UTC",
+            zone => zone,
+        };
+        let day = self.text(fields, path, "week_start");
+        let week_start = Weekday::from_name(day);
+        if week_start.is_none() && !day.is_empty() {
+            let message = format!("unknown week_start '{}'", excerpt(day));
+            let advice = "use a day's English name, such as monday or sunday";
+            self.error(fields.position_of("week_start"), path, message, advice);
+        }
+        if !wanted {
+            for name in ["time_zone", "week_start"] {
+                if fields.given(name).is_some() {
+                    let message = format!("'{name}' means nothing without calendar");
+                    let advice = "add `calendar: true`, or remove it";
+                    self.error(fields.position_of(name), path, message, advice);
+                }
+            }
+            return None;
+        }
+        match calendar(unit, multiplier, zone, week_start) {
+            Ok(calendar) => Some(calendar),
+            Err(error) => {
+                let at = fields.position_of(match error {
+                    CalendarError::UnitTooShort { .. } => "unit",
+                    CalendarError::WeekStartWithoutWeek { .. } => "week_start",
+                    CalendarError::MultiplierTooLarge { .. } => "unit_multiplier",
+                    CalendarError::UnknownZone { .. } => "time_zone",
+                    CalendarError::TooMany => "calendar",
+                });
+                self.error(at, path, error.to_string(), &error.advice());
+                None
+            }
+        }
+    }
+}

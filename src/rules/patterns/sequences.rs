@@ -1,0 +1,386 @@
+//! Texts with several stars, all matched in one pass over a value by the fixed parts between their
+//! stars.
+//!
+//! Why no table of states: of each such text one part may be found and the next not, and a table
+//! needs a state for each way in which that may be so for all of them. How: one Aho-Corasick
+//! automaton finds every fixed part wherever it occurs. A pattern waits for one part at a time, and
+//! takes the first occurrence after the part before it; no later one can do better. So a value
+//! takes a step a byte, one for each occurrence of a part, and one for each part of each pattern
+//! that is found, whatever the number of patterns.
+//!
+//! What it deliberately does not do: texts with one star or none, which a table matches faster
+//! (`matchers`).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+
+use aho_corasick::automaton::OverlappingState;
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use tollgate_limiter::{PatternMatcher, StepBudget};
+
+/// Many texts with stars.
+pub(crate) struct Sequences {
+    /// Finds the parts.
+    automaton: AhoCorasick,
+    /// By the number of a part: the patterns that have it first, in their order.
+    begin_with: Vec<Vec<u32>>,
+    patterns: Vec<Sequence>,
+}
+
+/// One text with stars.
+struct Sequence {
+    /// What a value begins with.
+    prefix: Box<[u8]>,
+    /// The numbers of the parts between stars, in their order.
+    parts: Box<[u32]>,
+    /// What a value ends with.
+    suffix: Box<[u8]>,
+}
+
+/// What is known of a value so far. Kept by each thread, and used again.
+#[derive(Default)]
+struct Progress {
+    /// Which value it is. What stands for others counts as nothing.
+    value: u64,
+    parts: Vec<PartProgress>,
+    patterns: Vec<PatternProgress>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PartProgress {
+    value: u64,
+    /// The first of the patterns that wait for it.
+    waiting: Option<u32>,
+    /// Whether the patterns that have it first were looked at.
+    begun: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PatternProgress {
+    /// The next that waits for the same part.
+    next: Option<u32>,
+    /// Which of its parts it waits for.
+    part: usize,
+    /// Where the part before that ended.
+    after: usize,
+}
+
+/// A search under way.
+struct Search<'s> {
+    sequences: &'s Sequences,
+    progress: &'s mut Progress,
+    text: &'s [u8],
+    /// Patterns from this number on are of no interest.
+    below: u32,
+}
+
+thread_local! {
+    /// A value allocates nothing, and threads share nothing.
+    static PROGRESS: RefCell<Progress> = RefCell::default();
+}
+
+// === impl Sequences ===
+
+impl Sequences {
+    /// None when they are too large.
+    pub(crate) fn new(texts: &[&str]) -> Option<Self> {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut all_parts: Vec<&str> = Vec::new();
+        let mut begin_with: Vec<Vec<u32>> = Vec::new();
+        let mut patterns = Vec::with_capacity(texts.len());
+        for text in texts {
+            let (prefix, rest) = text.split_once('*')?;
+            let (between, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
+            let mut parts = Vec::new();
+            for part in between.split('*').filter(|part| !part.is_empty()) {
+                let new = u32::try_from(all_parts.len()).ok()?;
+                let number = *numbers.entry(part).or_insert(new);
+                if number == new {
+                    all_parts.push(part);
+                    begin_with.push(Vec::new());
+                }
+                parts.push(number);
+            }
+            let first = *parts.first()?;
+            let pattern = u32::try_from(patterns.len()).ok()?;
+            begin_with.get_mut(first as usize)?.push(pattern);
+            patterns.push(Sequence {
+                prefix: prefix.as_bytes().into(),
+                parts: parts.into(),
+                suffix: suffix.as_bytes().into(),
+            });
+        }
+        let mut builder = AhoCorasick::builder();
+        let automaton = builder.match_kind(MatchKind::Standard).build(&all_parts);
+        Some(Self {
+            automaton: automaton.ok()?,
+            begin_with,
+            patterns,
+        })
+    }
+
+    /// How much memory it takes, with what a thread keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_patterns = self.patterns.iter().map(|pattern| {
+            let texts = pattern.prefix.len().saturating_add(pattern.suffix.len());
+            let parts = pattern.parts.len().saturating_mul(size_of::<u32>());
+            let own = size_of::<Sequence>() + size_of::<PatternProgress>() + size_of::<u32>();
+            texts.saturating_add(parts).saturating_add(own)
+        });
+        let of_part = size_of::<Vec<u32>>() + size_of::<PartProgress>();
+        self.begin_with
+            .len()
+            .saturating_mul(of_part)
+            .saturating_add(self.automaton.memory_usage())
+            .saturating_add(of_patterns.sum())
+    }
+
+    /// Hands over each pattern that matches, until `found` says that only those below a number are
+    /// of interest.
+    fn search(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
+        PROGRESS.with_borrow_mut(|progress| {
+            progress.begin(self.begin_with.len(), self.patterns.len());
+            let search = Search {
+                sequences: self,
+                progress,
+                text,
+                below: u32::MAX,
+            };
+            search.run(steps, found);
+        });
+    }
+}
+
+impl PatternMatcher for Sequences {
+    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+        let mut first = None;
+        self.search(text, steps, &mut |pattern| {
+            first = Some(pattern);
+            pattern
+        });
+        first.map(|pattern| pattern as usize)
+    }
+
+    fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
+        self.search(text, steps, &mut |pattern| {
+            found(pattern as usize);
+            u32::MAX
+        });
+    }
+}
+
+impl fmt::Debug for Sequences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (patterns, bytes) = (self.patterns.len(), self.bytes());
+        write!(f, "Sequences({patterns} patterns, {bytes} bytes)")
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Begins a value. Larger sets than before make it grow.
+    fn begin(&mut self, parts: usize, patterns: usize) {
+        self.value = self.value.saturating_add(1);
+        if self.parts.len() < parts {
+            self.parts.resize(parts, PartProgress::default());
+        }
+        if self.patterns.len() < patterns {
+            self.patterns.resize(patterns, PatternProgress::default());
+        }
+    }
+
+    fn part(&mut self, number: u32) -> Option<&mut PartProgress> {
+        let part = self.parts.get_mut(number as usize)?;
+        if part.value != self.value {
+            *part = PartProgress {
+                value: self.value,
+                ..PartProgress::default()
+            };
+        }
+        Some(part)
+    }
+}
+
+// === impl Search ===
+
+impl Search<'_> {
+    fn run(mut self, steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
+        steps.spend(self.text.len().saturating_add(1));
+        let automaton = &self.sequences.automaton;
+        let mut state = OverlappingState::start();
+        while !steps.is_exhausted() && self.below > 0 {
+            let searched = automaton.try_find_overlapping(self.text, &mut state);
+            let Some(occurrence) = searched.ok().and_then(|()| state.get_match()) else {
+                return;
+            };
+            let looked_at = self.occurs(
+                occurrence.pattern().as_u32(),
+                (occurrence.start(), occurrence.end()),
+                found,
+            );
+            steps.spend(looked_at.unwrap_or_default().saturating_add(1));
+        }
+    }
+
+    /// Moves on the patterns that wait for a part. Says how many it looked at.
+    fn occurs(
+        &mut self,
+        number: u32,
+        (start, end): (usize, usize),
+        found: &mut dyn FnMut(u32) -> u32,
+    ) -> Option<usize> {
+        let part = self.progress.part(number)?;
+        // Taken off, for the patterns may come to wait for the same part again.
+        let mut waiting = part.waiting.take();
+        let begins = !std::mem::replace(&mut part.begun, true);
+        let mut looked_at: usize = 0;
+        while let Some(pattern) = waiting {
+            looked_at = looked_at.saturating_add(1);
+            let so_far = *self.progress.patterns.get(pattern as usize)?;
+            waiting = so_far.next;
+            if so_far.after <= start {
+                self.wait_for(pattern, so_far.part.saturating_add(1), end, found);
+            } else {
+                self.wait_for(pattern, so_far.part, so_far.after, found);
+            }
+        }
+        if begins {
+            for &pattern in self.sequences.begin_with.get(number as usize)? {
+                looked_at = looked_at.saturating_add(1);
+                let prefix = &self.sequences.patterns.get(pattern as usize)?.prefix;
+                if pattern >= self.below {
+                    break;
+                }
+                if !self.text.starts_with(prefix) {
+                    continue;
+                }
+                if prefix.len() <= start {
+                    self.wait_for(pattern, 1, end, found);
+                } else {
+                    self.wait_for(pattern, 0, prefix.len(), found);
+                }
+            }
+        }
+        Some(looked_at)
+    }
+
+    /// Has a pattern wait for a part of its own that begins `after` there; where there is none left
+    /// it may match.
+    fn wait_for(
+        &mut self,
+        pattern: u32,
+        part: usize,
+        after: usize,
+        found: &mut dyn FnMut(u32) -> u32,
+    ) {
+        let Some(sequence) = self.sequences.patterns.get(pattern as usize) else {
+            return;
+        };
+        if pattern >= self.below {
+            return;
+        }
+        let Some(number) = sequence.parts.get(part) else {
+            let rest = self.text.get(after..).unwrap_or_default();
+            if rest.ends_with(&sequence.suffix) {
+                self.below = found(pattern);
+            }
+            return;
+        };
+        let Some(waits_for) = self.progress.part(*number) else {
+            return;
+        };
+        let next = waits_for.waiting.replace(pattern);
+        if let Some(so_far) = self.progress.patterns.get_mut(pattern as usize) {
+            *so_far = PatternProgress { next, part, after };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the pattern matches, by trying every length for every star.
+    fn glob(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', rest)) => (0..=text.len()).any(|skipped| glob(rest, &text[skipped..])),
+            Some((letter, rest)) => text
+                .split_first()
+                .is_some_and(|(first, text)| first == letter && glob(rest, text)),
+        }
+    }
+
+    /// So many numbers, always the same for the same seed.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(self.0 >> 33).unwrap() % bound
+        }
+
+        fn text(&mut self, letters: &[u8], longest: usize) -> String {
+            let length = self.below(longest + 1);
+            let letters = (0..length).map(|_| char::from(letters[self.below(letters.len())]));
+            letters.collect()
+        }
+
+        /// Text with a part between two stars at least.
+        fn pattern(&mut self) -> String {
+            let mut pattern = self.text(b"ab", 2);
+            for _ in 0..=self.below(3) {
+                pattern.push('*');
+                pattern.push_str(["a", "b", "ab", "ba", "aa", "aba"][self.below(6)]);
+            }
+            pattern.push('*');
+            pattern.push_str(&self.text(b"ab", 2));
+            pattern
+        }
+    }
+
+    #[test]
+    fn what_matches_is_what_the_obvious_search_finds() {
+        let mut random = Random(1);
+        let mut matches = 0;
+        for _ in 0..300 {
+            let patterns: Vec<String> = (0..=random.below(12)).map(|_| random.pattern()).collect();
+            let texts: Vec<&str> = patterns.iter().map(String::as_str).collect();
+            let sequences = Sequences::new(&texts).unwrap();
+            for _ in 0..40 {
+                let value = random.text(b"aab", 12);
+                let expected: Vec<usize> = (0..patterns.len())
+                    .filter(|at| glob(patterns[*at].as_bytes(), value.as_bytes()))
+                    .collect();
+                let mut each = Vec::new();
+                let steps = StepBudget::unlimited();
+                sequences.each_match(value.as_bytes(), &steps, &mut |one| each.push(one));
+                each.sort_unstable();
+                assert_eq!(each, expected, "{patterns:?} {value}");
+                let first = sequences.first(value.as_bytes(), &steps);
+                assert_eq!(first, expected.first().copied(), "{patterns:?} {value}");
+                matches += expected.len();
+            }
+        }
+        assert!(matches > 5_000, "{matches}: patterns meet values");
+    }
+
+    #[test]
+    fn a_search_ends_when_its_steps_is_exhausted() {
+        let sequences = Sequences::new(&["*a*b*", "*a*c*"]).unwrap();
+        let value = [b'a'; 1_000];
+        let steps = StepBudget::new(500);
+        assert_eq!(sequences.first(&value, &steps), None);
+        assert!(steps.is_exhausted());
+        // Another thread's, or the next value's, begins anew.
+        let steps = StepBudget::new(500);
+        assert_eq!(sequences.first(b"xaxcx", &steps), Some(1));
+        assert!(!steps.is_exhausted());
+    }
+}

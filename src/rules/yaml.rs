@@ -1,0 +1,437 @@
+//! A YAML document as a tree of nodes that know where they stand.
+//!
+//! Why not serde: an error must name file, line and column, every problem of a file must be reported at once, and a
+//! scalar's meaning depends on who asks (`value: yes` is the text "yes", `shadow_mode: yes` is true: YAML 1.1, as the
+//! reference reads it). How: `saphyr-parser`'s events, folded into [`Node`]s; an alias shares its anchor's node, so a
+//! document that unfolds exponentially costs nothing until it is walked, and the walk is bounded (`rules_file`).
+//!
+//! What it deliberately does not do: know rules, read more than the first document, or nest deeper than
+//! [`DEPTH_MAX`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+
+/// How deep a document may nest. A level of descriptors takes two.
+pub(crate) const DEPTH_MAX: usize = 64;
+
+/// A place in a file, both counted from 1.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+/// A node and where it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) at: Position,
+    pub(crate) content: Content,
+    /// How many nodes lie one in the other here, aliases followed.
+    depth: usize,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// A scalar's source text, quotes removed.
+    Scalar {
+        text: String,
+        /// Written without quotes, so that it may mean something else than text.
+        plain: bool,
+    },
+    /// A list.
+    Sequence(Vec<Rc<Node>>),
+    /// Keys and values in the order written.
+    Mapping(Vec<(Rc<Node>, Rc<Node>)>),
+}
+
+/// Why a text is not a YAML document.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct YamlError {
+    pub(crate) at: Position,
+    pub(crate) message: String,
+}
+
+/// A sequence or mapping whose end has not come yet.
+struct Open {
+    at: Position,
+    anchor: usize,
+    is_mapping: bool,
+    children: Vec<Rc<Node>>,
+}
+
+/// The first document of `text`; none when it is empty.
+pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+    read(text).or_else(|error| match without_separating_tabs(text) {
+        Some(text) => read(&text),
+        None => Err(error),
+    })
+}
+
+/// `text` with spaces in place of the tabs between a `:` and a value; none when there are none. The parser refuses such tabs
+/// before a plain scalar, and YAML allows them. Tabs within scalars stay, and so does every position.
+fn without_separating_tabs(text: &str) -> Option<String> {
+    if !text.contains(":\t") {
+        return None;
+    }
+    let mut chars: Vec<char> = text.chars().collect();
+    let mut tabs = Vec::new();
+    let mut separates = false;
+    for (index, char) in chars.iter_mut().enumerate() {
+        if separates && *char == '\t' {
+            *char = ' ';
+            tabs.push(index);
+        } else {
+            separates = *char == ':';
+        }
+    }
+    // Only a parser knows where scalars are.
+    let spaced: String = chars.iter().collect();
+    let mut tabs = tabs.into_iter().peekable();
+    for (event, span) in Parser::new_from_str(&spaced).map_while(Result::ok) {
+        let scalar = span.start.index()..span.end.index();
+        while let (Event::Scalar(..), Some(tab)) = (&event, tabs.next_if(|tab| *tab < scalar.end)) {
+            if scalar.contains(&tab)
+                && let Some(char) = chars.get_mut(tab)
+            {
+                *char = '\t';
+            }
+        }
+    }
+    Some(chars.into_iter().collect())
+}
+
+fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut anchors: HashMap<usize, Rc<Node>> = HashMap::new();
+    for event in Parser::new_from_str(text) {
+        let (event, span) =
+            event.map_err(|error| YamlError::new(*error.marker(), error.info().to_owned()))?;
+        let at = Position::of(&span.start);
+        let (node, anchor) = match event {
+            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                if open.len() >= DEPTH_MAX {
+                    return Err(YamlError::too_deep(at));
+                }
+                open.push(Open {
+                    at,
+                    anchor,
+                    is_mapping: matches!(event, Event::MappingStart(..)),
+                    children: Vec::new(),
+                });
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(ended) => {
+                    let anchor = ended.anchor;
+                    (Rc::new(ended.node()?), anchor)
+                }
+                None => continue,
+            },
+            Event::Scalar(text, style, anchor, tag) => {
+                // A tag of YAML's own overrules the quotes.
+                let tag = tag.filter(|tag| tag.is_yaml_core_schema());
+                let content = Content::Scalar {
+                    text: text.into_owned(),
+                    plain: tag.map_or(style == ScalarStyle::Plain, |tag| tag.suffix != "str"),
+                };
+                let depth = 1;
+                (Rc::new(Node { at, content, depth }), anchor)
+            }
+            Event::Alias(anchor) => {
+                let Some(node) = anchors.get(&anchor) else {
+                    let message = "an alias stands before its anchor, or within it".to_owned();
+                    return Err(YamlError { at, message });
+                };
+                (Rc::clone(node), 0)
+            }
+            Event::DocumentEnd | Event::StreamEnd => return Ok(None),
+            Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
+        };
+        if anchor != 0 {
+            anchors.insert(anchor, Rc::clone(&node));
+        }
+        match open.last_mut() {
+            Some(parent) => parent.children.push(node),
+            None => return Ok(Some(node)),
+        }
+    }
+    Ok(None)
+}
+
+// === impl Position ===
+
+impl Position {
+    /// Where that stands which follows a text at the beginning of a file.
+    pub(crate) fn after(text: &str) -> Self {
+        let last = text.rsplit('\n').next().unwrap_or_default();
+        Self {
+            line: text.matches('\n').count().saturating_add(1),
+            column: last.chars().count().saturating_add(1),
+        }
+    }
+
+    fn of(marker: &Marker) -> Self {
+        Self {
+            line: marker.line(),
+            column: marker.col().saturating_add(1),
+        }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// One that stands in no file.
+    pub(crate) fn nowhere(content: Content) -> Self {
+        let depth = match &content {
+            Content::Scalar { .. } => 0,
+            Content::Sequence(items) => items.iter().map(|item| item.depth).max().unwrap_or(0),
+            Content::Mapping(pairs) => pairs
+                .iter()
+                .map(|(_, value)| value.depth)
+                .max()
+                .unwrap_or(0),
+        };
+        Self {
+            at: Position::default(),
+            content,
+            depth: depth.saturating_add(1),
+        }
+    }
+
+    /// The text of a scalar, whatever it might mean unquoted.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar { text, .. } => Some(text),
+            Content::Sequence(_) | Content::Mapping(_) => None,
+        }
+    }
+
+    /// Whether this is a scalar without quotes.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.content, Content::Scalar { plain: true, .. })
+    }
+
+    /// Whether this is nothing: empty, `~` or `null` without quotes.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar { text, plain: true }
+            if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    }
+
+    /// True or false in YAML 1.1's spellings.
+    pub(crate) fn boolean(&self) -> Option<bool> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        match text.as_str() {
+            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+                Some(true)
+            }
+            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
+            | "OFF" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal, `_` between digits.
+    pub(crate) fn integer(&self) -> Option<i128> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        if text.starts_with('_') {
+            return None;
+        }
+        let text = text.replace('_', "").to_ascii_lowercase();
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text.strip_prefix('+').unwrap_or(&text)),
+        };
+        let prefixed = |prefix| digits.strip_prefix(prefix);
+        let mut is_prefixed = true;
+        let (digits, radix) = if let Some(digits) = prefixed("0x") {
+            (digits, 16)
+        } else if let Some(digits) = prefixed("0b") {
+            (digits, 2)
+        } else if let Some(digits) = prefixed("0o") {
+            (digits, 8)
+        } else {
+            is_prefixed = false;
+            let is_octal = digits.len() > 1 && digits.starts_with('0');
+            (digits, if is_octal { 8 } else { 10 })
+        };
+        if !digits.starts_with(|first: char| first.is_digit(radix)) {
+            return None;
+        }
+        let number = i128::from_str_radix(digits, radix).ok()?;
+        let number = if negative {
+            number.wrapping_neg()
+        } else {
+            number
+        };
+        // With a prefix, what is beyond 64 bits is text; without one it is a float. Only without a sign are 64 bits unsigned.
+        let fits = i64::try_from(number).is_ok()
+            || u64::try_from(number).is_ok() && !text.starts_with('+');
+        (fits || !is_prefixed).then_some(number)
+    }
+}
+
+impl Node {
+    /// A number with a fraction or an exponent in YAML 1.1's spellings, or one that is none.
+    pub(crate) fn float(&self) -> Option<f64> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        if text.starts_with('_') || text.starts_with('.') && !separates_digits(text) {
+            return None;
+        }
+        if matches!(text.as_str(), ".nan" | ".NaN" | ".NAN") {
+            return Some(f64::NAN);
+        }
+        let plain = text.replace('_', "");
+        let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
+        if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
+            return Some(f64::INFINITY);
+        }
+        let numeric = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+            && unsigned.contains(|c: char| c.is_ascii_digit())
+            && unsigned
+                .chars()
+                .all(|c| c.is_ascii_digit() || ".eE+-".contains(c));
+        let parsed = plain.parse::<f64>().ok();
+        // What is too large for a float is text.
+        parsed.filter(|parsed| numeric && parsed.is_finite() && self.integer().is_none())
+    }
+
+    /// Any number, as protobuf's Struct holds it.
+    pub(crate) fn number(&self) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss)] // that is what a Struct does to it
+        let whole = self.integer().map(|number| number as f64);
+        whole.or_else(|| self.float())
+    }
+
+    /// Whether this scalar is text, and not a number, a truth or nothing written without quotes.
+    pub(crate) fn is_text(&self) -> bool {
+        self.text().is_some()
+            && !self.is_null()
+            && self.boolean().is_none()
+            && self.number().is_none()
+    }
+}
+
+/// Whether each `_` of a text stands between two digits.
+fn separates_digits(text: &str) -> bool {
+    let digit = |c: char| c.is_ascii_digit();
+    text.split('_').skip(1).all(|rest| rest.starts_with(digit))
+        && text.rsplit('_').skip(1).all(|rest| rest.ends_with(digit))
+}
+
+// === impl Open ===
+
+impl Open {
+    fn node(self) -> Result<Node, YamlError> {
+        let deepest = self.children.iter().map(|child| child.depth).max();
+        let depth = deepest.unwrap_or_default().saturating_add(1);
+        // Aliases nest what the text does not: walking or freeing a long chain of them would exhaust the stack.
+        if depth > DEPTH_MAX {
+            return Err(YamlError::too_deep(self.at));
+        }
+        let content = if self.is_mapping {
+            let mut pairs = Vec::with_capacity(self.children.len() / 2);
+            let mut children = self.children.into_iter();
+            while let (Some(key), Some(value)) = (children.next(), children.next()) {
+                pairs.push((key, value));
+            }
+            Content::Mapping(pairs)
+        } else {
+            Content::Sequence(self.children)
+        };
+        Ok(Node {
+            at: self.at,
+            content,
+            depth,
+        })
+    }
+}
+
+// === impl YamlError ===
+
+impl YamlError {
+    fn new(marker: Marker, message: String) -> Self {
+        Self {
+            at: Position::of(&marker),
+            message,
+        }
+    }
+
+    fn too_deep(at: Position) -> Self {
+        Self {
+            at,
+            message: format!("nested deeper than {DEPTH_MAX} levels"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn scalar(text: &str) -> Rc<Node> {
+        parse(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn scalars_mean_what_yaml_1_1_says_when_asked() {
+        assert_eq!(scalar("yes").boolean(), Some(true));
+        assert_eq!(scalar("'yes'").boolean(), None);
+        assert_eq!(scalar("1_000").integer(), Some(1_000));
+        assert_eq!(scalar("0x1F").integer(), Some(31));
+        assert_eq!(scalar("017").integer(), Some(15));
+        assert_eq!(scalar("0").integer(), Some(0));
+        assert_eq!(scalar("-3").integer(), Some(-3));
+        assert_eq!(scalar("--3").integer(), None);
+        assert_eq!(scalar("1.5").integer(), None);
+        assert_eq!(scalar("\"5\"").integer(), None);
+        assert!(scalar("~").is_null());
+    }
+
+    #[test]
+    fn positions_count_from_one() {
+        let root = scalar("a: 1\nb:\n  c: x\n");
+        let Content::Mapping(pairs) = &root.content else {
+            panic!("{root:?}")
+        };
+        assert_eq!(pairs[1].0.at, Position { line: 2, column: 1 });
+    }
+
+    #[test]
+    fn depth_is_bounded_and_an_alias_bomb_costs_nothing() {
+        let deep = "[".repeat(DEPTH_MAX + 1);
+        assert!(parse(&deep).unwrap_err().message.contains("64"));
+        let mut bomb = String::from("a0: &a0 x\n");
+        for n in 1..60 {
+            let before = format!("*a{}", n - 1);
+            writeln!(bomb, "a{n}: &a{n} [{before}, {before}]").unwrap();
+        }
+        assert!(parse(&bomb).unwrap().is_some());
+        assert!(parse("a: &a [*a]\n").is_err());
+        let mut chain = String::from("a0: &a0 x\n");
+        for n in 1..100_000 {
+            writeln!(chain, "a{n}: &a{n} [*a{}]", n - 1).unwrap();
+        }
+        assert!(parse(&chain).unwrap_err().message.contains("64"));
+    }
+}

@@ -1,0 +1,97 @@
+//! The settings of the ports that people and Prometheus look at, besides the HTTP port's own.
+//!
+//! What it deliberately does not do: read files.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use crate::settings::parse::boolean;
+
+/// Who may use the admin port.
+#[derive(Args, Clone, Debug)]
+pub struct AdminSettings {
+    /// A file with a token of at least 16 bytes, which every request to the admin port must then carry
+    /// (`authorization: Bearer …`); read again for each
+    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE")]
+    pub admin_token_file: Option<PathBuf>,
+
+    /// Our certificate for the admin port, PEM, which is TLS then; read again when it changes
+    #[arg(long, env = "TOLLGATE_ADMIN_TLS_CERT", requires = "admin_tls_key")]
+    pub admin_tls_cert: Option<PathBuf>,
+
+    /// Its key, PEM; read again when it changes
+    #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
+    pub admin_tls_key: Option<PathBuf>,
+
+    /// The certificates of those who may sign that of a client of the admin port, PEM: then each must show one
+    #[arg(
+        long,
+        env = "TOLLGATE_ADMIN_CLIENT_CACERT",
+        requires = "admin_tls_cert"
+    )]
+    pub admin_client_cacert: Option<PathBuf>,
+}
+
+/// A port for metrics alone, beside /metrics on the HTTP port.
+#[derive(Args, Clone, Debug)]
+pub struct PrometheusSettings {
+    /// Whether PROMETHEUS_ADDR listens; /metrics on the HTTP port answers either way
+    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub use_prometheus: bool,
+
+    /// Address and port for metrics alone; without an address every one of this machine
+    #[arg(long, env = "PROMETHEUS_ADDR", default_value = ":9090", value_parser = address)]
+    pub prometheus_addr: (String, u16),
+
+    /// The path of metrics there
+    #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path)]
+    pub prometheus_path: String,
+}
+
+/// An address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address there is.
+fn address(text: &str) -> Result<(String, u16), String> {
+    let split = text.rsplit_once(':');
+    let parsed = split.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) =
+        parsed.ok_or("give an address and a port, such as 127.0.0.1:9090 or :9090")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok((host.to_owned(), port))
+}
+
+fn path(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_graphic() && !"{}?#*".contains(c);
+    if text.starts_with('/') && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("give a path that begins with a slash, such as /metrics".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_go_writes_them() {
+        for (text, host, port) in [
+            (":19001", "", 19_001),
+            ("127.0.0.1:0", "127.0.0.1", 0),
+            ("[::1]:9090", "::1", 9_090),
+            ("metrics.local:80", "metrics.local", 80),
+        ] {
+            assert_eq!(address(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for text in ["", "9090", ":", ":http", ":65536", "host"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_one_that_a_router_takes_for_itself() {
+        assert!(path("/stats/prometheus").is_ok());
+        for text in ["", "metrics", "/{a}", "/*", "/a b", "/?x", "/#y"] {
+            assert!(path(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Parsers of the values of settings: durations, sizes, ratios, booleans.
+
+use std::time::Duration;
+
+/// A share from 0 to 1.
+pub(crate) fn ratio(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("give a number from 0 to 1".to_owned()),
+    }
+}
+
+/// A boolean value in the spellings that the reference reads.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("give true or false".to_owned()),
+    }
+}
+
+/// The longest length of time: no date that it leads to is beyond what the system can say.
+const DURATION_MAX: Duration = Duration::from_secs(36_525 * 86_400);
+
+/// A length of time such as `5s`, `1h30m` or `150us`; a bare 0 as the reference allows it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let duration = humantime::parse_duration(text).ok();
+    duration
+        .filter(|duration| *duration <= DURATION_MAX)
+        .ok_or_else(|| {
+            "give a number and a unit, such as 5s or 1h30m; at most 100 years".to_owned()
+        })
+}
+
+/// The same, and not nothing.
+pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    if length.is_zero() {
+        return Err("give a length of time above 0, such as 5s".to_owned());
+    }
+    Ok(length)
+}
+
+/// A size such as `64KiB`, `8MiB` or plain bytes, below 4 GiB.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    bytes(text)
+        .filter(|bytes| u32::try_from(*bytes).is_ok())
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
+}
+
+/// The least that `--memory-max` may be.
+pub const MEMORY_MIN: u64 = 64 << 10;
+
+/// The same, of any size that is of use.
+pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
+    bytes(text)
+        .filter(|bytes| *bytes >= MEMORY_MIN)
+        .ok_or_else(|| "give a number and MiB or GiB, such as 512MiB; at least 64KiB".to_owned())
+}
+
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text.get(digits.len()..).unwrap_or_default().trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    let amount = digits.parse::<u64>().ok().filter(|amount| *amount > 0)?;
+    amount.checked_mul(factor)
+}
+
+/// Who may use a file, as the system counts it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileMode(pub u32);
+
+/// Permissions as chmod writes them.
+pub(crate) fn file_mode(text: &str) -> Result<FileMode, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .map(FileMode)
+        .ok_or_else(|| "give permissions as chmod writes them, such as 0660".to_owned())
+}
+
+/// The name of an HTTP header.
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || !text.bytes().all(allowed) {
+        return Err("give the name of a header, such as RateLimit-Limit".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("give a whole number of at least 1".to_owned()),
+    }
+}

@@ -1,0 +1,55 @@
+//! The settings of TLS on the gRPC port, by the reference's names where it has one.
+//!
+//! What it deliberately does not do: read files (`config/tls`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use crate::settings::parse::{boolean, nonzero_duration, positive};
+
+/// Who gRPC says it is, and whom it lets in.
+#[derive(Args, Clone, Debug)]
+pub struct GrpcTlsSettings {
+    /// Whether gRPC is TLS: 1.3 or 1.2
+    #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    pub grpc_server_use_tls: bool,
+
+    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it changes
+    #[arg(long, env = "GRPC_SERVER_TLS_CERT")]
+    pub grpc_server_tls_cert: Option<PathBuf>,
+
+    /// Its key, PEM; read again when it changes
+    #[arg(long, env = "GRPC_SERVER_TLS_KEY")]
+    pub grpc_server_tls_key: Option<PathBuf>,
+
+    /// The certificates of those who may sign a client's, PEM: then every client must show one; read again when it changes
+    #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
+    pub grpc_client_tls_cacert: Option<PathBuf>,
+
+    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has them), several with commas between; any unless said
+    #[arg(long, env = "GRPC_CLIENT_TLS_SAN", value_delimiter = ',')]
+    pub grpc_client_tls_san: Vec<String>,
+
+    /// How many TLS handshakes may be under way on a port; a connection beyond that is closed
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_MAX", default_value_t = 4_096, value_parser = positive)]
+    pub tls_handshakes_max: usize,
+
+    /// How long one may take
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = nonzero_duration)]
+    pub tls_handshake_timeout: Duration,
+
+    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that they wait
+    #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub tls_handshakes_cpu_percent_max: u8,
+}
+
+// === impl GrpcTlsSettings ===
+
+impl GrpcTlsSettings {
+    /// Whether clients of the gRPC port must show a certificate.
+    pub fn requires_client_certificate(&self) -> bool {
+        self.grpc_server_use_tls && self.grpc_client_tls_cacert.is_some()
+    }
+}

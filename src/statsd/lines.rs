@@ -1,0 +1,119 @@
+//! The lines that statsd reads: `name:5|c`, `name:7|g`, one a number.
+//!
+//! Tags are the reference's own dialect: `.__name=value` behind the name, which statsd servers that know no tags take for a part
+//! of it.
+//!
+//! What it deliberately does not do: sanitise more than a line needs; names come so already (`metrics/label`).
+
+use std::fmt::Write as _;
+
+use crate::metrics::Kind;
+use crate::settings::Tags;
+
+/// Lines, each with its end.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    text: String,
+    count: usize,
+    /// What stands behind every name.
+    tags: String,
+}
+
+// === impl Lines ===
+
+impl Lines {
+    pub(crate) fn new(tags: &Tags) -> Self {
+        let tags = tags.0.iter();
+        Self {
+            tags: tags
+                .map(|(name, value)| sanitize(&format!(".__{name}={value}")))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, name: &str, kind: Kind, value: u64) {
+        let kind = match kind {
+            Kind::Counter => 'c',
+            Kind::Gauge => 'g',
+        };
+        // A string has room for everything.
+        let _ = writeln!(self.text, "{}{}:{value}|{kind}", sanitize(name), self.tags);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Without lines; the tags stay.
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.count = 0;
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whole lines, as many together as are no longer than `bytes_max`; one that is longer goes alone.
+    pub(crate) fn datagrams(&self, bytes_max: usize) -> impl Iterator<Item = &str> {
+        let mut rest = self.text.as_str();
+        std::iter::from_fn(move || {
+            let first = rest.find('\n')?.saturating_add(1);
+            let window = rest.as_bytes().get(..bytes_max.min(rest.len()))?;
+            let last = window.iter().rposition(|byte| *byte == b'\n');
+            let end = last.map_or(first, |at| at.saturating_add(1));
+            let (part, after) = rest.split_at_checked(end)?;
+            rest = after;
+            Some(part)
+        })
+    }
+}
+
+/// What would end a name or a line stands for nothing else.
+fn sanitize(name: &str) -> String {
+    name.replace(
+        |c: char| c.is_control() || [':', '|', '@'].contains(&c),
+        "_",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_name_with_its_tags_a_number_and_a_kind() {
+        let tags = [("env", "a|b"), ("zone", "eu:1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut lines = Lines::new(&Tags(tags.to_vec()));
+        lines.push("a.b", Kind::Counter, 5);
+        lines.push("c\nd:1|c", Kind::Gauge, 7);
+        assert_eq!(
+            lines.text(),
+            "a.b.__env=a_b.__zone=eu_1:5|c\nc_d_1_c.__env=a_b.__zone=eu_1:7|g\n"
+        );
+        lines.clear();
+        assert_eq!((lines.text(), lines.count()), ("", 0));
+    }
+
+    #[test]
+    fn datagrams_hold_whole_lines() {
+        let mut lines = Lines::default();
+        for number in 0..10 {
+            lines.push("abc", Kind::Counter, number);
+        }
+        lines.push(&"x".repeat(40), Kind::Counter, 1);
+        lines.push("end", Kind::Counter, 1);
+        let parts: Vec<&str> = lines.datagrams(20).collect();
+        assert_eq!(parts.concat(), lines.text());
+        assert!(parts.iter().all(|part| part.ends_with('\n')));
+        let long = parts.iter().filter(|part| part.len() > 20).count();
+        assert_eq!((parts.len(), long), (7, 1), "{parts:?}");
+    }
+}

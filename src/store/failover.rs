@@ -1,0 +1,355 @@
+//! A store made of two: what the first, shared one does not decide for want of itself, the second, this replica's own, does.
+//!
+//! How: a check says whether it may be decided so ([`Check::local`], from `on_store_failure: local`). The first store is
+//! asked; where it answers that it is [unavailable](StoreError::Unavailable), the same check goes to the second with its limit
+//! divided by the replicas that were last counted, so that all of them together let about as many pass as the limit says. When
+//! the first store answers again, it is asked again, and what the second counted is left to age there.
+//!
+//! What the division cannot do: a limit smaller than the number of replicas lets one pass in each; a replica that nobody
+//! counted yet takes itself for the only one; callers who keep to one replica get its part and no more. And what the first
+//! store was asked without an answer may have been counted there as well.
+//!
+//! What it deliberately does not do: judge the first store (it does so itself), carry counts from one to the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Context;
+
+use crate::metrics::StoreMetrics;
+use crate::store::{
+    ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
+    StoreError, StoreHealth, StoreReply, TentativeTake, Ticket,
+};
+use tollgate_limiter::Check;
+
+/// The two stores.
+pub struct FailoverStore {
+    first: Arc<dyn Store>,
+    second: Arc<dyn Store>,
+    metrics: StoreMetrics,
+}
+
+/// One task's way to ask both.
+struct FailoverBatchClient {
+    first: Box<dyn BatchClient>,
+    second: Box<dyn BatchClient>,
+    metrics: StoreMetrics,
+    /// What was asked, by ticket, for as long as it may have to be asked again.
+    kept: Vec<RetainedRequest>,
+    /// What the second store is asked, by a ticket of our own.
+    again: Vec<FallbackRequest>,
+    free: Vec<Ticket>,
+    done: VecDeque<FallbackRequest>,
+    checks: Vec<Check>,
+}
+
+/// A request as it was asked.
+#[derive(Default)]
+struct RetainedRequest {
+    checks: Vec<Check>,
+    deadline: Option<Deadline>,
+    is_tentative: bool,
+}
+
+/// A share of the first store's answers, of which the second makes up some.
+#[derive(Default)]
+struct FallbackRequest {
+    ticket: Ticket,
+    positions: Vec<usize>,
+    answers: Vec<CheckResult>,
+    /// Which of them the second store is asked for.
+    asked: Vec<usize>,
+    tentative: Option<TentativeTake>,
+    shares: usize,
+}
+
+// === impl FailoverStore ===
+
+impl FailoverStore {
+    /// A store that asks `first`, and where that is out of order `second`.
+    pub fn new(first: Arc<dyn Store>, second: Arc<dyn Store>, metrics: StoreMetrics) -> Self {
+        Self {
+            first,
+            second,
+            metrics,
+        }
+    }
+}
+
+impl Store for FailoverStore {
+    fn apply(
+        &self,
+        checks: Vec<Check>,
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> ApplyFuture<'_> {
+        if !checks.iter().any(|check| check.local) {
+            return self.first.apply(checks, deadline, commit_mode);
+        }
+        Box::pin(async move {
+            let count = checks.len();
+            let applied = self
+                .first
+                .apply(checks.clone(), deadline, commit_mode)
+                .await;
+            let mut applied = match applied {
+                Ok(applied) => applied,
+                Err(error @ StoreError::Unavailable(_)) => StoreReply {
+                    answers: vec![Err(error); count],
+                    tentative: None,
+                },
+                Err(error) => return Err(error),
+            };
+            let undecided = undecided(&applied.answers);
+            if undecided.is_empty() {
+                return Ok(applied);
+            }
+            let again = undecided.iter().filter_map(|place| checks.get(*place));
+            let again = again.map(|check| own_part(check, &self.metrics)).collect();
+            let second = self.second.apply(again, deadline, commit_mode).await?;
+            for (place, answer) in undecided.into_iter().zip(second.answers) {
+                put(&mut applied.answers, place, answer, &self.metrics);
+            }
+            TentativeTake::merge(&mut applied.tentative, second.tentative);
+            Ok(applied)
+        })
+    }
+
+    fn batch_client(&self) -> Option<Box<dyn BatchClient>> {
+        Some(Box::new(FailoverBatchClient {
+            first: self.first.batch_client()?,
+            second: self.second.batch_client()?,
+            metrics: self.metrics.clone(),
+            kept: Vec::new(),
+            again: Vec::new(),
+            free: Vec::new(),
+            done: VecDeque::new(),
+            checks: Vec::new(),
+        }))
+    }
+
+    fn wants_reference_keys(&self) -> bool {
+        self.first.wants_reference_keys()
+    }
+
+    fn drain(&self) -> DrainFuture<'_> {
+        self.first.drain()
+    }
+
+    fn health(&self) -> Option<StoreHealth> {
+        self.first.health()
+    }
+}
+
+/// Which answers say that the first store was out of order.
+fn undecided(answers: &[CheckResult]) -> Vec<usize> {
+    let answers = answers.iter().enumerate();
+    answers
+        .filter(|(_, answer)| matches!(answer, Err(StoreError::Unavailable(_))))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// The check with this replica's part of its limit.
+fn own_part(check: &Check, metrics: &StoreMetrics) -> Check {
+    let replicas = u32::try_from(metrics.replicas.get().max(1)).unwrap_or(u32::MAX);
+    Check {
+        limit: check.limit.divided_by(replicas),
+        ..check.clone()
+    }
+}
+
+fn put(answers: &mut [CheckResult], place: usize, answer: CheckResult, metrics: &StoreMetrics) {
+    if answer.is_ok() {
+        metrics.decided_locally.inc();
+    }
+    if let Some(slot) = answers.get_mut(place) {
+        *slot = answer;
+    }
+}
+
+// === impl FailoverBatchClient ===
+
+impl FailoverBatchClient {
+    /// Keeps a request for as long as it may have to be asked again.
+    fn keep(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) {
+        let place = ticket as usize;
+        if self.kept.len() <= place {
+            self.kept
+                .resize_with(place.saturating_add(1), RetainedRequest::default);
+        }
+        if let Some(kept) = self.kept.get_mut(place) {
+            kept.checks.clear();
+            kept.checks.extend_from_slice(checks);
+            kept.deadline = Some(deadline);
+            kept.is_tentative = commit_mode == CommitMode::Tentative;
+        }
+    }
+
+    /// Asks the second store for what a share of the first lacks.
+    fn ask_again(&mut self, mut again: FallbackRequest) {
+        let Some(kept) = self.kept.get(again.ticket as usize) else {
+            self.done.push_back(again);
+            return;
+        };
+        self.checks.clear();
+        let lacking = again
+            .asked
+            .iter()
+            .filter_map(|place| again.positions.get(*place));
+        let lacking = lacking.filter_map(|position| kept.checks.get(*position));
+        let metrics = &self.metrics;
+        self.checks
+            .extend(lacking.map(|check| own_part(check, metrics)));
+        let commit_mode = if kept.is_tentative {
+            CommitMode::Tentative
+        } else {
+            CommitMode::Immediate
+        };
+        let deadline = kept.deadline.unwrap_or(Deadline::NEVER);
+        let own = self.free.pop().unwrap_or_else(|| {
+            self.again.push(FallbackRequest::default());
+            // There are no more than requests, which tickets count.
+            Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
+        });
+        match self.second.add(own, &self.checks, deadline, commit_mode) {
+            Ok(shares) if shares > 0 => {
+                again.shares = shares;
+                if let Some(slot) = self.again.get_mut(own as usize) {
+                    *slot = again;
+                }
+            }
+            Ok(_) => {
+                self.free.push(own);
+                self.done.push_back(again);
+            }
+            Err(error) => {
+                self.free.push(own);
+                for place in &again.asked {
+                    if let Some(slot) = again.answers.get_mut(*place) {
+                        *slot = Err(error.clone());
+                    }
+                }
+                self.done.push_back(again);
+            }
+        }
+    }
+}
+
+impl BatchClient for FailoverBatchClient {
+    fn add(
+        &mut self,
+        ticket: Ticket,
+        checks: &[Check],
+        deadline: Deadline,
+        commit_mode: CommitMode,
+    ) -> Result<usize, StoreError> {
+        let local = checks.iter().any(|check| check.local);
+        let added = self.first.add(ticket, checks, deadline, commit_mode);
+        if !local {
+            // A ticket is used again; what it stood for before is over.
+            if let Some(kept) = self.kept.get_mut(ticket as usize) {
+                kept.checks.clear();
+            }
+            return added;
+        }
+        self.keep(ticket, checks, deadline, commit_mode);
+        match added {
+            Err(error @ StoreError::Unavailable(_)) => {
+                self.ask_again(FallbackRequest {
+                    ticket,
+                    positions: (0..checks.len()).collect(),
+                    answers: vec![Err(error); checks.len()],
+                    asked: (0..checks.len()).collect(),
+                    tentative: None,
+                    shares: 0,
+                });
+                Ok(1)
+            }
+            added => added,
+        }
+    }
+
+    fn send(&mut self) {
+        self.first.send();
+        self.second.send();
+    }
+
+    fn take_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(PartialReply<'_>),
+    ) -> usize {
+        let mut lacking = Vec::new();
+        let kept = &self.kept;
+        let mut messages = self.first.take_replies(cx, &mut |share| {
+            let may = kept
+                .get(share.ticket as usize)
+                .is_some_and(|kept| !kept.checks.is_empty());
+            let asked = if may {
+                undecided(share.answers)
+            } else {
+                Vec::new()
+            };
+            if asked.is_empty() {
+                take(share);
+            } else {
+                lacking.push(FallbackRequest {
+                    ticket: share.ticket,
+                    positions: share.positions.to_vec(),
+                    answers: share.answers.to_vec(),
+                    asked,
+                    tentative: share.tentative,
+                    shares: 0,
+                });
+            }
+        });
+        if !lacking.is_empty() {
+            for again in lacking {
+                self.ask_again(again);
+            }
+            self.second.send();
+        }
+        let Self {
+            second,
+            again,
+            free,
+            done,
+            metrics,
+            ..
+        } = self;
+        let from_second = second.take_replies(cx, &mut |share| {
+            let Some(slot) = again.get_mut(share.ticket as usize) else {
+                return;
+            };
+            for (position, answer) in share.positions.iter().zip(share.answers) {
+                if let Some(place) = slot.asked.get(*position) {
+                    put(&mut slot.answers, *place, answer.clone(), metrics);
+                }
+            }
+            TentativeTake::merge(&mut slot.tentative, share.tentative);
+            slot.shares = slot.shares.saturating_sub(1);
+            if slot.shares == 0 {
+                done.push_back(std::mem::take(slot));
+                free.push(share.ticket);
+            }
+        });
+        messages = messages.saturating_add(from_second);
+        while let Some(again) = self.done.pop_front() {
+            messages = messages.saturating_add(1);
+            take(PartialReply {
+                ticket: again.ticket,
+                positions: &again.positions,
+                answers: &again.answers,
+                tentative: again.tentative,
+            });
+        }
+        messages
+    }
+}

@@ -1,0 +1,414 @@
+//! What one partition holds in advance, and what it answers from that. Plain data: no task, no clock, no other store.
+//!
+//! How: a lease is hits that the shared store has already debited. While some are unspent, hits are admitted from them. When
+//! they do not suffice the caller takes more ([`Leases::wants`]), and says what came of it ([`Leases::granted`],
+//! [`Leases::refused`]). A lease ends with its age, and one of a fixed window with that window at the latest; what is unspent
+//! goes back.
+//!
+//! How many in advance: none for a key that is new; twice as many as before where a lease was spent in less than half its
+//! age, fewer where some were left. Never more than a quarter of what the store has left, so that leases shrink to single hits
+//! near the limit, wherever else hits are held.
+//!
+//! Whatever the shared store's time is, a lease ends by this process's uptime, counted from before the take was sent: never
+//! later than it would by the store's.
+//!
+//! What it deliberately does not do: ask anybody, refuse hits that nobody asked the store for within the last second.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use tollgate_limiter::{
+    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
+};
+
+/// How much may be held, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseLimits {
+    /// How long hits are held at most, in microseconds.
+    pub age_max_us: u64,
+    /// How many hits are taken beyond those that are asked for.
+    pub ahead_hits_max: u64,
+    /// How many leases a partition holds.
+    pub leases_max: usize,
+}
+
+/// One in so many of what the store has left may be taken in advance.
+const AHEAD_SHARE: u64 = 4;
+
+/// For so long, in microseconds, hits are refused because the store had refused as many.
+const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
+
+/// The leases of one partition.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    bounds: LeaseLimits,
+    known: HashMap<Key, HeldLease, BuildHasherDefault<IdentityHasher>>,
+    /// When each is to be looked at again, in that order.
+    due: VecDeque<(u64, Key)>,
+    /// Hits in all of them.
+    unspent: u64,
+}
+
+/// One lease, and what is known of its bucket.
+#[derive(Debug)]
+struct HeldLease {
+    limit: Limit,
+    algorithm: &'static dyn Algorithm,
+    source: u64,
+    reference_key: Option<Arc<[u8]>>,
+    unspent: u64,
+    /// The store's time of the oldest of them.
+    taken_at: Timestamp,
+    /// Until when they may be used, by uptime.
+    ends_us: u64,
+    /// The store's time at which the bucket of the held hits is fresh again: for a fixed window, its end.
+    fresh_at: Timestamp,
+    /// When the last take was sent.
+    sent_us: u64,
+    /// What the store had left then.
+    left: u64,
+    /// When the bucket is as good as new, by uptime.
+    reset_us: u64,
+    /// How many to take in advance.
+    ahead: u64,
+    denial: Option<RecentDenial>,
+}
+
+/// What the store refused a moment ago.
+#[derive(Clone, Copy, Debug)]
+struct RecentDenial {
+    until_us: u64,
+    /// So many and more.
+    hits: u64,
+    /// By uptime; none: never.
+    retry_us: Option<u64>,
+    at: Timestamp,
+}
+
+/// The hash of what is a hash.
+#[derive(Default)]
+pub(crate) struct IdentityHasher(u64);
+
+// === impl Leases ===
+
+impl Leases {
+    pub(crate) fn new(bounds: LeaseLimits) -> Self {
+        Self {
+            bounds,
+            known: HashMap::default(),
+            due: VecDeque::new(),
+            unspent: 0,
+        }
+    }
+
+    /// How many hits are held.
+    pub(crate) fn unspent(&self) -> u64 {
+        self.unspent
+    }
+
+    /// Whether such a check may be answered from a lease.
+    pub(crate) fn covers(check: &Check) -> bool {
+        let Hits::Take(hits) = check.operation.hits else {
+            return false;
+        };
+        // What can never pass is the store's to say.
+        check.algorithm.lease_policy() != LeasePolicy::Never && hits > 0 && hits <= capacity(check)
+    }
+
+    /// Whether there is room for a lease of this key.
+    pub(crate) fn has_room(&self, key: Key) -> bool {
+        self.known.len() < self.bounds.leases_max || self.known.contains_key(&key)
+    }
+
+    /// Decides from what is held; none when the store must be asked. What is to go back is put to `refunds`.
+    pub(crate) fn spend(
+        &mut self,
+        check: &Check,
+        now_us: u64,
+        refunds: &mut Vec<Check>,
+    ) -> Option<Outcome> {
+        let Hits::Take(hits) = check.operation.hits else {
+            return None;
+        };
+        let held = self.known.get_mut(&check.key)?;
+        if held.limit != check.limit || held.algorithm != check.algorithm {
+            // A reload: what was taken under the old limit is the new one's to judge.
+            self.unspent = self.unspent.saturating_sub(held.unspent);
+            refunds.extend(held.end(check.key));
+            self.known.remove(&check.key);
+            return None;
+        }
+        if now_us >= held.ends_us {
+            self.unspent = self.unspent.saturating_sub(held.unspent);
+            refunds.extend(held.end(check.key));
+        }
+        if hits <= held.unspent {
+            let outcome = held.admit(hits, now_us);
+            self.unspent = self.unspent.saturating_sub(hits);
+            return Some(outcome);
+        }
+        held.refuse(hits, now_us)
+    }
+
+    /// What to ask the store when `hits` wait for it: as many, less those held, and some in advance.
+    pub(crate) fn next_take(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
+        let (mut more, mut ahead) = (hits, 0);
+        if let Some(held) = self.known.get_mut(&check.key) {
+            more = hits.saturating_sub(held.unspent);
+            if let Some(denial) = held.denial
+                && now_us < denial.until_us
+            {
+                // So many are there, and not one more.
+                more = more.min(denial.hits.saturating_sub(1));
+            } else {
+                let spent_in_us = now_us.saturating_sub(held.sent_us);
+                if spent_in_us < self.bounds.age_max_us / 2 {
+                    held.ahead = held.ahead.saturating_mul(2).max(hits);
+                }
+                held.ahead = held.ahead.min(self.bounds.ahead_hits_max);
+                ahead = held.ahead.min(held.left / AHEAD_SHARE);
+            }
+        }
+        let take = more.saturating_add(ahead).clamp(1, capacity(check).max(1));
+        Check {
+            operation: Operation {
+                hits: Hits::Take(take),
+                holder: None,
+            },
+            // What is refused is never written.
+            limit: check.limit.with_count_refused(CountRefused::None),
+            ..check.clone()
+        }
+    }
+
+    /// The store granted what was asked. Hits that are still held by a lease which ended in the meantime are put to
+    /// `refunds`.
+    pub(crate) fn record_grant(
+        &mut self,
+        check: &Check,
+        hits: u64,
+        outcome: &Outcome,
+        (sent_us, now_us): (u64, u64),
+        refunds: &mut Vec<Check>,
+    ) {
+        let until_us = sent_us.saturating_add(self.bounds.age_max_us);
+        let reset_us = sent_us.saturating_add(outcome.reset_us);
+        let ends_us = match check.algorithm.lease_policy() {
+            LeasePolicy::UntilReset => until_us.min(reset_us),
+            LeasePolicy::AnyAge | LeasePolicy::Never => until_us,
+        };
+        let due = &mut self.due;
+        let held = self.known.entry(check.key).or_insert_with(|| {
+            due.push_back((until_us, check.key));
+            HeldLease::new(check)
+        });
+        // The new hits must not inherit the time of an ended lease: they would go back to a window that has turned, and
+        // count as spent until their own one ends.
+        let turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
+            && outcome.bucket_time >= held.fresh_at;
+        if now_us >= held.ends_us || turned {
+            self.unspent = self.unspent.saturating_sub(held.unspent);
+            refunds.extend(held.end(check.key));
+        }
+        if held.unspent == 0 {
+            held.taken_at = outcome.bucket_time;
+            held.ends_us = ends_us;
+            held.fresh_at = outcome.bucket_time.plus_us(outcome.reset_us);
+        } else {
+            // The older ones speak for all.
+            held.taken_at = held.taken_at.min(outcome.bucket_time);
+            held.ends_us = held.ends_us.min(ends_us);
+        }
+        held.unspent = held.unspent.saturating_add(hits);
+        self.unspent = self.unspent.saturating_add(hits);
+        held.sent_us = sent_us;
+        held.left = outcome.remaining;
+        held.reset_us = reset_us;
+        held.denial = None;
+    }
+
+    /// The store refused.
+    pub(crate) fn record_denial(&mut self, check: &Check, outcome: &Outcome, sent_us: u64) {
+        let until_us = sent_us.saturating_add(self.bounds.age_max_us);
+        let due = &mut self.due;
+        let held = self.known.entry(check.key).or_insert_with(|| {
+            due.push_back((until_us, check.key));
+            HeldLease::new(check)
+        });
+        let dry_us = outcome
+            .retry_us
+            .unwrap_or(DENIAL_KEPT_MAX_US)
+            .min(DENIAL_KEPT_MAX_US);
+        held.left = outcome.remaining;
+        held.ahead = 0;
+        held.reset_us = sent_us.saturating_add(outcome.reset_us);
+        held.denial = Some(RecentDenial {
+            until_us: sent_us.saturating_add(dry_us),
+            hits: outcome.remaining.saturating_add(1),
+            retry_us: outcome.retry_us.map(|us| sent_us.saturating_add(us)),
+            at: outcome.bucket_time,
+        });
+    }
+
+    /// Takes back what was admitted and led to nothing, if it came from a lease that is still held. Says whether it was.
+    pub(crate) fn reclaim(&mut self, check: &Check, now_us: u64) -> bool {
+        let Hits::Undo { hits, taken_at } = check.operation.hits else {
+            return false;
+        };
+        match self.known.get_mut(&check.key) {
+            // What is held was taken no later than what comes back, so it is held no longer than it may be.
+            Some(held)
+                if now_us < held.ends_us && held.unspent > 0 && held.taken_at <= taken_at =>
+            {
+                held.unspent = held.unspent.saturating_add(hits);
+                self.unspent = self.unspent.saturating_add(hits);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends what has reached its age, looking at no more than `looks_max`.
+    pub(crate) fn expire(&mut self, now_us: u64, looks_max: usize, refunds: &mut Vec<Check>) {
+        for _ in 0..looks_max {
+            let Some((due_us, key)) = self.due.front().copied() else {
+                return;
+            };
+            if due_us > now_us {
+                return;
+            }
+            self.due.pop_front();
+            let Some(held) = self.known.get_mut(&key) else {
+                continue;
+            };
+            if now_us >= held.ends_us {
+                self.unspent = self.unspent.saturating_sub(held.unspent);
+                refunds.extend(held.end(key));
+            }
+            let until_us = held.sent_us.saturating_add(self.bounds.age_max_us);
+            if held.unspent == 0 && now_us >= until_us && !held.is_denied(now_us) {
+                self.known.remove(&key);
+            } else {
+                let next_us = if held.unspent > 0 {
+                    held.ends_us
+                } else {
+                    until_us
+                };
+                let again_us = next_us.max(now_us.saturating_add(self.bounds.age_max_us / 8));
+                self.due.push_back((again_us, key));
+            }
+        }
+    }
+
+    /// Ends all.
+    pub(crate) fn end_all(&mut self) -> Vec<Check> {
+        self.unspent = 0;
+        self.due.clear();
+        let held = self.known.drain();
+        held.filter_map(|(key, mut held)| held.end(key)).collect()
+    }
+}
+
+/// How many hits a bucket has room for.
+fn capacity(check: &Check) -> u64 {
+    match check.algorithm.lease_policy() {
+        LeasePolicy::UntilReset => check.limit.requests(),
+        LeasePolicy::AnyAge | LeasePolicy::Never => check.limit.requests().max(check.limit.burst()),
+    }
+}
+
+// === impl HeldLease ===
+
+impl HeldLease {
+    fn new(check: &Check) -> Self {
+        Self {
+            limit: check.limit,
+            algorithm: check.algorithm,
+            source: check.fingerprint,
+            reference_key: check.reference_key.clone(),
+            unspent: 0,
+            taken_at: Timestamp::default(),
+            ends_us: 0,
+            fresh_at: Timestamp::default(),
+            sent_us: 0,
+            left: 0,
+            reset_us: 0,
+            ahead: 0,
+            denial: None,
+        }
+    }
+
+    fn admit(&mut self, hits: u64, now_us: u64) -> Outcome {
+        let before = self.left.saturating_add(self.unspent);
+        self.unspent = self.unspent.saturating_sub(hits);
+        Outcome {
+            allowed: true,
+            used_before: self.limit.requests().saturating_sub(before),
+            remaining: before.saturating_sub(hits),
+            reset_us: self.reset_us.saturating_sub(now_us),
+            retry_us: Some(0),
+            bucket_time: self.taken_at,
+        }
+    }
+
+    /// Refuses what the store refused a moment ago.
+    fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
+        let denial = self.denial.filter(|denial| now_us < denial.until_us)?;
+        let remaining = self.left.saturating_add(self.unspent);
+        (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
+            allowed: false,
+            used_before: self.limit.requests().saturating_sub(remaining),
+            remaining,
+            reset_us: self.reset_us.saturating_sub(now_us),
+            retry_us: denial.retry_us.map(|us| us.saturating_sub(now_us).max(1)),
+            bucket_time: denial.at,
+        })
+    }
+
+    fn is_denied(&self, now_us: u64) -> bool {
+        self.denial.is_some_and(|denial| now_us < denial.until_us)
+    }
+
+    /// Ends it: what gives the rest back, if there is any.
+    fn end(&mut self, key: Key) -> Option<Check> {
+        let hits = std::mem::take(&mut self.unspent);
+        // The next one is smaller by what was too much.
+        self.ahead = self.ahead.saturating_sub(hits);
+        (hits > 0).then_some(Check {
+            key,
+            limit: self.limit,
+            algorithm: self.algorithm,
+            operation: Operation {
+                hits: Hits::Undo {
+                    hits,
+                    taken_at: self.taken_at,
+                },
+                holder: None,
+            },
+            fingerprint: self.source,
+            shared_bucket: false,
+            local: false,
+            reference_key: self.reference_key.clone(),
+        })
+    }
+}
+
+// === impl IdentityHasher ===
+
+impl Hasher for IdentityHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        let [upper, lower] = Key(key).to_halves();
+        self.0 = upper ^ lower;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,254 @@
+//! Keys over their limits, remembered for a moment so that the shared store need not be asked again.
+//!
+//! Why: whoever is refused asks again at once, and a flood on one key would be a flood on one server. How long: until the
+//! same hits would pass, and a second at most, so that what is given back anywhere is soon seen everywhere. What this replica
+//! itself gives back is forgotten here at once.
+//!
+//! Only what a refusal says for sure: the same limit, no fewer hits, and refused hits that change nothing that matters. A
+//! limit that counts refused hits into debt is asked every time; so are slots, which others free.
+//!
+//! What it deliberately does not do: hold more than its bound. Beyond that the store is asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::metrics::Counter;
+use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::{AlgorithmOption, Check, CountRefused, Hits, Key, Limit, Outcome};
+
+/// How many keys are remembered.
+const KEYS_MAX: usize = 65_536;
+
+/// The keys that were refused last.
+#[derive(Debug)]
+pub(crate) struct DenialCache {
+    keys: DashMap<Key, Denial>,
+    /// How many, so that most of the time one look at a number is all.
+    count: AtomicUsize,
+    /// How long one is remembered at most.
+    longest_us: u64,
+    full: Counter,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    limit: Limit,
+    hits: u64,
+    outcome: Outcome,
+    at_us: u64,
+    until_us: u64,
+}
+
+// === impl DenialCache ===
+
+impl DenialCache {
+    /// Nothing yet. `longest_us` of 0 remembers nothing ever.
+    pub(crate) fn new(longest_us: u64, full: Counter) -> Self {
+        Self {
+            keys: DashMap::new(),
+            count: AtomicUsize::new(0),
+            longest_us,
+            full,
+        }
+    }
+
+    /// Whether there is anything to look at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// The refusal of a check that the store would refuse now; none when it must be asked.
+    pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
+        let refusal = *self.keys.get(&check.key)?;
+        let Hits::Take(hits) = check.operation.hits else {
+            return None;
+        };
+        if now_us >= refusal.until_us || hits < refusal.hits || refusal.limit != check.limit {
+            return None;
+        }
+        let gone_us = now_us.saturating_sub(refusal.at_us);
+        let mut outcome = refusal.outcome;
+        outcome.reset_us = outcome.reset_us.saturating_sub(gone_us);
+        // The same hits pass then; more of them later, which nobody was asked.
+        let left = |retry_us: u64| retry_us.saturating_sub(gone_us).max(1);
+        outcome.retry_us = outcome.retry_us.map(left);
+        outcome.bucket_time = outcome.bucket_time.plus_us(gone_us);
+        Some(outcome)
+    }
+
+    /// Remembers a refusal, or forgets a key that was given something back.
+    pub(crate) fn see(&self, check: &Check, outcome: &Outcome, now_us: u64) {
+        match check.operation.hits {
+            Hits::Take(hits) if !outcome.allowed && hits > 0 => {
+                if !says_for_sure(check) {
+                    return;
+                }
+                let for_us = outcome.retry_us.unwrap_or(u64::MAX).min(self.longest_us);
+                if for_us > 0 {
+                    self.remember(check, hits, outcome, (now_us, for_us));
+                }
+            }
+            Hits::Take(_) => {}
+            Hits::Refund(_) | Hits::Undo { .. } => self.forget(check.key),
+        }
+    }
+
+    fn remember(&self, check: &Check, hits: u64, outcome: &Outcome, (now_us, for_us): (u64, u64)) {
+        let refusal = Denial {
+            limit: check.limit,
+            hits,
+            outcome: *outcome,
+            at_us: now_us,
+            until_us: now_us.saturating_add(for_us),
+        };
+        match self.keys.entry(check.key) {
+            Entry::Occupied(mut known) => {
+                known.insert(refusal);
+            }
+            Entry::Vacant(place) => {
+                if self.count.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                    self.full.inc();
+                } else {
+                    place.insert(refusal);
+                }
+            }
+        }
+    }
+
+    /// Forgets one.
+    pub(crate) fn forget(&self, key: Key) {
+        if !self.is_empty() && self.keys.remove(&key).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets all whose time has gone.
+    pub(crate) fn sweep(&self, now_us: u64) {
+        if self.is_empty() {
+            return;
+        }
+        self.keys.retain(|_, refusal| {
+            let stays = refusal.until_us > now_us;
+            if !stays {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            stays
+        });
+    }
+}
+
+/// Whether a refusal of this check says that the next one alike is refused too, and asking would change nothing.
+fn says_for_sure(check: &Check) -> bool {
+    let slots = check.algorithm.options().contains(&AlgorithmOption::Slots);
+    let counts = match count_refused(check.algorithm, &check.limit) {
+        CountRefused::None => false,
+        // A fixed window by its own default is full already, whatever is counted into it.
+        CountRefused::Blocking => check.limit.count_refused().is_some(),
+        CountRefused::All => true,
+    };
+    !slots && !counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use tollgate_limiter::{ALGORITHMS, State, Timestamp, Unit, algorithm};
+
+    fn refused() -> DenialCache {
+        let full = crate::metrics::Metrics::new().unwrap().store.cache_full;
+        DenialCache::new(1_000_000, full)
+    }
+
+    fn check(key: u128, hits: u64) -> Check {
+        Check {
+            key: Key(key),
+            limit: Limit::per(10, Unit::Minute, NonZeroU32::MIN),
+            algorithm: algorithm::from_name("token_bucket").unwrap(),
+            operation: Hits::Take(hits).into(),
+            fingerprint: 1,
+            shared_bucket: false,
+            local: false,
+            reference_key: None,
+        }
+    }
+
+    /// What a bucket says that is asked for all and then for this.
+    fn outcome(check: &Check) -> Outcome {
+        let mut state = State::default();
+        let now = Timestamp::from_seconds(1_700_000_000);
+        state.apply(check.algorithm, &check.limit, Hits::Take(10), now);
+        state.apply(check.algorithm, &check.limit, check.operation, now)
+    }
+
+    #[test]
+    fn as_many_or_more_are_refused_until_they_may_pass_or_a_second_has_gone() {
+        let known = refused();
+        let two = check(1, 2);
+        known.see(&two, &outcome(&two), 500);
+        assert!(known.outcome(&check(1, 1), 500).is_none());
+        assert!(known.outcome(&check(1, 0), 500).is_none());
+        assert!(known.outcome(&check(2, 2), 500).is_none());
+        let said = known.outcome(&check(1, 3), 200_500).unwrap();
+        // Two hits of ten a minute come in twelve seconds, of which a fifth has gone.
+        assert_eq!((said.allowed, said.retry_us), (false, Some(11_800_000)));
+        assert!(known.outcome(&two, 1_000_499).is_some());
+        assert!(known.outcome(&two, 1_000_500).is_none());
+        known.sweep(1_000_500);
+        assert!(known.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_is_given_something_back_is_asked_again_and_so_is_another_limit() {
+        let known = refused();
+        let one = check(1, 1);
+        known.see(&one, &outcome(&one), 0);
+        let more = Check {
+            limit: Limit::per(11, Unit::Minute, NonZeroU32::MIN),
+            ..one.clone()
+        };
+        assert!(known.outcome(&more, 0).is_none());
+        let refund = Check {
+            operation: Hits::Refund(1).into(),
+            ..one.clone()
+        };
+        known.see(&refund, &outcome(&refund), 0);
+        assert!(known.is_empty());
+        assert!(known.outcome(&one, 0).is_none());
+    }
+
+    #[test]
+    fn what_refused_hits_change_is_asked_every_time() {
+        for algorithm in ALGORITHMS {
+            for counted in CountRefused::ALL.into_iter().map(Some).chain([None]) {
+                let mut asked = check(1, 1);
+                asked.algorithm = *algorithm;
+                if let Some(counted) = counted {
+                    asked.limit = asked.limit.with_count_refused(counted);
+                }
+                let sure = says_for_sure(&asked);
+                let expected = algorithm.name() != "concurrency"
+                    && matches!(counted, None | Some(CountRefused::None));
+                assert_eq!(sure, expected, "{algorithm:?} {counted:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_holds_no_more_than_its_bound() {
+        let known = refused();
+        let said = outcome(&check(0, 1));
+        for key in 0..70_000 {
+            known.see(&check(key, 1), &said, 0);
+        }
+        assert_eq!(known.keys.len(), KEYS_MAX);
+        assert_eq!(known.full.get(), 70_000 - KEYS_MAX as u64);
+        known.sweep(1_000_000);
+        assert_eq!(known.keys.len(), 0);
+        assert!(known.is_empty());
+    }
+}

@@ -1,0 +1,111 @@
+//! What a server's error, or the connection's, comes to.
+//!
+//! Why by code and not by kind: the client has kinds for some errors, a server sends a code with all. Redis 7 hands the error
+//! of a command within a script on as it was; 6.2 wraps it into one of its own, and the code stands in the middle of the
+//! sentence.
+//!
+//! Refusals for the server's state come before a script's first write: `READONLY`, `MISCONF` and `OOM` are report at until a
+//! script has written and never after. So they, and what refuses a whole script, mean that nothing was taken.
+//!
+//! What it deliberately does not do: try again.
+
+use redis::{ErrorKind, RedisError, Value};
+
+use crate::store::StoreFault;
+
+/// What became of a call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum ErrorClass {
+    /// The server does not know the script; nothing ran.
+    NoScript,
+    /// It did not decide.
+    Fault(StoreFault),
+}
+
+/// Codes of refusals for a state of the server, which pass.
+const CODES: &[(&str, StoreFault)] = &[
+    ("READONLY", StoreFault::ReadOnly),
+    ("LOADING", StoreFault::Loading),
+    ("MISCONF", StoreFault::CannotPersist),
+    ("NOREPLICAS", StoreFault::CannotPersist),
+    ("OOM", StoreFault::OutOfMemory),
+    ("BUSY", StoreFault::Busy),
+    ("CLUSTERDOWN", StoreFault::ClusterDown),
+    ("MOVED", StoreFault::ClusterDown),
+    ("ASK", StoreFault::ClusterDown),
+    ("TRYAGAIN", StoreFault::ClusterDown),
+    ("CROSSSLOT", StoreFault::ClusterDown),
+    ("MASTERDOWN", StoreFault::ReadOnly),
+    ("NOAUTH", StoreFault::AccessDenied),
+    ("WRONGPASS", StoreFault::AccessDenied),
+    ("NOPERM", StoreFault::AccessDenied),
+];
+
+/// What an error comes to.
+pub(crate) fn classify(error: &RedisError) -> ErrorClass {
+    if let Some(code) = error.code() {
+        return of_code(code, error.detail().unwrap_or_default());
+    }
+    ErrorClass::Fault(match error.kind() {
+        ErrorKind::Io => StoreFault::ConnectionLost,
+        ErrorKind::AuthenticationFailed => StoreFault::AccessDenied,
+        _ => StoreFault::UnexpectedReply,
+    })
+}
+
+/// What a server's error of this code comes to.
+fn of_code(code: &str, detail: &str) -> ErrorClass {
+    if code == "NOSCRIPT" {
+        return ErrorClass::NoScript;
+    }
+    let within_a_script = |known: &str| {
+        let mut words = detail.split_ascii_whitespace();
+        code == "ERR" && words.any(|word| word.strip_prefix('-') == Some(known))
+    };
+    let known = CODES
+        .iter()
+        .find(|(known, _)| code == *known || within_a_script(known));
+    ErrorClass::Fault(known.map_or(StoreFault::UnexpectedReply, |(_, fault)| *fault))
+}
+
+/// A reply, of which an error is one.
+pub(crate) fn value(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+    match reply {
+        Ok(Value::ServerError(error)) => Err(error.into()),
+        reply => reply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_for_a_state_are_told_apart_whoever_wraps_them() {
+        let read_only = ErrorClass::Fault(StoreFault::ReadOnly);
+        assert_eq!(of_code("READONLY", "You can't write"), read_only);
+        let wrapped =
+            "Error running script (call to f_1): @user_script:9: -READONLY You can't write";
+        assert_eq!(of_code("ERR", wrapped), read_only);
+        assert_eq!(
+            of_code("NOSCRIPT", "No matching script."),
+            ErrorClass::NoScript
+        );
+        let oom = of_code("OOM", "command not allowed when used memory > 'maxmemory'.");
+        assert_eq!(oom, ErrorClass::Fault(StoreFault::OutOfMemory));
+        let other = of_code("ERR", "value is not an integer, READONLY or not");
+        assert_eq!(other, ErrorClass::Fault(StoreFault::UnexpectedReply));
+    }
+
+    #[test]
+    fn what_was_refused_before_it_ran_has_taken_nothing() {
+        for (_, fault) in CODES {
+            assert!(!fault.outcome_unknown(), "{fault:?}");
+        }
+        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert_eq!(
+            classify(&broken),
+            ErrorClass::Fault(StoreFault::ConnectionLost)
+        );
+    }
+}

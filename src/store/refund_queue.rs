@@ -1,0 +1,178 @@
+//! Takes that led to nothing and have not gone back yet, because the store is away or in no state to take them.
+//!
+//! Why a room of its own: whoever speaks to a shared store needs the same of it, be it Redis's worker or the one that holds
+//! leases. What waits has two bounds, a number of checks and a time for each, and whatever either bound drops is counted by
+//! whoever asks: a take that never goes back makes a limit stricter, and somebody should know.
+//!
+//! What it deliberately does not do: send, count in a metric, or decide what may be sent again. Giving back twice would let
+//! too many pass, so only what surely was not carried out may come here a second time.
+
+use std::collections::VecDeque;
+
+use tollgate_limiter::Check;
+
+/// How many checks may wait to go back.
+pub(crate) const CHECKS_MAX: usize = 16_384;
+
+/// For how long it is tried.
+pub(crate) const RETRY_FOR_US: u64 = 60_000_000;
+
+/// What is to go back, oldest first. All times are the clock's uptime.
+#[derive(Debug, Default)]
+pub(crate) struct RefundQueue {
+    /// What may be sent, and until when.
+    ready: VecDeque<(Vec<Check>, u64)>,
+    /// What was not taken, until when it is tried, and when it is ready again.
+    later: VecDeque<(Vec<Check>, u64, u64)>,
+    checks: usize,
+}
+
+// === impl RefundQueue ===
+
+impl RefundQueue {
+    /// How many checks wait.
+    pub(crate) fn checks(&self) -> usize {
+        self.checks
+    }
+
+    /// To be sent at the next opportunity, until `until_us`. Says how many checks found no room.
+    #[must_use]
+    pub(crate) fn add(&mut self, checks: Vec<Check>, until_us: u64) -> usize {
+        if !self.has_room(&checks) {
+            return checks.len();
+        }
+        self.checks = self.checks.saturating_add(checks.len());
+        self.ready.push_back((checks, until_us));
+        0
+    }
+
+    /// To be sent again at `again_us`, until `until_us`. Says how many checks found no room.
+    #[must_use]
+    pub(crate) fn add_again(&mut self, checks: Vec<Check>, until_us: u64, again_us: u64) -> usize {
+        if !self.has_room(&checks) {
+            return checks.len();
+        }
+        if !checks.is_empty() {
+            self.checks = self.checks.saturating_add(checks.len());
+            self.later.push_back((checks, until_us, again_us));
+        }
+        0
+    }
+
+    /// What is to be sent now, and until when; it waits here no longer.
+    pub(crate) fn pop(&mut self) -> Option<(Vec<Check>, u64)> {
+        let (checks, until_us) = self.ready.pop_front()?;
+        self.checks = self.checks.saturating_sub(checks.len());
+        Some((checks, until_us))
+    }
+
+    /// Time goes on. Says for how many checks it is over.
+    #[must_use]
+    pub(crate) fn pass(&mut self, now_us: u64) -> usize {
+        let before = self.checks;
+        let over = |(_, until_us): &(Vec<Check>, u64)| *until_us <= now_us;
+        while self.ready.front().is_some_and(over) {
+            self.pop();
+        }
+        let lost = before.saturating_sub(self.checks);
+        let due = |(_, _, again_us): &(Vec<Check>, u64, u64)| *again_us <= now_us;
+        while self.later.front().is_some_and(due)
+            && let Some((checks, until_us, _)) = self.later.pop_front()
+        {
+            self.ready.push_back((checks, until_us));
+        }
+        lost
+    }
+
+    /// When something is ready again or its time is over.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        let again_us = self.later.front().map(|(_, _, again_us)| *again_us);
+        let until_us = self.ready.front().map(|(_, until_us)| *until_us);
+        again_us.into_iter().chain(until_us).min()
+    }
+
+    /// All of it, ready or not; nothing waits any more.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Vec<Check>> + use<> {
+        let Self { ready, later, .. } = std::mem::take(self);
+        let ready = ready.into_iter().map(|(checks, _)| checks);
+        ready.chain(later.into_iter().map(|(checks, ..)| checks))
+    }
+
+    /// Of what may be sent now, the checks that `goes` picks; the others go on waiting.
+    pub(crate) fn take_where(&mut self, goes: impl Fn(&Check) -> bool) -> Vec<Check> {
+        let mut taken = Vec::new();
+        for (checks, _) in &mut self.ready {
+            taken.extend(checks.extract_if(.., |check| goes(check)));
+        }
+        self.ready.retain(|(checks, _)| !checks.is_empty());
+        self.checks = self.checks.saturating_sub(taken.len());
+        taken
+    }
+
+    fn has_room(&self, checks: &[Check]) -> bool {
+        self.checks.saturating_add(checks.len()) <= CHECKS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use tollgate_limiter::{ALGORITHMS, Hits, Key, Limit, Unit};
+
+    /// Checks of the keys `0..count`.
+    fn checks(count: usize) -> Vec<Check> {
+        let check = |key| Check {
+            key: Key(key),
+            limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN),
+            algorithm: ALGORITHMS[0],
+            operation: Hits::Take(1).into(),
+            fingerprint: 0,
+            shared_bucket: false,
+            local: false,
+            reference_key: None,
+        };
+        (0..count as u128).map(check).collect()
+    }
+
+    #[test]
+    fn what_finds_no_room_is_said_and_what_is_there_stays() {
+        let mut back = RefundQueue::default();
+        assert_eq!(back.add(checks(CHECKS_MAX - 1), 9), 0);
+        assert_eq!(back.add(checks(2), 9), 2);
+        assert_eq!(back.add_again(checks(2), 9, 1), 2);
+        assert_eq!(back.add_again(checks(1), 9, 1), 0);
+        assert_eq!(back.checks(), CHECKS_MAX);
+        assert_eq!(back.pop().unwrap().0.len(), CHECKS_MAX - 1);
+        assert!(back.pop().is_none(), "not ready yet");
+        assert_eq!(back.checks(), 1);
+    }
+
+    #[test]
+    fn each_goes_when_it_is_ready_or_its_time_is_over() {
+        let mut back = RefundQueue::default();
+        let lost = back.add(checks(1), 5) + back.add_again(checks(2), 9, 3);
+        assert_eq!((lost, back.next_us()), (0, Some(3)));
+        assert_eq!(back.pass(3), 0);
+        assert_eq!(back.next_us(), Some(5));
+        assert_eq!(back.pass(5), 1, "the first one's time is over");
+        assert_eq!(
+            back.pop()
+                .map(|(checks, until_us)| (checks.len(), until_us)),
+            Some((2, 9))
+        );
+        assert_eq!((back.checks(), back.next_us()), (0, None));
+    }
+
+    #[test]
+    fn who_may_go_is_picked_and_the_others_wait() {
+        let mut back = RefundQueue::default();
+        let lost = back.add(checks(4), 9) + back.add_again(checks(3), 9, 3);
+        assert_eq!(lost, 0);
+        assert_eq!(back.take_where(|check| check.key.0 % 2 == 0).len(), 2);
+        assert_eq!(back.checks(), 5);
+        let all: Vec<_> = back.take_all().map(|checks| checks.len()).collect();
+        assert_eq!((all, back.checks()), (vec![2, 3], 0));
+    }
+}

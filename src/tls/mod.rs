@@ -1,0 +1,229 @@
+//! Certificates: read, held against one another, and read again when they change.
+//!
+//! Why here: files are what the operator wrote. A certificate, its key and the authorities of clients are one thing: they are
+//! taken together or not at all, so a half-written file, a key that does not belong to its certificate, or a certificate
+//! that has expired leaves what is in use. How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename
+//! two directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks agree.
+//!
+//! By `ring`, the one library by which all TLS here computes.
+//!
+//! What it deliberately does not do: open sockets (`accept`, `channel`), ask the time, log.
+
+mod client;
+mod client_names;
+mod server;
+mod validity;
+mod watch;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub use self::client::ClientFiles;
+pub use self::server::{LoadedCertificate, ServerFiles};
+use self::validity::Validity;
+pub use self::watch::FileWatch;
+use crate::rules::path::FILE_BYTES_MAX;
+use tollgate_limiter::Timestamp;
+
+/// Why certificates are not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The system said no.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{path}: {reason}")]
+    Invalid {
+        /// Which file.
+        path: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A certificate speaks of another time.
+    #[error("{path}: {reason}")]
+    Validity {
+        /// Which file.
+        path: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// The files are good each for itself.
+    #[error(
+        "{certificate} and {key} do not belong together; write both, then exchange them at once"
+    )]
+    KeyMismatch {
+        /// The certificate's file.
+        certificate: String,
+        /// The key's.
+        key: String,
+    },
+    /// A setting is missing, or means nothing.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// A certificate with those above it, and its key.
+pub(crate) struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    validity: Validity,
+}
+
+/// By which library TLS computes.
+fn crypto_provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Our certificate and its key, whatever the time.
+fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+    let chain = read_certificates(certificate)?;
+    let validity = chain.first().and_then(|leaf| Validity::of(leaf));
+    let validity = validity.ok_or_else(|| {
+        TlsError::invalid(certificate, "its certificate cannot be read; is it X.509?")
+    })?;
+    let pem = read(key)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
+        let why = pem_error_reason(&error);
+        let what = format!("no whole key in it ({why}); give a PEM file with a PRIVATE KEY");
+        TlsError::invalid(key, what)
+    })?;
+    Ok(Identity {
+        chain,
+        key,
+        validity,
+    })
+}
+
+/// The certificates in a file; one at least.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => {
+            let what = "no certificate in it; give a PEM file with a CERTIFICATE";
+            Err(TlsError::invalid(path, what))
+        }
+        Err(error) => {
+            let why = pem_error_reason(&error);
+            let what = format!(
+                "not whole ({why}); write it anew, best under another name and then renamed"
+            );
+            Err(TlsError::invalid(path, what))
+        }
+    }
+}
+
+/// What is wrong with PEM. The library's own words repeat what stands there, which may be a key.
+fn pem_error_reason(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::NoItemsFound => "nothing of the kind",
+        pem::Error::MissingSectionEnd { .. } => "its end is missing",
+        pem::Error::IllegalSectionStart { .. } => "its first line is cut off",
+        pem::Error::Base64Decode(_) => "not base64",
+        _ => "not PEM",
+    }
+}
+
+/// Those who may sign.
+fn read_ca_bundle(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| {
+            let what = format!("a certificate in it cannot be an authority's: {error}");
+            TlsError::invalid(path, what)
+        })?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| TlsError::Io {
+            path: path.display().to_string(),
+            error,
+        })?;
+    Ok(bytes)
+}
+
+/// What is wrong with a certificate and a key that rustls does not take.
+fn certificate_error(error: &rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
+            certificate: certificate.display().to_string(),
+            key: key.display().to_string(),
+        },
+        other => TlsError::invalid(certificate, format!("cannot be used: {other}")),
+    }
+}
+
+// === impl TlsError ===
+
+impl TlsError {
+    fn invalid(path: &Path, reason: impl fmt::Display) -> Self {
+        Self::Invalid {
+            path: path.display().to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Whether time alone may mend it.
+    fn is_validity_error(&self) -> bool {
+        matches!(self, Self::Validity { .. })
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// That it is good now.
+    fn check_validity(&self, path: &Path, now: Timestamp) -> Result<(), TlsError> {
+        let invalid = |reason: String| {
+            Err(TlsError::Validity {
+                path: path.display().to_string(),
+                reason,
+            })
+        };
+        if now > self.validity.not_after {
+            let ago = format_duration(now.since_us(self.validity.not_after));
+            return invalid(format!("expired {ago} ago; have it renewed"));
+        }
+        if now < self.validity.not_before {
+            let ahead = format_duration(self.validity.not_before.since_us(now));
+            return invalid(format!(
+                "not good before {ahead} from now; look at this machine's clock"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A length of time for people.
+fn format_duration(us: u64) -> String {
+    let seconds = us / 1_000_000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// The paths of files, as far as they are named.
+fn file_paths<const N: usize>(files: [Option<&PathBuf>; N]) -> Vec<PathBuf> {
+    files.into_iter().flatten().cloned().collect()
+}

@@ -1,0 +1,26 @@
+//! OpenTelemetry traces of decisions.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `traceparent` | parses the `traceparent` header |
+//! | `spans` | samples decisions and builds their spans |
+//! | `export_settings` | where spans are sent and which decisions are sampled |
+//! | `collector` | OTLP exporter, over HTTP or gRPC |
+//! | `queue` | bounds and counts the spans that wait |
+//!
+//! The collector may be slow, silent or unreachable; no decision and no shutdown waits for it. What
+//! waits to be sent is bounded, and what is lost is counted.
+//!
+//! What it deliberately does not do: define metrics (`metrics`), log requests, record what clients
+//! sent: values of descriptors may be secrets.
+
+mod collector;
+mod error;
+pub mod export_settings;
+mod queue;
+mod spans;
+mod traceparent;
+
+pub use self::error::TracesError;
+pub use self::spans::{RequestOutcome, RequestSummary, Span, Traces};
+pub use self::traceparent::TraceParent;

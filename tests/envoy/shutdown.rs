@@ -1,0 +1,45 @@
+//! A replica stops under load, and nobody notices.
+//!
+//! How: two tollgates behind one Envoy, which watches their health; clients that never pause for long; SIGTERM for one.
+//! Phases end when enough requests have been decided, not when time has passed.
+//!
+//! What it deliberately does not do: kill. What is under way then is lost, and no server can help it.
+
+use std::time::Duration;
+
+use tollgate_test_support::background_clients::{
+    assert_received_requests, statuses, wait_for_decisions, with_background_load,
+};
+use tollgate_test_support::envoy_process::{Envoy, OnError};
+use tollgate_test_support::tollgate_process::Tollgate;
+
+/// Most requests are within the limit and some are not, so that both answers are seen.
+const RULES: &str =
+    "{domain: edge, descriptors: [{key: day, rate_limit: {unit: day, requests_per_unit: 300}}]}";
+
+/// Requests that are decided before, and again after, the one replica stops.
+const DECISIONS: u64 = 1_000;
+
+/// What a stop may take with default settings.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_replica_that_is_asked_to_stop_under_load_costs_no_request() {
+    let mut leaving = Tollgate::start(RULES, &[]);
+    let staying = Tollgate::start(RULES, &[]);
+    let envoy = Envoy::asking(&[&leaving, &staying], OnError::Deny);
+
+    let answers = with_background_load(&envoy, "/day", || {
+        wait_for_decisions(&envoy, DECISIONS);
+        for tollgate in [&leaving, &staying] {
+            assert_received_requests(tollgate);
+        }
+        leaving.signal("TERM");
+        let status = leaving.wait(STOP_WITHIN).expect("it stops in time");
+        assert_eq!(status.code(), Some(0), "{}", leaving.said());
+        wait_for_decisions(&envoy, DECISIONS);
+    });
+
+    assert_eq!(envoy.counts().error, 0);
+    assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
+}

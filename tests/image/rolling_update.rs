@@ -1,0 +1,79 @@
+//! Two pods of the chart's Deployment behind a real Envoy, both replaced under load, and nobody notices.
+//!
+//! How: Envoy finds the pods by the name of the headless Service (STRICT_DNS); the test is the name server, kubelet and the
+//! controller of Deployments: it starts a new pod, waits until it is ready, gives the name its address and takes an old one's
+//! away once the new one has been ready for minReadySeconds, and then asks the old one to end. Like the controller (maxSurge 1,
+//! maxUnavailable 0) it does not wait until that has ended before it goes on to the next.
+//!
+//! What it deliberately does not do: wait for Envoy to have learned anything. A cluster does not either.
+
+use std::thread;
+
+use crate::isolation::alone;
+use crate::name_server::Names;
+use crate::pod::{Pod, Rendered};
+use tollgate_test_support::background_clients::{
+    statuses, wait_for_decisions, with_background_load,
+};
+use tollgate_test_support::envoy_process::Envoy;
+
+const BOOTSTRAP: &str = include_str!("envoy.yaml");
+
+const HEADLESS: &str = "demo-tollgate-headless.prod.svc.cluster.local";
+
+/// Most requests are within the limit and some are not, so that both answers are seen.
+const RULES: &str = r#"--set-json=rules={"edge.yaml":{"domain":"edge","descriptors":[{"key":"day","rate_limit":{"unit":"day","requests_per_unit":300}}]}}"#;
+
+/// Requests that are decided before the first pod is replaced, and after the last.
+const DECISIONS: u64 = 1_000;
+
+#[test]
+fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
+    alone(|_| {
+        let rendered = Rendered::new(&[RULES, "--set=replicaCount=2"]);
+        let start = |name: &str| rendered.start(name).ready();
+        let old = ["old-1", "old-2"].map(start);
+        let names = Names::of(HEADLESS);
+        names.are(&[&old[0], &old[1]]);
+        let backend = std::path::Path::new("/run/backend.sock");
+        let envoy = Envoy::start(
+            &BOOTSTRAP
+                .replace("@BACKEND@", backend.to_str().unwrap())
+                .replace("@NAMES@", &names.address.port().to_string())
+                .replace("@NAME@", HEADLESS),
+        );
+        let mut new: Vec<Pod> = Vec::new();
+        let answers = with_background_load(&envoy, "/day", || {
+            wait_for_decisions(&envoy, DECISIONS);
+            assert_received_requests(&old);
+            thread::scope(|scope| {
+                let mut left: Vec<_> = old.iter().collect();
+                for leaving in &old {
+                    new.push(start(&format!("new-{}", new.len())));
+                    let ready: Vec<_> = left.iter().copied().chain(&new).collect();
+                    names.are(&ready);
+                    thread::sleep(rendered.min_ready());
+                    left.retain(|pod| pod.address != leaving.address);
+                    let ready: Vec<_> = left.iter().copied().chain(&new).collect();
+                    names.are(&ready);
+                    scope.spawn(|| leaving.end());
+                }
+            });
+            wait_for_decisions(&envoy, DECISIONS);
+            assert_received_requests(&new);
+        });
+        assert_eq!(envoy.counts().error, 0);
+        assert_eq!(envoy.counts().failure_mode_allowed, 0);
+        assert_eq!(statuses(&answers), [200, 429], "{answers:?}");
+        let answered: usize = answers.values().sum();
+        println!("two pods were replaced under load: {answered} requests answered, none in error");
+    });
+}
+
+/// Requires that each was asked.
+fn assert_received_requests(pods: &[Pod]) {
+    for pod in pods {
+        let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
+        assert!(pod.metric(requests) > 50, "Envoy asks all: {}", pod.said());
+    }
+}

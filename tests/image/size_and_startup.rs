@@ -1,0 +1,89 @@
+//! What the image weighs, how long the binary takes to be ready, and what it has resident when nobody asks anything.
+//!
+//! How: printed, and each held to a bound that is far enough away for a binary that is only linked. `docs/image.md` has what the
+//! release binary said.
+//!
+//! What it deliberately does not do: pull. That takes as long as the network says.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
+use crate::contents::Unpacked;
+use crate::isolation::{IMAGE, Machine, alone};
+use crate::pod::{Pod, Rendered};
+
+/// Of the image as it lies unpacked, and of one whose binary nobody optimised.
+const IMAGE_BYTES_MAX: u64 = 25_000_000;
+const ROUGH_BYTES_MAX: u64 = 60_000_000;
+
+/// From start to ready, with the chart's example rules.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// Resident, of which most is the binary's own pages.
+const RESIDENT_BYTES_MAX: u64 = 48 << 20;
+
+/// How often a start is timed.
+const STARTS: usize = 11;
+
+#[test]
+fn the_image_is_small_its_start_quick_and_its_rest_cheap() {
+    alone(|machine: &Machine| {
+        let size = |file: &str| machine.files.join(file).metadata().unwrap().len();
+        let binary = size("usr/bin/tollgate");
+        let all = binary + size("etc/ssl/certs/ca-certificates.crt");
+        let compressed = Unpacked::new(IMAGE, "/run/image").compressed;
+        println!("image: {all} bytes, {compressed} compressed; its binary: {binary} bytes");
+        let rough = std::env::var_os("TOLLGATE_IMAGE").is_none();
+        let most = if rough {
+            ROUGH_BYTES_MAX
+        } else {
+            IMAGE_BYTES_MAX
+        };
+        assert!(all < most, "{all} bytes");
+
+        let mut starts: Vec<_> = (0..STARTS).map(|_| start_to_ready(machine)).collect();
+        starts.sort();
+        let [least, median, most] = [0, STARTS / 2, STARTS - 1].map(|at| starts[at]);
+        println!(
+            "start to ready: {median:.1?} (median of {STARTS}, {least:.1?} to {most:.1?}), seen at intervals of a millisecond"
+        );
+        assert!(median < READY_WITHIN);
+
+        let pod = Rendered::new(&[]).start("idle").ready();
+        let bytes = |pod: &Pod, field: &str| {
+            let text = pod.status(field);
+            let kibibytes = text.strip_suffix(" kB").expect("kibibytes");
+            kibibytes.parse::<u64>().unwrap() * 1024
+        };
+        let [resident, own] = ["VmRSS", "RssAnon"].map(|field| bytes(&pod, field));
+        println!("idle in a pod: {resident} bytes resident, of which {own} are not the binary's");
+        assert!(resident < RESIDENT_BYTES_MAX);
+    });
+}
+
+/// Starts the image's binary as it stands, with the chart's example, until it says that it is ready.
+fn start_to_ready(machine: &Machine) -> Duration {
+    let began = Instant::now();
+    let mut child = Command::new(machine.files.join("usr/bin/tollgate"))
+        .args(["serve", "helm/tollgate/files/example.yaml"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear()
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let address = ([127, 0, 0, 1], 8080).into();
+    let listens = || std::net::TcpStream::connect(address).is_ok();
+    let ready = || listens() && http(address, "GET", "/readyz", "").0 == 200;
+    while !ready() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = began.elapsed();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The next one wants the same ports.
+    assert!(wait_for(PATIENCE, || (!listens()).then_some(())).is_some());
+    took
+}

@@ -1,0 +1,106 @@
+//! The last spans at a stop: each is counted once, and what became of them is told to statsd.
+//!
+//! How: a collector that answers when the test says so; traces in the test's own process, where their counters can still be read
+//! when a service would have gone.
+
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::metrics::Metrics;
+use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
+use tollgate::tracing::export_settings::TraceExport;
+use tollgate::tracing::{RequestOutcome, RequestSummary, Traces};
+use tollgate_limiter::Request;
+use tollgate_test_support::grpc_client::request;
+use tollgate_test_support::in_process::{START, settings};
+use tollgate_test_support::polling::PATIENCE;
+
+use crate::collector::{Collector, PROTOCOLS, Protocol};
+use crate::traces::{ask, key, start_traced};
+
+/// How many spans wait at the stop, and how many of them go together.
+const SPANS: usize = 5;
+const BATCH: usize = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_that_is_under_way_at_the_stop_is_counted_once() {
+    let stops = PROTOCOLS.map(|protocol| tokio::spawn(stopped_in_mid_export(protocol)));
+    for stop in stops {
+        stop.await.unwrap();
+    }
+}
+
+async fn stopped_in_mid_export(protocol: Protocol) {
+    let collector = Collector::start(protocol).await;
+    collector.answers(false);
+    let endpoint = format!("http://{}", collector.address);
+    let mut settings = settings(&[]).tracing;
+    settings.otel = EnvironmentVariables::read(OTEL_VARIABLES, |name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(endpoint.clone()),
+        "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.name().to_owned()),
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some(BATCH.to_string()),
+        _ => None,
+    });
+    let export = TraceExport::from_settings(&settings)
+        .unwrap()
+        .expect("traces");
+    let metrics = Metrics::new().unwrap();
+    let traces = Arc::new(Traces::new(&export, &metrics).unwrap());
+    let end_one = || {
+        let asked = RequestSummary::from(&Request::new(b"d"));
+        let span = traces.begin(None, asked, || START).expect("all are traced");
+        traces.end(span, RequestOutcome::Error("INTERNAL"), START);
+    };
+    let counted = || {
+        let traces = &metrics.traces;
+        [traces.sent.get(), traces.lost.get(), traces.dropped.get()]
+    };
+    for _ in 0..SPANS {
+        end_one();
+    }
+    tokio::task::block_in_place(|| collector.wait_for_spans(BATCH));
+    assert_eq!(counted(), [0, 0, 0], "{protocol:?}: all are on their way");
+    Arc::clone(&traces).stop().await;
+    let given_up = [0, SPANS as u64, 0];
+    assert_eq!(counted(), given_up, "{protocol:?}");
+    collector.answers(true);
+    // Who stops again waits for the thread that sends, and it has sent them all.
+    Arc::clone(&traces).stop().await;
+    assert_eq!(collector.spans().len(), SPANS, "{protocol:?}");
+    assert_eq!(counted(), given_up, "{protocol:?}");
+    // Of a call that outlived the stop.
+    end_one();
+    assert_eq!(counted(), [0, SPANS as u64, 1], "{protocol:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_the_last_spans_is_told_to_statsd() {
+    let protocol = Protocol::Http;
+    let collector = Collector::start(protocol).await;
+    let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = statsd.local_addr().unwrap().port().to_string();
+    // Neither goes out before the stop.
+    let variables = [
+        ("STATSD_HOST", "127.0.0.1"),
+        ("STATSD_PORT", port.as_str()),
+        ("STATS_FLUSH_INTERVAL", "1h"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "3600000"),
+    ];
+    let mut service = start_traced(&collector, protocol, &[], &variables);
+    for _ in 0..3 {
+        ask(&service, request("d", key("x")), None).await.unwrap();
+    }
+    service.signal("TERM");
+    assert!(service.wait(PATIENCE).expect("it ends").success());
+    let (mut told, _) = statsd.accept().unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut lines = String::new();
+    told.read_to_string(&mut lines).unwrap();
+    assert!(
+        lines.contains("tollgate.trace_spans_total.sent:3|c\n"),
+        "{lines}"
+    );
+    assert_eq!(collector.spans().len(), 3);
+}
