@@ -3,12 +3,13 @@
 # make run              serve the example rules
 # make test-fast        the inner loop: no root, no servers; unit tests, laws, rules, service, simulation
 # make test             what CI runs: format, lints, every test against the real components
+# make test-fast        the inner loop, without root and without servers (Redis, Envoy)
 # make lint             format, licences and sources of dependencies, clippy
 # make deps             tools that the tests need, below target/ and from Debian's packages
 # make clean            remove target/
 #
 # Longer tests:
-# make test-long        100,000 random cases of the laws, the Redis script and the simulation (hours)
+# make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
 # make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
@@ -59,7 +60,7 @@ run:
 	$(CARGO) run --release -- serve examples/edge.yaml
 
 test: deps lint
-	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
 # Fewer random cases than `make test`. schema:: needs Python, and the rest of store needs Redis.

@@ -18,13 +18,14 @@
 //! | --- | --- | --- |
 //! | `clock` | | the only file that reads the time |
 //! | `keyed_hash` | | SipHash behind the limiter's `KeyHasher` |
+//! | `file_stamp` | | whether a file changed |
 //! | `proto` | | types generated from `proto/` |
 //! | `metrics` | | every metric, declared once |
-//! | `tls` | | certificates: files, reloading, names, expiry |
+//! | `tls` | `file_stamp` | certificates: files, reloading, names, expiry |
 //! | `settings` | `tls` | flags and variables, one declaration each |
 //! | `net` | `metrics` | listeners, TLS handshakes, connection limits |
 //! | `grpc_client` | `proto`, `tls` | gRPC client connections, for xDS and `tollgate hit` |
-//! | `rules` | `keyed_hash`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
+//! | `rules` | `keyed_hash`, `file_stamp`, `tls`, `settings`, `grpc_client` | rules files and xDS resources, diagnostics, watching |
 //! | `store` | `clock`, `metrics` | where buckets live |
 //! | `tracing` | `metrics`, `tls`, `settings` | spans and their export |
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
@@ -41,6 +42,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod file_stamp;
 pub mod grpc;
 pub mod grpc_client;
 pub mod keyed_hash;

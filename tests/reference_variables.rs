@@ -1,7 +1,9 @@
-//! Every variable of the reference service, one by one: known here, and either a setting or spoken of at start.
+//! Every variable of the reference service, one by one: known here, and either a setting or spoken
+//! of at start.
 //!
-//! How: the list below is copied from the reference's page, not from the code. Whether a variable is a setting is asked
-//! of the command line itself; what is said at start is asked of the real binary, with secrets in the environment.
+//! How: the list below is copied from the reference's page, not from the code. Whether a variable
+//! is a setting is asked of the command line itself; what is said at start is asked of the real
+//! binary, with secrets in the environment.
 //!
 //! What it deliberately does not do: say what each setting does (`tests/service`, `tests/process`).
 // tests: a panic is how it says no.
@@ -131,7 +133,8 @@ fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
             continue;
         }
         if *support == Support::StoreVariable {
-            // Beside the variable that says where the store is, it says something, and with a word of ours nothing again.
+            // Beside the variable that says where the store is, it says something, and with a word
+            // of ours nothing again.
             let beside = warnings([*name, "REDIS_URL", "REDIS_PERSECOND"]);
             assert!(beside.is_empty(), "{beside:?}");
             let ours = warnings([*name, "REDIS_URL", "TOLLGATE_STORE"]);

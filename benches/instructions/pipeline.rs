@@ -3,7 +3,7 @@
 //! Why a file of its own: it is the one place that knows which way a request walks. When the way changes, [`Pipeline::decide`]
 //! is pointed at the new one, and scenarios and baseline stay.
 //!
-//! How: the service as `app` builds it and a core of its door, turned by hand on one thread. The clock stands still and the
+//! How: the service as `app` builds it and a core of its gRPC server, turned by hand on one thread. The clock stands still and the
 //! hash's secret is known, so that two runs do the same. The runtime's time is paused too: no timer of a worker fires
 //! between two checks.
 //!
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::grpc::ByHand;
+use tollgate::grpc::BenchHarness;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
@@ -24,7 +24,7 @@ use tollgate::rules::file::{self, Options};
 use tollgate::rules::path::Source;
 use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
-use tollgate::store::{BACKENDS, Setup, memory};
+use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
 use tollgate_limiter::Timestamp;
 
 /// An instant within a minute, an hour, a day, … none of which is about to turn.
@@ -33,11 +33,11 @@ const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
 /// What two cores get.
 const PARTITIONS: usize = 2;
 
-/// A service without a door.
+/// A service without a gRPC server.
 pub(crate) struct Pipeline {
     /// Workers have timers.
     runtime: Runtime,
-    core: ByHand,
+    core: BenchHarness,
 }
 
 #[derive(Parser)]
@@ -56,18 +56,21 @@ impl Pipeline {
             .expect("a runtime");
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (store, workers) = (BACKENDS[0].build)(&Setup {
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-            memory: memory::MemoryLimits {
-                partitions: PARTITIONS,
-                queue_checks_max: 16_384,
-                memory_max: 64 * 1024 * 1024,
-                when_full: memory::WhenFull::Share,
-            },
-            redis: None,
-        })
-        .expect("a store");
+        let (store, workers) = BACKENDS[0]
+            .build(
+                &SharedSettings::default(),
+                &Setup {
+                    clock: Arc::clone(&clock),
+                    metrics: Arc::clone(&metrics),
+                    memory: memory::MemoryLimits {
+                        partitions: PARTITIONS,
+                        queue_checks_max: 16_384,
+                        memory_max: 64 * 1024 * 1024,
+                        when_full: memory::WhenFull::Share,
+                    },
+                },
+            )
+            .expect("a store");
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let source = Source {
             name: "rules.yaml".to_owned(),
@@ -85,7 +88,8 @@ impl Pipeline {
         };
         let settings = Arguments::parse_from(["tollgate"]).settings;
         let service = Arc::new(pipeline::Pipeline::new(parts, &settings));
-        let core = ByHand::new(&service, workers, &settings, &metrics).expect("a memory store");
+        let core =
+            BenchHarness::new(&service, workers, &settings, &metrics).expect("a memory store");
         Self { runtime, core }
     }
 

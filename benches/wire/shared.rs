@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
-use tollgate::store::redis::{Certificates, RedisSetup, RedisStore, Target as Place, script};
-use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, memory};
+use tollgate::store::redis::{RedisSetup, RedisStore, Target as Place, script};
+use tollgate::store::{BatchClient, CommitMode, Deadline, Setup, Store as _, TlsFiles, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::components::program;
 use tollgate_test_support::http_client::http;
@@ -244,8 +244,8 @@ fn check(key: Key) -> Check {
         operation: Hits::Take(1).into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 
@@ -302,12 +302,11 @@ impl StoreDriver {
                 memory_max: 1 << 20,
                 when_full: memory::WhenFull::Error,
             },
-            redis: None,
         };
         let redis = RedisSetup {
             target: Place::of_url(url).expect("an address"),
             per_second: None,
-            certificates: Certificates::default(),
+            tls_files: TlsFiles::default(),
             prefix: String::new(),
             reference_keys: false,
             deadline: Duration::from_secs(10),

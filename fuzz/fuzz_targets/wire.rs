@@ -1,4 +1,4 @@
-//! Any bytes as a message: the quick door's reader and prost agree on what it says, or the quick door leaves it alone.
+//! Any bytes as a message: the gRPC server's own reader and prost agree on what it says, or the reader leaves it to prost.
 //!
 //! `make fuzz` runs it for a minute. The same corpus is mutated in `src/service/door/agreement.rs` by every `make test`.
 //!

@@ -85,8 +85,8 @@ fn store_setup(
     cores: usize,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
-) -> Result<Setup, AppError> {
-    Ok(Setup {
+) -> Setup {
+    Setup {
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
         memory: memory::MemoryLimits {
@@ -102,8 +102,7 @@ fn store_setup(
                 OnMemoryFull::Error => memory::WhenFull::Error,
             },
         },
-        redis: store::redis(&settings.store)?,
-    })
+    }
 }
 
 // === impl Certificates ===
@@ -116,11 +115,11 @@ impl Certificates {
             });
             reloader.transpose()
         };
-        let grpc_files = ServerFiles::of_grpc(&settings.grpc_tls);
+        let grpc_files = settings.grpc_tls.server_files();
         let grpc_files = grpc_files.map_err(|error| tls_error("grpc", &error))?;
         Ok(Self {
             grpc: reloader("grpc", grpc_files)?,
-            admin: reloader("admin", ServerFiles::of_admin(&settings.admin))?,
+            admin: reloader("admin", settings.admin.server_files())?,
         })
     }
 }
@@ -136,7 +135,7 @@ impl App {
     /// When something in the build is wrong.
     #[doc(hidden)]
     pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
-        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        let routes = routes(&self.service, &self.settings, &self.metrics, &health);
         routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 
@@ -159,8 +158,9 @@ impl App {
             || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             usize::from,
         );
-        let setup = store_setup(&settings, cores, &clock, &metrics)?;
-        let (store, workers) = store::build(&setup, &settings.store)?;
+        let setup = store_setup(&settings, cores, &clock, &metrics);
+        let shared = store::configure(&settings.store)?;
+        let (store, workers) = store::build(&setup, shared.as_deref(), &settings.store)?;
         let now = clock.now();
         let certificates = Certificates::load(&settings, &metrics, now)?;
         let admin_token = settings
@@ -179,7 +179,7 @@ impl App {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
-            hash: store::hash(&settings.store, setup.redis.is_some())?,
+            hash: store::hash(&settings.store, shared.is_some())?,
             traces: traces.clone(),
         };
         let service = Arc::new(Pipeline::new(parts, &settings));

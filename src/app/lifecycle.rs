@@ -21,12 +21,13 @@ use super::error::AppError;
 use super::tls::CertificateReloader;
 use super::{rules, store, xds};
 use crate::admin::{self, AdminState, AdminToken, Readiness};
-use crate::grpc::{GrpcServer, Health, OpenError};
+use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{
     self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor, UnixSocketFile,
 };
 use crate::pipeline::Generations;
+use crate::rules::path::RulesPath;
 use crate::rules::reload::RulesWatcher;
 use crate::rules::xds::XdsClient;
 use crate::settings::Settings;
@@ -273,10 +274,16 @@ impl RunningService {
 
 /// Starts the threads of the gRPC server.
 fn open_grpc(app: &App, health: Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
+    let opened = GrpcServer::open(
+        &app.service,
+        &app.settings,
+        app.cores,
+        &app.metrics,
+        &health,
+    );
     opened.map_err(|error| match error {
-        OpenError::BodyMemory { .. } => AppError::Memory(error.to_string()),
-        OpenError::Reflection(_) | OpenError::Core(_) => AppError::Defect(error.to_string()),
+        StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
+        StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
     })
 }
 
@@ -293,8 +300,10 @@ fn spawn_rules_watcher(
     let leased = store::is_leased(&settings.store);
     if let Some(xds) = xds {
         watchers.spawn(xds::watch(xds, generations, Arc::clone(metrics), leased));
-    } else if let Some(path) = settings.rules_path() {
-        let files = RulesWatcher::new(path, settings.rules_settings.options());
+    } else if let Some(path) =
+        RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref())
+    {
+        let files = RulesWatcher::new(path, (&settings.rules_settings).into());
         watchers.spawn(rules::watch(files, generations, reload, leased));
     }
 }

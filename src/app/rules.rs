@@ -65,7 +65,7 @@ pub(super) fn xds_client(settings: &Settings) -> Result<Option<XdsClient>, AppEr
             rules.display()
         )));
     }
-    XdsClient::new(&settings.xds, settings.rules_settings.options())
+    XdsClient::new(&settings.xds, (&settings.rules_settings).into())
         .map(Some)
         .map_err(|error| AppError::Rules(error.to_string()))
 }

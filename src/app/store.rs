@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use super::error::AppError;
 use crate::keyed_hash::KeyedHash;
-use crate::settings::{
-    EnvironmentVariables, NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings,
-};
+use crate::settings::{NamingSettings, STORE_DEADLINE_MS, StoreKeys, StoreMode, StoreSettings};
 use crate::store::failover::FailoverStore;
 use crate::store::lease::{self, LeasedStore};
-use crate::store::redis::{
-    Certificates, Password, RedisSetup, ReferenceVariables, Secret, Servers, Target, TargetError,
-    bucket_name, reference_name,
+use crate::store::redis::{bucket_name, reference_key, reference_name};
+use crate::store::{
+    BACKENDS, BuildError, Setup, SharedSettings, Store, StoreBuilder, TlsFiles, Worker, backend_of,
+    memory,
 };
-use crate::store::{BuildError, Setup, Store, Worker, backend};
 use tollgate_limiter::key::BucketIdentity;
 use tollgate_limiter::{Allowance, Entry, LeasePolicy, Rule};
 
@@ -36,65 +34,64 @@ const HASH_KEY_BYTES_MIN: usize = 16;
 /// A store, and the workers of each store that it is made of.
 pub(super) type Built = (Arc<dyn Store>, Vec<Vec<Worker>>);
 
-/// Where the shared store is; none when nothing says so.
-pub(super) fn redis(settings: &StoreSettings) -> Result<Option<RedisSetup>, AppError> {
-    let Some(mut target) = target(settings)? else {
-        return Ok(None);
-    };
-    if let Some(user) = &settings.store_user {
-        target.login.user = Some(user.clone());
-    }
-    if let Some(file) = &settings.store_password_file {
-        target.login.password = Password::File(file.clone());
-    }
-    let per_second = match settings.reference.get("REDIS_PERSECOND") {
-        Some(said) if settings.url.is_none() && truth(said)? => {
-            Some(of_reference(&settings.reference, "REDIS_PERSECOND_")?)
-        }
-        _ => None,
-    };
-    let reference_keys = settings.naming.store_keys == StoreKeys::Reference;
-    let is_cluster = |target: &Target| matches!(target.servers, Servers::Cluster { .. });
-    if reference_keys && (is_cluster(&target) || per_second.as_ref().is_some_and(is_cluster)) {
-        return Err(AppError::Store(
-            "--store-keys reference: not in a cluster, where a counter of the reference lies in another slot each window; leave it \
-             out, and windows begin anew once, or move over on one server"
-                .to_owned(),
-        ));
-    }
+/// The shared store that the settings name; none when they name none.
+pub(super) fn configure(
+    settings: &StoreSettings,
+) -> Result<Option<Box<dyn StoreBuilder>>, AppError> {
     let ours = settings.redis_tls_client_cert.clone();
     let deadline_ms = settings.store_deadline_ms;
-    if deadline_ms > STORE_DEADLINE_MS {
+    let shared = SharedSettings {
+        url: settings.url.clone().unwrap_or_default(),
+        user: settings.store_user.clone(),
+        password_file: settings.store_password_file.clone(),
+        tls_files: TlsFiles {
+            ca_bundle: settings.redis_tls_cacert.clone(),
+            client_certificate: ours.zip(settings.redis_tls_client_key.clone()),
+            skip_hostname_verification: settings.redis_tls_skip_hostname_verification,
+        },
+        key_prefix: settings.naming.cache_key_prefix.clone(),
+        reference_keys: settings.naming.store_keys == StoreKeys::Reference,
+        deadline: Duration::from_millis(deadline_ms),
+        queue_bytes_max: settings.store_queue_max,
+        over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
+    };
+    let failed = |error: BuildError| AppError::Store(error.to_string());
+    let builder = if settings.url.is_some() {
+        let backend = backend_of(&shared.url)
+            .map_err(|error| AppError::Store(format!("--store: {error}")))?;
+        Some((backend.configure)(&shared).map_err(failed)?)
+    } else {
+        let variable = |name: &str| settings.reference.get(name).map(str::to_owned);
+        let mut found = None;
+        for configure in BACKENDS
+            .iter()
+            .filter_map(|backend| backend.configure_from_variables)
+        {
+            found = configure(&shared, &variable).map_err(failed)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        found
+    };
+    if builder.is_some() && deadline_ms > STORE_DEADLINE_MS {
         tracing::warn!(
             "--store-deadline-ms {deadline_ms}: Envoy waits 20 ms for an answer unless its filter's timeout says otherwise"
         );
     }
-    Ok(Some(RedisSetup {
-        target,
-        per_second,
-        certificates: Certificates {
-            authorities: settings.redis_tls_cacert.clone(),
-            ours: ours.zip(settings.redis_tls_client_key.clone()),
-            any_host_name: settings.redis_tls_skip_hostname_verification,
-        },
-        prefix: settings.naming.cache_key_prefix.clone(),
-        reference_keys,
-        deadline: Duration::from_millis(deadline_ms),
-        queue_bytes_max: settings.store_queue_max,
-        over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
-    }))
+    Ok(builder)
 }
 
 /// The store, and the workers that it and the one behind it need.
-pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, AppError> {
-    let build = |name| {
-        let backend = backend(name).ok_or_else(|| BuildError(format!("no store `{name}`")));
-        backend
-            .and_then(|backend| (backend.build)(setup))
-            .map_err(|error| AppError::Store(error.to_string()))
-    };
-    let (memory, workers) = build("memory")?;
-    if setup.redis.is_none() {
+pub(super) fn build(
+    setup: &Setup,
+    shared: Option<&dyn StoreBuilder>,
+    settings: &StoreSettings,
+) -> Result<Built, AppError> {
+    let failed = |error: BuildError| AppError::Store(error.to_string());
+    let memory = memory::BACKEND.build(&SharedSettings::default(), setup);
+    let (memory, workers) = memory.map_err(failed)?;
+    let Some(shared) = shared else {
         if is_leased(settings) {
             tracing::warn!(
                 "--store-mode leased: there is no shared store to take from, so limits are this replica's own; give one with --store"
@@ -106,8 +103,8 @@ pub(super) fn build(setup: &Setup, settings: &StoreSettings) -> Result<Built, Ap
             );
         }
         return Ok((memory, vec![workers]));
-    }
-    let (mut shared, shared_workers) = build("redis")?;
+    };
+    let (mut shared, shared_workers) = shared.build(setup).map_err(failed)?;
     let mut all = vec![workers, shared_workers];
     if is_leased(settings) {
         let partitions = setup.memory.partitions.max(1);
@@ -244,7 +241,7 @@ impl BucketNames {
         };
         if self.reference_keys
             && alone
-            && let Some(text) = identity.reference_key()
+            && let Some(text) = reference_key(&identity)
         {
             return Some(BucketName::Before(reference_name(&self.prefix, &text)));
         }
@@ -255,52 +252,4 @@ impl BucketNames {
 
 fn read(file: &Path) -> Result<Vec<u8>, AppError> {
     std::fs::read(file).map_err(|error| AppError::Store(format!("{}: {error}", file.display())))
-}
-
-fn target(settings: &StoreSettings) -> Result<Option<Target>, AppError> {
-    if let Some(url) = &settings.url {
-        let target = Target::of_url(url);
-        let target = target.map_err(|error| AppError::Store(format!("--store: {error}")))?;
-        if target.holds_password() {
-            return Err(AppError::Store(
-                "--store: a password does not belong there, where process lists and shells show it; put it in a file and \
-                 give that with --store-password-file"
-                    .to_owned(),
-            ));
-        }
-        return Ok(Some(target));
-    }
-    match settings.reference.get("REDIS_URL") {
-        None => Ok(None),
-        Some(_) => of_reference(&settings.reference, "REDIS_").map(Some),
-    }
-}
-
-/// The store that the reference's variables of this beginning name.
-fn of_reference(reference: &EnvironmentVariables, beginning: &str) -> Result<Target, AppError> {
-    let get = |name: &str| reference.get(&format!("{beginning}{name}"));
-    let names = ReferenceVariables {
-        url: Secret::new(get("URL").unwrap_or_default()),
-        kind: get("TYPE").map(str::to_owned),
-        socket_type: get("SOCKET_TYPE").map(str::to_owned),
-        auth: get("AUTH").map(Secret::new),
-        sentinel_auth: get("SENTINEL_AUTH").map(Secret::new),
-        tls: get("TLS").map(str::to_owned),
-    };
-    Target::of_reference(&names).map_err(|error| {
-        AppError::Store(match error {
-            TargetError::InvalidWord(words) => words.to_owned(),
-            error => format!("{beginning}URL: {error}"),
-        })
-    })
-}
-
-fn truth(text: &str) -> Result<bool, AppError> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(AppError::Store(
-            "REDIS_PERSECOND must be true or false".to_owned(),
-        )),
-    }
 }

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use super::Exit;
+use crate::rules::path::RulesPath;
 use crate::rules::reload::{self, LoadError, Rules};
 use crate::settings::RulesSettings;
 
@@ -13,13 +14,13 @@ pub(super) fn load(
     rules: Option<&Path>,
     settings: &RulesSettings,
 ) -> anyhow::Result<Result<Rules, Exit>> {
-    let Some(path) = settings.path(rules) else {
+    let Some(path) = RulesPath::from_settings(settings, rules) else {
         eprintln!(
             "error: which rules? name a file or a directory, or set TOLLGATE_RULES or RUNTIME_ROOT"
         );
         return Ok(Err(Exit::Usage));
     };
-    match reload::load(&path, settings.options()) {
+    match reload::load(&path, settings.into()) {
         Ok(rules) => {
             for warning in &rules.loaded.warnings {
                 eprintln!("warning: {warning}");

@@ -15,6 +15,7 @@ use super::{Exit, logging};
 use crate::admin::LogLevelSwitch;
 use crate::app::{App, Listeners};
 use crate::clock::SystemClock;
+use crate::rules::path::RulesPath;
 use crate::settings::reference_variables::warnings;
 use crate::settings::{
     ConfigType, EnvironmentVariables, GrpcTlsSettings, OTEL_VARIABLES, REDIS_VARIABLES, Settings,
@@ -39,7 +40,8 @@ const EVENT_INTERVAL: u32 = 2;
 /// Serves until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reads the rules again.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let from_files = settings.xds.config_type == ConfigType::File;
-    let no_rules = from_files && settings.rules_path().is_none();
+    let no_rules = from_files
+        && RulesPath::from_settings(&settings.rules_settings, settings.rules.as_deref()).is_none();
     if no_rules && !settings.force_start_without_initial_config {
         eprintln!("{NO_RULES_HELP}");
         return Ok(Exit::Usage);

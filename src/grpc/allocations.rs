@@ -43,7 +43,7 @@ mod tests {
     use crate::rules::path::Source;
     use crate::rules::reload::Rules;
     use crate::settings::Settings;
-    use crate::store::{BACKENDS, Setup, Worker, memory};
+    use crate::store::{BACKENDS, Setup, SharedSettings, Worker, memory};
     use crate::tracing::export_settings::TraceExport;
     use crate::tracing::{TraceParent, Traces};
     use tollgate_limiter::Timestamp;
@@ -116,7 +116,7 @@ descriptors:
     }
 
     fn core<R: Responder>(server: &ServerContext) -> Batcher<R> {
-        Batcher::new(&server.service, &server.metrics, server.message_size_max).unwrap()
+        Batcher::new(&server.pipeline, &server.metrics, server.message_size_max).unwrap()
     }
 
     impl Bench {
@@ -124,18 +124,21 @@ descriptors:
             let settings = settings(arguments);
             let metrics = Arc::new(Metrics::new().unwrap());
             let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
-            let (store, workers) = (BACKENDS[0].build)(&Setup {
-                clock: clock.clone(),
-                metrics: Arc::clone(&metrics),
-                memory: memory::MemoryLimits {
-                    partitions: 2,
-                    queue_checks_max: 16_384,
-                    memory_max: 64 * 1024 * 1024,
-                    when_full: memory::WhenFull::Share,
-                },
-                redis: None,
-            })
-            .unwrap();
+            let (store, workers) = BACKENDS[0]
+                .build(
+                    &SharedSettings::default(),
+                    &Setup {
+                        clock: clock.clone(),
+                        metrics: Arc::clone(&metrics),
+                        memory: memory::MemoryLimits {
+                            partitions: 2,
+                            queue_checks_max: 16_384,
+                            memory_max: 64 * 1024 * 1024,
+                            when_full: memory::WhenFull::Share,
+                        },
+                    },
+                )
+                .unwrap();
             let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
             let source = Source {
                 name: "rules.yaml".to_owned(),
@@ -154,7 +157,7 @@ descriptors:
             };
             let bodies = Arc::new(BodyBudget::new(u64::MAX));
             let server = ServerContext {
-                service: Arc::new(Pipeline::new(parts, &settings)),
+                pipeline: Arc::new(Pipeline::new(parts, &settings)),
                 routes: Routes::default().prepare(),
                 limits: ConnectionLimits::new(&settings),
                 metrics,

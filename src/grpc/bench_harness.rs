@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::store::Worker;
 
 /// See the file's own words.
-pub struct ByHand {
+pub struct BenchHarness {
     batcher: Batcher<Caller>,
     workers: Vec<Worker>,
     answer: Rc<RefCell<Vec<u8>>>,
@@ -29,9 +29,9 @@ pub struct ByHand {
 /// Leaves its answer for all to see; an error is nothing.
 struct Caller(Rc<RefCell<Vec<u8>>>);
 
-// === impl ByHand ===
+// === impl BenchHarness ===
 
-impl ByHand {
+impl BenchHarness {
     /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
     pub fn new(
         service: &Arc<Pipeline>,
@@ -46,7 +46,7 @@ impl ByHand {
         })
     }
 
-    /// The frame that answers this one; none when it is not for this door or the answer is an error. Must be called
+    /// The frame that answers this one; none when the fast path does not support it or the answer is an error. Must be called
     /// within a runtime: workers have timers.
     pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
         self.answer.borrow_mut().clear();
@@ -64,9 +64,9 @@ impl ByHand {
     }
 }
 
-impl fmt::Debug for ByHand {
+impl fmt::Debug for BenchHarness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ByHand")
+        f.write_str("BenchHarness")
     }
 }
 

@@ -32,9 +32,10 @@ use crate::grpc::buffers::{Buffers, READ_BYTES};
 use crate::grpc::connection_supervisor::mind;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::http_types::{self, fields};
-use crate::grpc::responder::Caller;
+use crate::grpc::responder::StreamResponder;
+use crate::grpc::services::{is_client_streaming, is_streaming};
 use crate::grpc::slow_path::{RequestBodies, forward};
-use crate::grpc::streaming::{ConnectionCalls, is_client_streaming, is_streaming};
+use crate::grpc::streaming::ConnectionCalls;
 use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, ShutdownSignal};
 use crate::tracing::TraceParent;
@@ -45,7 +46,7 @@ const CALLS_PER_TURN_MAX: usize = 256;
 /// How often one turn reads.
 const READS_PER_TURN_MAX: usize = 4;
 
-/// The one call that is taken here.
+/// Path of the method on the fast path.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How many calls are as much work as the frames before [`Event::Yield`].
@@ -73,10 +74,10 @@ struct Session {
     more: bool,
     /// Nothing more is read while so much waits to be sent.
     full: bool,
-    core: Option<Rc<Batcher<Caller>>>,
+    batcher: Option<Rc<Batcher<StreamResponder>>>,
     buffers: Rc<Buffers>,
     server: ServerContext,
-    /// Where the bodies of requests go that tonic answers.
+    /// Channels to the request bodies that tonic reads.
     bodies: RequestBodies,
     /// The bound on streaming calls, made for the first one.
     streaming: OnceCell<ConnectionCalls>,
@@ -106,7 +107,7 @@ pub(crate) async fn serve(
     server: ServerContext,
 ) {
     let ThreadContext {
-        core,
+        batcher,
         buffers,
         resetting,
     } = thread;
@@ -118,7 +119,7 @@ pub(crate) async fn serve(
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
         unary_path: Some(SHOULD_RATE_LIMIT),
-        captured_header: server.service.is_tracing().then_some(TraceParent::HEADER),
+        captured_header: server.pipeline.is_tracing().then_some(TraceParent::HEADER),
         is_client_streaming,
         header_list_hint: ", or raise --header-list-size-max",
     };
@@ -133,7 +134,7 @@ pub(crate) async fn serve(
         left: Vec::new(),
         more: false,
         full: false,
-        core,
+        batcher,
         buffers,
         server,
         bodies: RequestBodies::default(),
@@ -160,8 +161,8 @@ impl Session {
         self.http2.borrow_mut().begin_turn(cx.waker());
         let polled = self.go_on(cx);
         self.http2.borrow_mut().end_turn();
-        if let Some(core) = &self.core {
-            core.end_turn();
+        if let Some(batcher) = &self.batcher {
+            batcher.end_turn();
         }
         polled
     }
@@ -285,7 +286,7 @@ impl Session {
         input: &mut &[u8],
         calls_left: &mut usize,
     ) -> Result<(), ConnectionError> {
-        let now_us = self.server.service.uptime_us();
+        let now_us = self.server.pipeline.uptime_us();
         while *calls_left > 0 {
             // Not held while others answer: they write into the same.
             let event = self.http2.borrow_mut().receive(input, now_us)?;
@@ -326,18 +327,18 @@ impl Session {
                 self.bodies.close(stream);
                 Ok(0)
             }
-            // The last one: frames that bring no call on.
+            // Event::Yield, or an event of a later version.
             _ => Ok(CALLS_PER_YIELD),
         }
     }
 
     /// Leaves a call to the core, or to tonic where it is not for the core.
     fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
-        if let Some(core) = &self.core {
-            let caller = Caller::new(Rc::clone(&self.http2), call.stream);
+        if let Some(batcher) = &self.batcher {
+            let caller = StreamResponder::new(Rc::clone(&self.http2), call.stream);
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
-            if core
+            if batcher
                 .start(&call.body, call.timeout_us, parent, caller)
                 .is_ok()
             {

@@ -82,7 +82,7 @@ async fn reset_late_calls(
         loop {
             // None were only if it were closed.
             let _turn = resetting.acquire().await.ok();
-            let now_us = server.service.uptime_us();
+            let now_us = server.pipeline.uptime_us();
             let late = http2
                 .borrow_mut()
                 .reset_stalled(now_us, wait_us, LATE_PER_TURN_MAX);

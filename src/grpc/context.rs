@@ -1,7 +1,5 @@
-//! What connections are served with: by the whole server ([`ServerContext`]) and by one of its threads ([`ThreadContext`]).
-//!
-//! A file of its own, because the threads, the connections and their supervisors all need it, and
-//! none of them has to import another for it.
+//! What all connections share: those of the whole server ([`ServerContext`]) and those of one worker
+//! thread ([`ThreadContext`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,14 +11,14 @@ use tonic::service::Routes;
 use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::Buffers;
 use crate::grpc::connection_limits::ConnectionLimits;
-use crate::grpc::responder::Caller;
+use crate::grpc::responder::StreamResponder;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 
 /// What all threads of the server share.
 #[derive(Clone)]
 pub(crate) struct ServerContext {
-    pub(crate) service: Arc<Pipeline>,
+    pub(crate) pipeline: Arc<Pipeline>,
     /// tonic's routes, for calls that the fast path does not support.
     pub(crate) routes: Routes,
     pub(crate) limits: ConnectionLimits,
@@ -34,8 +32,8 @@ pub(crate) struct ServerContext {
 /// What the connections of one thread share.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// None where the store cannot be asked many checks at once.
-    pub(crate) core: Option<Rc<Batcher<Caller>>>,
+    /// None where the store has no batch client.
+    pub(crate) batcher: Option<Rc<Batcher<StreamResponder>>>,
     pub(crate) buffers: Rc<Buffers>,
     /// Held by the connection that resets late calls: one at a time.
     pub(crate) resetting: Rc<Semaphore>,
@@ -44,10 +42,10 @@ pub(crate) struct ThreadContext {
 // === impl ThreadContext ===
 
 impl ThreadContext {
-    /// The context of a thread that decides checks with `core`.
-    pub(crate) fn new(core: Option<Rc<Batcher<Caller>>>) -> Self {
+    /// The context of a thread that decides checks with `batcher`.
+    pub(crate) fn new(batcher: Option<Rc<Batcher<StreamResponder>>>) -> Self {
         Self {
-            core,
+            batcher,
             buffers: Rc::default(),
             resetting: Rc::new(Semaphore::new(1)),
         }

@@ -1,11 +1,11 @@
-//! The answer to a message too large to be read.
+//! The answer to a message that is too large to be decoded.
 //!
-//! Why: tonic answers it with an error, and Envoy takes an error as "let it through", so whoever can make a message large
-//! could walk past every limit. How: around the service, that one error becomes what the setting says. tonic answers
-//! OUT_OF_RANGE to a message whose length is beyond the bound and RESOURCE_EXHAUSTED to one that gzip expands beyond it;
-//! nothing behind tonic answers OUT_OF_RANGE, and [`Decoded`] tells the two kinds of RESOURCE_EXHAUSTED apart.
-//!
-//! What it deliberately does not do: read the message, or judge how many descriptors there are (`ratelimit`).
+//! tonic answers such a message with an error, and Envoy treats an error as "let it through": a
+//! client that can make a message large would pass every limit. So a layer around the service
+//! replaces that one error by what `--on-excess` says. tonic answers OUT_OF_RANGE to a message
+//! whose length exceeds the bound and RESOURCE_EXHAUSTED to one that gzip expands beyond it; nothing
+//! behind tonic answers OUT_OF_RANGE, and [`Decoded`] tells the two kinds of RESOURCE_EXHAUSTED
+//! apart.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,12 +28,12 @@ use crate::metrics::Counter;
 use crate::pipeline::{EncodedResponse, excess_code};
 use crate::settings::Verdict;
 
-/// A service whose too-large messages are answered by a setting.
+/// A service whose oversized messages are answered by a setting.
 #[derive(Clone)]
-pub(crate) struct Excess<S> {
+pub(crate) struct MessageSizeLimit<S> {
     service: S,
     verdict: Verdict,
-    met: Counter,
+    counter: Counter,
 }
 
 /// Whether tonic has decoded the message. Travels with the request; a later error is the service's own.
@@ -53,48 +53,48 @@ impl Decoded {
     }
 }
 
-// === impl Excess ===
+// === impl MessageSizeLimit ===
 
-impl<S> Excess<S> {
-    pub(crate) fn new(service: S, verdict: Verdict, met: Counter) -> Self {
+impl<S> MessageSizeLimit<S> {
+    pub(crate) fn new(service: S, verdict: Verdict, counter: Counter) -> Self {
         Self {
             service,
             verdict,
-            met,
+            counter,
         }
     }
 }
 
-impl<S: NamedService> NamedService for Excess<S> {
+impl<S: NamedService> NamedService for MessageSizeLimit<S> {
     const NAME: &'static str = S::NAME;
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl<S, B> Service<Request<B>> for Excess<S>
+impl<S, B> Service<Request<B>> for MessageSizeLimit<S>
 where
     S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Answering {
+    fn call(&mut self, mut request: Request<B>) -> ResponseFuture {
         let decoded = Decoded::default();
         request.extensions_mut().insert(decoded.clone());
-        let answering = self.service.call(request);
-        let (verdict, met) = (self.verdict, self.met.clone());
+        let response = self.service.call(request);
+        let (verdict, counter) = (self.verdict, self.counter.clone());
         Box::pin(async move {
-            let response = answering.await?;
+            let response = response.await?;
             if !too_large(&response, &decoded) {
                 return Ok(response);
             }
-            met.inc();
+            counter.inc();
             Ok(excess_code(verdict).map_or(response, |code| {
                 let mut frame = BytesMut::new();
                 let decision = Decision::of_code(code);

@@ -14,17 +14,24 @@ mod connection;
 mod connection_limits;
 mod connection_supervisor;
 mod context;
+mod error;
+mod health;
 mod http_types;
 mod message_size;
 mod responder;
 mod server;
+mod service;
+mod services;
 mod slow_path;
+mod status;
 mod streaming;
 mod worker_threads;
 mod yielding;
 
 #[doc(hidden)]
-pub use self::bench_harness::ByHand;
-pub use self::server::{GrpcServer, Health, OpenError};
+pub use self::bench_harness::BenchHarness;
+pub use self::error::StartError;
+pub use self::health::Health;
+pub use self::server::GrpcServer;
 #[doc(hidden)]
 pub use self::server::{Routes, routes};

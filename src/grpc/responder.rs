@@ -34,15 +34,15 @@ pub(crate) trait Responder {
 }
 
 /// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
-pub(crate) struct Caller {
+pub(crate) struct StreamResponder {
     http2: Rc<RefCell<ServerConnection>>,
     stream: u32,
     waits: bool,
 }
 
-// === impl Caller ===
+// === impl StreamResponder ===
 
-impl Caller {
+impl StreamResponder {
     pub(crate) fn new(http2: Rc<RefCell<ServerConnection>>, stream: u32) -> Self {
         Self {
             http2,
@@ -52,7 +52,7 @@ impl Caller {
     }
 }
 
-impl Drop for Caller {
+impl Drop for StreamResponder {
     fn drop(&mut self) {
         if self.waits
             && let Ok(mut http2) = self.http2.try_borrow_mut()
@@ -62,7 +62,7 @@ impl Drop for Caller {
     }
 }
 
-impl Responder for Caller {
+impl Responder for StreamResponder {
     fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.waits = false;
         self.http2
@@ -138,7 +138,7 @@ mod tests {
         let before = http2.output().len();
         http2.consume_output(before);
         let http2 = Rc::new(RefCell::new(http2));
-        let caller = |stream| Caller::new(Rc::clone(&http2), stream);
+        let caller = |stream| StreamResponder::new(Rc::clone(&http2), stream);
         drop(caller(1));
         caller(3).release();
         caller(5).respond(3, |into| into.extend([1, 2, 3]));

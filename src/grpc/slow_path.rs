@@ -1,4 +1,4 @@
-//! What the quick door does not take goes to tonic's routes, as it came.
+//! Sends calls that the fast path does not support to tonic's routes.
 //!
 //! How: a task a request. What was read of the body already goes in front of what is still to come; the response's frames
 //! go out as the client has room for them; a client that resets its stream ends the task.
@@ -24,7 +24,7 @@ use tonic::service::Routes;
 
 use crate::grpc::http_types::fields;
 
-/// The bodies of requests that tonic answers, by stream: where their parts go as they arrive.
+/// Channels to the request bodies that tonic reads, by stream.
 #[derive(Clone, Default)]
 pub(crate) struct RequestBodies(Rc<RefCell<BTreeMap<u32, mpsc::UnboundedSender<Part>>>>);
 
@@ -147,7 +147,7 @@ async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection
 // === impl RequestBodies ===
 
 impl RequestBodies {
-    /// Takes in a request, of whose body these bytes have arrived.
+    /// Registers a request whose body starts with these bytes.
     pub(crate) fn open(
         &self,
         stream: u32,

@@ -1,10 +1,9 @@
 //! Bounds on streaming calls: reflection, and the Watch method of health.
 //!
-//! Why: such a call stays open as long as its client likes, so `--body-wait` does not apply to it, and each holds some 11 KiB.
-//! How: around each service that has streaming methods, a call takes a permit of its connection and one of the process, and
-//! both are returned with its response. A call beyond a bound is answered RESOURCE_EXHAUSTED on its own stream.
-//!
-//! What it deliberately does not do: bound calls with one answer. Those end by themselves, or by `--body-wait`.
+//! A streaming call stays open as long as its client likes, so `--body-wait` does not apply to it,
+//! and each holds some 11 KiB. So a call of such a method takes a permit of its connection and one
+//! of the process, and returns both with its response. A call beyond a bound is answered
+//! RESOURCE_EXHAUSTED on its own stream.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,25 +22,13 @@ use tonic::server::NamedService;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
-/// A streaming method, or all methods of a package.
-struct Streaming {
-    /// How their paths begin.
-    path: &'static str,
+/// Streaming methods of one service.
+pub(crate) struct StreamingMethods {
+    /// What their paths start with.
+    pub(crate) path_prefix: &'static str,
     /// Whether requests stream as well as responses.
-    requests: bool,
+    pub(crate) requests_stream: bool,
 }
-
-/// The streaming methods.
-const STREAMING: [Streaming; 2] = [
-    Streaming {
-        path: "/grpc.reflection.",
-        requests: true,
-    },
-    Streaming {
-        path: "/grpc.health.v1.Health/Watch",
-        requests: false,
-    },
-];
 
 /// The process's bound on streaming calls.
 #[derive(Clone)]
@@ -62,6 +49,7 @@ pub(crate) struct ConnectionCalls {
 #[derive(Clone)]
 pub(crate) struct BoundedStreaming<S> {
     service: S,
+    methods: &'static [StreamingMethods],
     calls: StreamingCalls,
 }
 
@@ -72,9 +60,18 @@ struct Permits {
     metrics: Arc<Metrics>,
 }
 
-/// So many permits; a semaphore has a maximum of its own.
+/// This many permits, or as many as a semaphore may have.
 fn permits(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
+}
+
+// === impl StreamingMethods ===
+
+impl StreamingMethods {
+    /// Whether a path is one of theirs.
+    pub(crate) fn contain(&self, path: &[u8]) -> bool {
+        path.starts_with(self.path_prefix.as_bytes())
+    }
 }
 
 // === impl ConnectionCalls ===
@@ -94,21 +91,6 @@ impl ConnectionCalls {
     }
 }
 
-/// Whether a path is one of a streaming method.
-pub(crate) fn is_streaming(path: &str) -> bool {
-    STREAMING
-        .iter()
-        .any(|streaming| path.starts_with(streaming.path))
-}
-
-/// Whether a path is one of a method whose requests stream: they may go on as long as the client
-/// likes.
-pub(crate) fn is_client_streaming(path: &[u8]) -> bool {
-    STREAMING
-        .iter()
-        .any(|streaming| streaming.requests && path.starts_with(streaming.path.as_bytes()))
-}
-
 // === impl StreamingCalls ===
 
 impl StreamingCalls {
@@ -122,9 +104,14 @@ impl StreamingCalls {
     }
 
     /// Bounds the streaming calls of a service.
-    pub(crate) fn bound<S>(&self, service: S) -> BoundedStreaming<S> {
+    pub(crate) fn bound<S>(
+        &self,
+        service: S,
+        methods: &'static [StreamingMethods],
+    ) -> BoundedStreaming<S> {
         BoundedStreaming {
             service,
+            methods,
             calls: self.clone(),
         }
     }
@@ -166,7 +153,7 @@ impl<S: NamedService> NamedService for BoundedStreaming<S> {
     const NAME: &'static str = S::NAME;
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<S, B> Service<Request<B>> for BoundedStreaming<S>
 where
@@ -175,22 +162,23 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Answering {
-        if !is_streaming(request.uri().path()) {
+    fn call(&mut self, request: Request<B>) -> ResponseFuture {
+        let path = request.uri().path().as_bytes();
+        if !self.methods.iter().any(|methods| methods.contain(path)) {
             return Box::pin(self.service.call(request));
         }
         match self.calls.admit(request.extensions().get()) {
             Err(status) => Box::pin(async move { Ok(status.into_http()) }),
             Ok(permits) => {
-                let answering = self.service.call(request);
+                let response = self.service.call(request);
                 Box::pin(async move {
-                    let response = answering.await?;
+                    let response = response.await?;
                     Ok(response.map(|body| {
                         // The permits are returned when the body is dropped.
                         Body::new(body.map_frame(move |frame| {

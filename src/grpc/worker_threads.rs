@@ -1,7 +1,7 @@
 //! The cores: threads that each run one runtime, and which connection goes to which.
 //!
 //! Why threads of our own: on a runtime that several threads share a connection wanders, and everything it touches goes
-//! with it from one core's cache to the other's. How: [`Cores::start`] starts one thread a core with a runtime of its own;
+//! with it from one core's cache to the other's. How: [`WorkerThreads::start`] starts one thread a core with a runtime of its own;
 //! workers of partitions are spread over them; a connection is taken off the runtime that accepted it and put on the core
 //! that has the fewest. (`SO_REUSEPORT` would let the system choose by a hash: of the few connections that one Envoy
 //! opens, all may land on one core.)
@@ -20,13 +20,13 @@ use tokio::task::{self, JoinSet, LocalSet};
 use crate::grpc::batcher::Batcher;
 use crate::grpc::connection;
 use crate::grpc::context::{ServerContext, ThreadContext};
-use crate::grpc::responder::Caller;
+use crate::grpc::responder::StreamResponder;
 use crate::net::{Connection, DetachedConnection, ShutdownSignal};
 
 /// All cores. Dropped, their threads end with all that runs there.
-pub(crate) struct Cores(Vec<OneCore>);
+pub(crate) struct WorkerThreads(Vec<WorkerThread>);
 
-struct OneCore {
+struct WorkerThread {
     runtime: Handle,
     jobs: mpsc::UnboundedSender<Job>,
     /// Connections that are there.
@@ -41,16 +41,16 @@ struct Job {
     ended: oneshot::Sender<()>,
 }
 
-// === impl Cores ===
+// === impl WorkerThreads ===
 
-impl Cores {
+impl WorkerThreads {
     /// Starts so many threads; at least one.
     ///
     /// # Errors
     ///
     /// When the system gives no thread or no way to wait for sockets.
     pub(crate) fn start(count: usize, server: &ServerContext) -> io::Result<Self> {
-        let cores = (0..count.max(1)).map(|number| OneCore::start(number, server.clone()));
+        let cores = (0..count.max(1)).map(|number| WorkerThread::start(number, server.clone()));
         cores.collect::<io::Result<_>>().map(Self)
     }
 
@@ -91,9 +91,9 @@ impl Cores {
     }
 }
 
-// === impl OneCore ===
+// === impl WorkerThread ===
 
-impl OneCore {
+impl WorkerThread {
     fn start(number: usize, server: ServerContext) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
@@ -113,11 +113,11 @@ impl OneCore {
 
 /// Serves connections until nobody can send one any more.
 async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let core = Batcher::new(&server.service, &server.metrics, server.message_size_max);
-    let thread = ThreadContext::new(core.map(Rc::new));
-    if let Some(core) = &thread.core {
-        task::spawn_local(answer(Rc::clone(core)));
-        task::spawn_local(Rc::clone(core).release_old_rules());
+    let batcher = Batcher::new(&server.pipeline, &server.metrics, server.message_size_max);
+    let thread = ThreadContext::new(batcher.map(Rc::new));
+    if let Some(batcher) = &thread.batcher {
+        task::spawn_local(answer(Rc::clone(batcher)));
+        task::spawn_local(Rc::clone(batcher).release_old_rules());
     }
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());
@@ -137,9 +137,9 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
 
 /// Has a core ask and answer for ever. A panic there is a defect, and costs those whose answers were under way; the others
 /// go on.
-async fn answer(core: Rc<Batcher<Caller>>) {
+async fn answer(batcher: Rc<Batcher<StreamResponder>>) {
     loop {
-        let Err(error) = task::spawn_local(Rc::clone(&core).run()).await;
+        let Err(error) = task::spawn_local(Rc::clone(&batcher).run()).await;
         tracing::error!(%error, "this is a defect in tollgate: a core's answers were lost");
     }
 }

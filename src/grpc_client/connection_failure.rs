@@ -1,4 +1,5 @@
-//! What went wrong with a connection, as far as it can be told from the bytes and from what TLS says.
+//! What went wrong with a connection, as far as it can be told from the bytes and from what TLS
+//! says.
 //!
 //! Why a type: who asked knows by which options to mend it, and each of these is mended by another.
 //!
@@ -41,7 +42,8 @@ pub enum ConnectionFailure {
     },
 }
 
-/// The first byte of what TLS says first: an alert, or a part of a handshake. The second is its major version.
+/// The first byte of what TLS says first: an alert, or a part of a handshake. The second is its
+/// major version.
 const TLS_ALERT: u8 = 0x15;
 const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_VERSION: u8 = 3;
@@ -105,7 +107,8 @@ impl ConnectionFailure {
 
     /// What the first bytes of the other end say, where we spoke no TLS.
     pub(crate) fn of_first_bytes(bytes: [u8; 2]) -> Option<Self> {
-        // As the head of an HTTP/2 frame these would be a length beyond what any end may send first.
+        // As the head of an HTTP/2 frame these would be a length beyond what any end may send
+        // first.
         let [kind, version] = bytes;
         let tls = matches!(kind, TLS_ALERT | TLS_HANDSHAKE) && version == TLS_VERSION;
         tls.then_some(Self::PeerSpeaksTls)

@@ -1,9 +1,10 @@
 //! Bytes on their way, and what went wrong with them first.
 //!
-//! Why: what reads a connection tells the one who asked that it was cancelled, and not that the server did not believe our
-//! certificate. How: the first error is kept for whoever says why there is no answer, and the first two bytes, which tell TLS
-//! from HTTP. Where a write fails, the other end has hung up, and what it said last is read before anybody hears of the failure:
-//! by TLS 1.3 a client that is refused learns it after its first words, which may then meet a closed door.
+//! Why: what reads a connection tells the one who asked that it was cancelled, and not that the
+//! server did not believe our certificate. How: the first error is kept for whoever says why there
+//! is no answer, and the first two bytes, which tell TLS from HTTP. Where a write fails, the other
+//! end has hung up, and what it said last is read before anybody hears of the failure: by TLS 1.3 a
+//! client that is refused learns it after its first words, which may then meet a closed door.
 //!
 //! What it deliberately does not do: change a byte.
 
@@ -103,8 +104,8 @@ impl<T> ErrorTap<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ErrorTap<T> {
-    /// What a write comes to. One that failed waits for what the other end said last, which is there or never comes: the
-    /// connection is broken, so that a read ends at once.
+    /// What a write comes to. One that failed waits for what the other end said last, which is
+    /// there or never comes: the connection is broken, so that a read ends at once.
     fn write<R>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,10 +1,12 @@
 //! A gRPC channel to a server that the operator named: one connection, bare or under TLS.
 //!
-//! How: the connection is opened here and not by tonic, for two reasons. Certificates are read for every connection, so that
-//! what was exchanged counts at the next. And what went wrong is errors where it happens ([`ErrorRecord`]): what reads HTTP/2 says
-//! that it was cancelled, and not that a certificate was not believed.
+//! How: the connection is opened here and not by tonic, for two reasons. Certificates are read for
+//! every connection, so that what was exchanged counts at the next. And what went wrong is errors
+//! where it happens ([`ErrorRecord`]): what reads HTTP/2 says that it was cancelled, and not that a
+//! certificate was not believed.
 //!
-//! What it deliberately does not do: try again, read a setting, say what to change; who asked knows by which name.
+//! What it deliberately does not do: try again, read a setting, say what to change; who asked knows
+//! by which name.
 
 mod connection_failure;
 mod error_tap;

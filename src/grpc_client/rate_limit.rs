@@ -1,7 +1,7 @@
 //! Asking a running service, in our words: what `tollgate hit` is made of.
 //!
-//! How: over a channel as rules come by (`config/channel`), bare or under TLS. What went wrong below is told apart there, and
-//! said here by the options that mend it.
+//! How: over a channel as rules come by (`config/channel`), bare or under TLS. What went wrong
+//! below is told apart there, and said here by the options that mend it.
 //!
 //! What it deliberately does not do: retry, print (`cli/hit`).
 
@@ -136,7 +136,8 @@ impl RateLimitClient {
     ///
     /// # Errors
     ///
-    /// When it is no address, a file of TLS is not good, or nobody is there within `timeout` with whom to speak.
+    /// When it is no address, a file of TLS is not good, or nobody is there within `timeout` with
+    /// whom to speak.
     pub async fn connect(
         address: &str,
         tls: Option<ClientTls>,

@@ -1,4 +1,4 @@
-//! Whether the two readers agree: `read` and, in its place behind tonic's door, prost with `wire::decode`.
+//! Whether the two readers agree: `read` and, behind tonic's routes, prost with `wire::decode`.
 //!
 //! Why: what one reads and the other does not is a way past a limit. How: both read the same bytes; where `read`
 //! understands them prost must, and the requests must be equal; where prost finds them broken `read` must not understand.

@@ -118,8 +118,8 @@ impl Pipeline {
         let mut plan = Plan::with_buffer(buffer, &rules.as_ref().rules, request, &self.hash);
         plan.set_default_all_or_nothing(policy.all_or_nothing);
         plan.set_default_on_store_failure(policy.on_store_failure);
-        if policy.reference_keys {
-            plan.set_reference_keys(request);
+        if let Some(naming) = policy.bucket_naming {
+            plan.name_buckets(request, naming);
         }
         self.count_plan(request, &plan);
         let too_many_steps = plan.matching_budget_exceeded();

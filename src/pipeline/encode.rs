@@ -2,7 +2,7 @@
 //!
 //! Why: prost makes a vector of statuses, a string for each name, and then a buffer of its own. How: a status is at most a
 //! few dozen bytes, so each is measured first and written after its length. What only some answers have (response headers,
-//! a body, dynamic metadata) comes from the message that tonic's door would send, by prost, and stands behind the statuses
+//! a body, dynamic metadata) comes from the message that tonic's routes would send, by prost, and stands behind the statuses
 //! as its field numbers want it: so every byte is what prost would have written, which the tests below hold.
 //!
 //! What it deliberately does not do: choose what to say (`limiter/decision`, `answer`).

@@ -1,6 +1,6 @@
 //! How requests are read and answered, as the settings say.
 
-use tollgate_limiter::{Modes, OnStoreFailure};
+use tollgate_limiter::{BucketNaming, Modes, OnStoreFailure};
 
 use crate::pipeline::headers::Headers;
 use crate::settings::{Settings, Verdict};
@@ -27,7 +27,7 @@ pub(super) struct ResponsePolicy {
     pub(super) headers: Option<Headers>,
     pub(super) dynamic_metadata: bool,
     pub(super) all_or_nothing: bool,
-    pub(super) reference_keys: bool,
+    pub(super) bucket_naming: Option<BucketNaming>,
 }
 
 /// The answer to a request that exceeds a bound. In shadow mode nothing is refused.
@@ -67,7 +67,7 @@ impl ResponsePolicy {
             headers: Headers::new(settings),
             dynamic_metadata: settings.response_dynamic_metadata,
             all_or_nothing: settings.decision.all_or_nothing,
-            reference_keys: store.wants_reference_keys(),
+            bucket_naming: store.bucket_naming(),
         }
     }
 }

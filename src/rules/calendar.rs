@@ -1,27 +1,31 @@
-//! Calendars: which window of days, weeks, months or years holds an instant, in a zone of the IANA time zone
-//! database.
+//! Calendars: which window of days, weeks, months or years holds an instant, in a zone of the IANA
+//! time zone database.
 //!
-//! Why here: a zone is something the operator writes, and the limiter knows no data. The data comes with the binary
-//! (jiff and its bundled database), never from the machine: an image of one binary has none, and two replicas with
-//! different data would count in different windows.
+//! Why here: a zone is something the operator writes, and the limiter knows no data. The data comes
+//! with the binary (jiff and its bundled database), never from the machine: an image of one binary
+//! has none, and two replicas with different data would count in different windows.
 //!
-//! How a window is found. Days begin at the first instant at which the zone's clocks have reached that date. So:
+//! How a window is found. Days begin at the first instant at which the zone's clocks have reached
+//! that date. So:
 //!
-//! - where midnight does not exist (clocks go forward over it) a day begins when they have gone forward;
-//! - where midnight comes twice (clocks go back across it) a day begins at the first, and the repeated time belongs to
-//!   the new day although clocks show the old date;
+//! - where midnight does not exist (clocks go forward over it) a day begins when they have gone
+//!   forward;
+//! - where midnight comes twice (clocks go back across it) a day begins at the first, and the
+//!   repeated time belongs to the new day although clocks show the old date;
 //! - a date that clocks jump over altogether has no window.
 //!
-//! Dates reached never turn back, so windows adjoin, and every instant lies in exactly one. Several units to a window
-//! are counted from where nobody has to look it up: days from 1970-01-01, weeks from the week that holds it, months
-//! from January of year 0 (3 are quarters), years from year 0.
+//! Dates reached never turn back, so windows adjoin, and every instant lies in exactly one. Several
+//! units to a window are counted from where nobody has to look it up: days from 1970-01-01, weeks
+//! from the week that holds it, months from January of year 0 (3 are quarters), years from year 0.
 //!
-//! Why calendars are never freed: a limit is copied into every check, so it holds a `&'static`. Equal calendars are
-//! one, kept in a table of the process. There are few, as many as different windows in the rules; a process that is
-//! given ever new ones by ever new rules is stopped at [`CALENDARS_MAX`].
+//! Why calendars are never freed: a limit is copied into every check, so it holds a `&'static`.
+//! Equal calendars are one, kept in a table of the process. There are few, as many as different
+//! windows in the rules; a process that is given ever new ones by ever new rules is stopped at
+//! [`CALENDARS_MAX`].
 //!
-//! What it deliberately does not do: windows shorter than a day (they are the same in every zone, give or take part of
-//! an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the machine's own zone, leap seconds.
+//! What it deliberately does not do: windows shorter than a day (they are the same in every zone,
+//! give or take part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the
+//! machine's own zone, leap seconds.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -39,18 +43,21 @@ pub const CALENDARS_MAX: usize = 10_000;
 /// How many units a calendar window may last.
 pub const MULTIPLIER_MAX: u32 = 1_000;
 
-/// The longest zone name that is worth a guess at what was meant, in bytes. The database's longest has 32.
+/// The longest zone name that is worth a guess at what was meant, in bytes. The database's longest
+/// has 32.
 const GUESSED_BYTES_MAX: usize = 64;
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// How much longer than its days a window can be. Offsets lie within 26 hours of UTC on either side.
+/// How much longer than its days a window can be. Offsets lie within 26 hours of UTC on either
+/// side.
 const OFFSETS_APART_SECONDS: u64 = 52 * 3_600;
 
 /// Every calendar in use, and those that were.
 static CALENDARS: Mutex<CalendarTable> = Mutex::new(CalendarTable::new(CALENDARS_MAX));
 
-/// Why there is no such calendar. The sentence is the error itself, what to do is its [`advice`](Self::advice).
+/// Why there is no such calendar. The sentence is the error itself, what to do is its
+/// [`advice`](Self::advice).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CalendarError {
     /// Seconds, minutes and hours are no matter of calendars.
@@ -104,7 +111,8 @@ struct ZonedCalendar {
     longest_us: u64,
 }
 
-/// On which dates windows begin. Windows are numbered: number 0 begins on 1970-01-01 or thereabouts, or in year 0.
+/// On which dates windows begin. Windows are numbered: number 0 begins on 1970-01-01 or
+/// thereabouts, or in year 0.
 #[derive(Clone, Copy)]
 enum WindowEdges {
     /// Every so many days, one of them the day `from` days after 1970-01-01.
@@ -113,8 +121,8 @@ enum WindowEdges {
     Months { every: i64 },
 }
 
-/// The calendar of windows of `multiplier` units in the zone of that name; weeks start on Monday unless said. Equal
-/// arguments give the same calendar.
+/// The calendar of windows of `multiplier` units in the zone of that name; weeks start on Monday
+/// unless said. Equal arguments give the same calendar.
 ///
 /// # Errors
 ///
@@ -278,12 +286,14 @@ impl ZonedCalendar {
                     end: timestamp(end_us),
                 });
             }
-            // Clocks went back and show a date of the window before, or nobody ever saw this window.
+            // Clocks went back and show a date of the window before, or nobody ever saw this
+            // window.
             start_us = end_us;
         }
     }
 
-    /// When the window of that number begins: the first instant at which clocks have reached its first date.
+    /// When the window of that number begins: the first instant at which clocks have reached its
+    /// first date.
     fn begin_us(&self, number: i64) -> Option<i64> {
         let midnight = self.edges.first_date(number)?.to_datetime(Time::midnight());
         let instant = match self.zone.to_ambiguous_timestamp(midnight).offset() {
@@ -291,7 +301,8 @@ impl ZonedCalendar {
             AmbiguousOffset::Unambiguous { offset }
             | AmbiguousOffset::Fold { before: offset, .. } => offset.to_timestamp(midnight).ok()?,
             AmbiguousOffset::Gap { before, .. } => {
-                // Clocks that had not gone forward would show midnight now: they have gone forward just before.
+                // Clocks that had not gone forward would show midnight now: they have gone forward
+                // just before.
                 let not_before = before.to_timestamp(midnight).ok()?.as_microsecond();
                 let after = jiff::Timestamp::from_microsecond(not_before + 1).ok()?;
                 self.zone.preceding(after).next()?.timestamp()
@@ -391,8 +402,9 @@ mod tests {
 
     #[test]
     fn a_midnight_in_the_midst_of_what_clocks_skip_or_repeat_is_no_trouble() {
-        // Every gap of the database that holds a midnight begins with it, so this zone is made up: on March 1st 23:30
-        // (+0) becomes 00:30 (+1), at 23:30 UTC; on October 27th 00:30 (+1) becomes 23:30 (+0).
+        // Every gap of the database that holds a midnight begins with it, so this zone is made up:
+        // on March 1st 23:30 (+0) becomes 00:30 (+1), at 23:30 UTC; on October 27th 00:30 (+1)
+        // becomes 23:30 (+0).
         let calendar = ZonedCalendar {
             zone: TimeZone::posix("AAA0BBB,J60/23:30,J300/0:30").unwrap(),
             ..days(1)

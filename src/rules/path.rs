@@ -1,23 +1,24 @@
-//! Which files hold the rules, and their texts.
+//! The path of the rules: which files hold them, and their texts.
 //!
-//! Two ways to say it. A path: a file is itself, a directory is every file below it. Or the reference's `RUNTIME_*`
-//! variables, with the meaning they have there: below `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`, what belongs to
-//! `RUNTIME_APPDIRECTORY`.
+//! There are two forms. A path: a file is itself, a directory is every file below it. Or the
+//! reference's `RUNTIME_*` variables, with the reference's meaning: below
+//! `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`, what belongs to `RUNTIME_APPDIRECTORY`.
 //!
-//! Files are read in the byte order of their paths, so that the order of rules never depends on the machine. NameFilter that
-//! begin with a dot or `#` or end in `~` are what editors and Kubernetes leave beside the real thing and are passed over;
-//! `RUNTIME_IGNOREDOTFILES=false` takes dot files in, but never the `..data` of a ConfigMap, which would double every
-//! domain.
+//! Files are read in the byte order of their paths, so that the order of rules does not depend on
+//! the machine. Names that begin with a dot or `#` or end in `~` are skipped: editors and
+//! Kubernetes leave such files beside the real ones. `RUNTIME_IGNOREDOTFILES=false` includes dot
+//! files, but never the `..data` of a ConfigMap, which would double every domain.
 //!
-//! What it deliberately does not do: parse, watch (`reload`), or take half a directory. One file that cannot be read
-//! fails the whole.
+//! What it deliberately does not do: parse, watch (`reload`), or read half a directory. One file
+//! that cannot be read fails the whole.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::file_stamp::FileStamp;
 use crate::rules::yaml::Position;
+use crate::settings::RulesSettings;
 
 /// How many files there may be.
 pub const FILES_MAX: usize = 10_000;
@@ -28,19 +29,19 @@ pub const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How deep directories may nest.
 const DIRECTORY_DEPTH_MAX: usize = 16;
 
-/// Where rules come from.
+/// A path of rules.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RulesPath {
     /// A file, or a directory of them.
     Path(PathBuf),
-    /// As the reference's variables say.
+    /// A directory given by the reference's variables.
     Runtime {
         /// `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY`.
         directory: PathBuf,
-        /// `RUNTIME_APPDIRECTORY`: a file belongs to it when its path below `directory`, slashes as dots, begins with
-        /// this and a dot.
+        /// `RUNTIME_APPDIRECTORY`: a file belongs to it when its path below `directory`, slashes
+        /// as dots, begins with this and a dot.
         app_directory: String,
-        /// Whether names that begin with a dot are passed over.
+        /// Skip names that begin with a dot.
         ignore_dot_files: bool,
     },
 }
@@ -50,30 +51,19 @@ pub enum RulesPath {
 pub struct Source {
     /// Its path, for messages.
     pub name: String,
-    /// What stands in it.
+    /// Its content.
     pub text: String,
-}
-
-/// A rules file as found: changes whenever the file does. A pipe never does: to read it is what changes it.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct FileStamp {
-    path: PathBuf,
-    bytes: u64,
-    /// Device and number: a rename puts another file in its place.
-    identity: (u64, u64),
-    /// When its content and its entry last changed: seconds and nanoseconds.
-    changed: [i64; 4],
 }
 
 /// Why the files could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The system said no.
+    /// An error of the operating system.
     #[error("{path}: {error}")]
     Io {
         /// Which path.
         path: String,
-        /// What the system said.
+        /// The error.
         error: std::io::Error,
     },
     /// Not YAML text at all.
@@ -81,26 +71,26 @@ pub enum ReadError {
     NotText {
         /// Which path.
         path: String,
-        /// Where the first byte stands that is none.
+        /// The position of the first byte that is not UTF-8.
         at: Position,
     },
-    /// A directory with nothing in it that could hold rules.
+    /// A directory without a rules file.
     #[error("{path}: no rules file in this directory; put a .yaml file there, or name a file")]
     Empty {
         /// Which path.
         path: String,
     },
-    /// A bound was met.
+    /// A limit was exceeded.
     #[error("{path}: {what}")]
     LimitExceeded {
         /// Which path.
         path: String,
-        /// Which bound.
+        /// Which limit.
         what: String,
     },
 }
 
-/// Which names count.
+/// Which names of a directory are read.
 #[derive(Clone, Copy)]
 struct NameFilter {
     dot_files: bool,
@@ -109,11 +99,25 @@ struct NameFilter {
 // === impl RulesPath ===
 
 impl RulesPath {
-    /// The files there are, in order.
+    /// Where the rules are: RULES, or else as the reference's variables say. None when neither is
+    /// given.
+    pub fn from_settings(settings: &RulesSettings, rules: Option<&Path>) -> Option<Self> {
+        if let Some(rules) = rules {
+            return Some(Self::Path(rules.to_owned()));
+        }
+        let root = settings.runtime_root.as_ref()?;
+        Some(Self::Runtime {
+            directory: root.join(&settings.runtime_subdirectory),
+            app_directory: settings.runtime_appdirectory.clone(),
+            ignore_dot_files: settings.runtime_ignoredotfiles,
+        })
+    }
+
+    /// Lists the files, in order.
     ///
     /// # Errors
     ///
-    /// When a directory cannot be read, or a bound is met.
+    /// When a directory cannot be read, or a limit is exceeded.
     pub fn list(&self) -> Result<Vec<FileStamp>, ReadError> {
         let (directory, names) = match self {
             Self::Path(path) => (path, NameFilter { dot_files: false }),
@@ -140,24 +144,24 @@ impl RulesPath {
             ..
         } = self
         {
-            files.retain(|file| belongs(&file.path, directory, app_directory));
+            files.retain(|file| belongs(file.path(), directory, app_directory));
         } else if files.is_empty() {
             return Err(ReadError::Empty {
                 path: directory.display().to_string(),
             });
         }
-        let bytes = |file: &FileStamp| file.path.as_os_str().as_encoded_bytes().to_vec();
+        let bytes = |file: &FileStamp| file.path().as_os_str().as_encoded_bytes().to_vec();
         files.sort_by_cached_key(bytes);
         Ok(files)
     }
 
-    /// Reads every file there is.
+    /// Reads every file.
     ///
     /// # Errors
     ///
-    /// When any of them cannot be read, or a bound is met.
+    /// When any of them cannot be read, or a limit is exceeded.
     pub fn read(&self) -> Result<Vec<Source>, ReadError> {
-        self.list()?.iter().map(FileStamp::read).collect()
+        self.list()?.iter().map(read_file).collect()
     }
 }
 
@@ -182,7 +186,7 @@ fn list(
     }
     for entry in fs::read_dir(directory).map_err(|error| ReadError::io(directory, error))? {
         let entry = entry.map_err(|error| ReadError::io(directory, error))?;
-        if !names.count(entry.file_name().as_encoded_bytes()) {
+        if !names.includes(entry.file_name().as_encoded_bytes()) {
             continue;
         }
         let path = entry.path();
@@ -204,7 +208,7 @@ fn list(
 // === impl NameFilter ===
 
 impl NameFilter {
-    fn count(self, name: &[u8]) -> bool {
+    fn includes(self, name: &[u8]) -> bool {
         let hidden = if self.dot_files {
             name.starts_with(b"..")
         } else {
@@ -214,58 +218,33 @@ impl NameFilter {
     }
 }
 
-// === impl FileStamp ===
-
-impl FileStamp {
-    /// What is at a path, or at the end of its links.
-    pub(crate) fn at(path: PathBuf) -> Result<Self, ReadError> {
-        let metadata = fs::metadata(&path).map_err(|error| ReadError::io(&path, error))?;
-        Ok(Self::new(path, &metadata))
+/// Reads one file, within its bound.
+fn read_file(file: &FileStamp) -> Result<Source, ReadError> {
+    let path = file.path();
+    let too_large = || {
+        let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
+        ReadError::limit_exceeded(path, what)
+    };
+    if file.bytes() > FILE_BYTES_MAX {
+        return Err(too_large());
     }
-
-    fn new(path: PathBuf, metadata: &Metadata) -> Self {
-        let identity = (metadata.dev(), metadata.ino());
-        let changed = [
-            metadata.mtime(),
-            metadata.mtime_nsec(),
-            metadata.ctime(),
-            metadata.ctime_nsec(),
-        ];
-        let file = metadata.is_file();
-        Self {
-            path,
-            bytes: if file { metadata.len() } else { 0 },
-            identity,
-            changed: if file { changed } else { [0; 4] },
-        }
+    // A device says it is empty and never ends, and a file may grow after it was found.
+    let most = FILE_BYTES_MAX.saturating_add(1);
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most).read_to_end(&mut bytes))
+        .map_err(|error| ReadError::io(path, error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(too_large());
     }
-
-    fn read(&self) -> Result<Source, ReadError> {
-        let too_large = || {
-            let what = format!("larger than {} MiB; split it", FILE_BYTES_MAX >> 20);
-            ReadError::limit_exceeded(&self.path, what)
-        };
-        if self.bytes > FILE_BYTES_MAX {
-            return Err(too_large());
-        }
-        // A device says it is empty and never ends, and a file may grow after it was found.
-        let most = FILE_BYTES_MAX.saturating_add(1);
-        let mut bytes = Vec::new();
-        File::open(&self.path)
-            .and_then(|file| file.take(most).read_to_end(&mut bytes))
-            .map_err(|error| ReadError::io(&self.path, error))?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(too_large());
-        }
-        let name = self.path.display().to_string();
-        match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source { name, text }),
-            Err(error) => {
-                let good = error.utf8_error().valid_up_to();
-                let good = error.as_bytes().get(..good).unwrap_or_default();
-                let at = Position::after(&String::from_utf8_lossy(good));
-                Err(ReadError::NotText { path: name, at })
-            }
+    let name = path.display().to_string();
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => {
+            let good = error.utf8_error().valid_up_to();
+            let good = error.as_bytes().get(..good).unwrap_or_default();
+            let at = Position::after(&String::from_utf8_lossy(good));
+            Err(ReadError::NotText { path: name, at })
         }
     }
 }

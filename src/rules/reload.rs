@@ -1,18 +1,21 @@
 //! Rules that change while the service runs: seen, read whole, taken or refused.
 //!
-//! Why looking and not being told: editors rename, ConfigMaps swap a link two directories up, network file systems send
-//! no events; a look at each file's identity, size and times sees all of them alike, and five a second cost nothing. How:
-//! a change is read once two looks in a row agree, so a file that is still being written is left alone; a change while
-//! reading starts over. What was tried is not tried again, so a bad file is refused once and not five times a second; what
+//! Why looking and not being told: editors rename, ConfigMaps swap a link two directories up,
+//! network file systems send no events; a look at each file's identity, size and times sees all of
+//! them alike, and five a second cost nothing. How: a change is read once two looks in a row agree,
+//! so a file that is still being written is left alone; a change while reading starts over. What
+//! was tried is not tried again, so a bad file is refused once and not five times a second; what
 //! could not be read is tried again and said once.
 //!
-//! What it deliberately does not do: ask the time or sleep (`app` looks at its own pace), keep rules, log.
+//! What it deliberately does not do: ask the time or sleep (`app` looks at its own pace), keep
+//! rules, log.
 
 use std::fmt;
 
+use crate::file_stamp::FileStamp;
 use crate::keyed_hash::KeyedHash;
 use crate::rules::file::{self, Diagnostic, LoadedRules, Options};
-use crate::rules::path::{FileStamp, ReadError, RulesPath};
+use crate::rules::path::{ReadError, RulesPath};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
 /// How often files that change while they are read are read anew before they are left to the looks.
@@ -125,8 +128,8 @@ impl RulesWatcher {
         self.read_if_stable(look)
     }
 
-    /// Reads now, whatever the last look saw. Files that will not come to rest while they are read are left to the
-    /// looks: what was read may be half of one version and half of another.
+    /// Reads now, whatever the last look saw. Files that will not come to rest while they are read
+    /// are left to the looks: what was read may be half of one version and half of another.
     pub fn read(&mut self) -> Option<RulesUpdate> {
         // Who asks is told, also what was said before.
         self.unreadable = None;
@@ -148,8 +151,8 @@ impl RulesWatcher {
             self.tried = Some(look);
             return Some(change);
         };
-        // The system may change its mind though the files do not (no descriptor left, a mount that comes back): try
-        // again at the next look, and say it once.
+        // The system may change its mind though the files do not (no descriptor left, a mount that
+        // comes back): try again at the next look, and say it once.
         let words = Some(error.to_string());
         self.tried = None;
         let said = self.unreadable == words;

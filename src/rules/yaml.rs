@@ -1,12 +1,13 @@
 //! A YAML document as a tree of nodes that know where they stand.
 //!
-//! Why not serde: an error must name file, line and column, every problem of a file must be reported at once, and a
-//! scalar's meaning depends on who asks (`value: yes` is the text "yes", `shadow_mode: yes` is true: YAML 1.1, as the
-//! reference reads it). How: `saphyr-parser`'s events, folded into [`Node`]s; an alias shares its anchor's node, so a
-//! document that unfolds exponentially costs nothing until it is walked, and the walk is bounded (`rules_file`).
+//! Why not serde: an error must name file, line and column, every problem of a file must be
+//! reported at once, and a scalar's meaning depends on who asks (`value: yes` is the text "yes",
+//! `shadow_mode: yes` is true: YAML 1.1, as the reference reads it). How: `saphyr-parser`'s events,
+//! folded into [`Node`]s; an alias shares its anchor's node, so a document that unfolds
+//! exponentially costs nothing until it is walked, and the walk is bounded (`rules_file`).
 //!
-//! What it deliberately does not do: know rules, read more than the first document, or nest deeper than
-//! [`DEPTH_MAX`].
+//! What it deliberately does not do: know rules, read more than the first document, or nest deeper
+//! than [`DEPTH_MAX`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -73,8 +74,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     })
 }
 
-/// `text` with spaces in place of the tabs between a `:` and a value; none when there are none. The parser refuses such tabs
-/// before a plain scalar, and YAML allows them. Tabs within scalars stay, and so does every position.
+/// `text` with spaces in place of the tabs between a `:` and a value; none when there are none. The
+/// parser refuses such tabs before a plain scalar, and YAML allows them. Tabs within scalars stay,
+/// and so does every position.
 fn without_separating_tabs(text: &str) -> Option<String> {
     if !text.contains(":\t") {
         return None;
@@ -245,7 +247,8 @@ impl Node {
         }
     }
 
-    /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal, `_` between digits.
+    /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal,
+    /// `_` between digits.
     pub(crate) fn integer(&self) -> Option<i128> {
         let Content::Scalar { text, plain: true } = &self.content else {
             return None;
@@ -280,7 +283,8 @@ impl Node {
         } else {
             number
         };
-        // With a prefix, what is beyond 64 bits is text; without one it is a float. Only without a sign are 64 bits unsigned.
+        // With a prefix, what is beyond 64 bits is text; without one it is a float. Only without a
+        // sign are 64 bits unsigned.
         let fits = i64::try_from(number).is_ok()
             || u64::try_from(number).is_ok() && !text.starts_with('+');
         (fits || !is_prefixed).then_some(number)
@@ -343,7 +347,8 @@ impl Open {
     fn node(self) -> Result<Node, YamlError> {
         let deepest = self.children.iter().map(|child| child.depth).max();
         let depth = deepest.unwrap_or_default().saturating_add(1);
-        // Aliases nest what the text does not: walking or freeing a long chain of them would exhaust the stack.
+        // Aliases nest what the text does not: walking or freeing a long chain of them would
+        // exhaust the stack.
         if depth > DEPTH_MAX {
             return Err(YamlError::too_deep(self.at));
         }

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use crate::settings::parse::boolean;
+use crate::tls::ServerFiles;
 
 /// Who may use the admin port.
 #[derive(Args, Clone, Debug)]
 pub struct AdminSettings {
-    /// A file with a token of at least 16 bytes, which every request to the admin port must then carry
-    /// (`authorization: Bearer …`); read again for each
+    /// A file with a token of at least 16 bytes, which every request to the admin port must then
+    /// carry (`authorization: Bearer …`); read again for each
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE")]
     pub admin_token_file: Option<PathBuf>,
 
@@ -24,7 +25,8 @@ pub struct AdminSettings {
     #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
     pub admin_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign that of a client of the admin port, PEM: then each must show one
+    /// The certificates of those who may sign that of a client of the admin port, PEM: then each
+    /// must show one
     #[arg(
         long,
         env = "TOLLGATE_ADMIN_CLIENT_CACERT",
@@ -47,6 +49,21 @@ pub struct PrometheusSettings {
     /// The path of metrics there
     #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path)]
     pub prometheus_path: String,
+}
+
+// === impl AdminSettings ===
+
+impl AdminSettings {
+    /// The files of the admin port; none when it is not TLS.
+    pub fn server_files(&self) -> Option<ServerFiles> {
+        Some(ServerFiles {
+            certificate: self.admin_tls_cert.clone()?,
+            key: self.admin_tls_key.clone()?,
+            client_ca: self.admin_client_cacert.clone(),
+            client_names: Vec::new(),
+            protocol: "http/1.1",
+        })
+    }
 }
 
 /// An address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address there is.

@@ -1,6 +1,8 @@
-//! Variables that somebody else named, as they stand in the environment: the reference's of its Redis, OpenTelemetry's.
+//! Variables that somebody else named, as they stand in the environment: the reference's of its
+//! Redis, OpenTelemetry's.
 //!
-//! Why apart from all flags: some hold secrets, which have no place on a command line, and there are dozens.
+//! Why apart from all flags: some hold secrets, which have no place on a command line, and there
+//! are dozens.
 //!
 //! What it deliberately does not do: know what any of them means.
 

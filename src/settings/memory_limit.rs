@@ -1,11 +1,12 @@
 //! How much memory this process may use: what its container says, else what the machine has.
 //!
-//! How: `/proc/self/cgroup` says in which control group it is; the group and each above it may have a limit, and the
-//! lowest counts. Version 2 keeps it in `memory.max`, version 1 in `memory.limit_in_bytes`. Inside a container the path may be the
-//! host's and not be there: then the root that is mounted is the container's own, and is looked at anyway.
+//! How: `/proc/self/cgroup` says in which control group it is; the group and each above it may have
+//! a limit, and the lowest counts. Version 2 keeps it in `memory.max`, version 1 in
+//! `memory.limit_in_bytes`. Inside a container the path may be the host's and not be there: then
+//! the root that is mounted is the container's own, and is looked at anyway.
 //!
-//! What it deliberately does not do: watch for changes, or look at what others use. A limit that is raised counts at the
-//! next start.
+//! What it deliberately does not do: watch for changes, or look at what others use. A limit that is
+//! raised counts at the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,14 +57,16 @@ impl MemoryLimit {
     }
 }
 
-/// The files that may hold a limit, by one line of `/proc/self/cgroup`: `0::/path`, or `5:memory:/path`.
+/// The files that may hold a limit, by one line of `/proc/self/cgroup`: `0::/path`, or
+/// `5:memory:/path`.
 fn files(line: &str, mounted: &Path) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
         return Vec::new();
     };
     let (roots, file) = if controllers.is_empty() {
-        // Beside version 1, version 2 is mounted elsewhere and has no say over memory; looking there does no harm.
+        // Beside version 1, version 2 is mounted elsewhere and has no say over memory; looking
+        // there does no harm.
         (
             vec![mounted.to_owned(), mounted.join("unified")],
             "memory.max",

@@ -1,9 +1,11 @@
 //! Every setting, once: its flag, its variable, its default and its help.
 //!
-//! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in capitals. `--help` and
-//! the README's table come from this declaration (`tests/process/readme.rs` holds them together).
+//! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in
+//! capitals. `--help` and the README's table come from this declaration (`tests/process/readme.rs`
+//! holds them together).
 //!
-//! What it deliberately does not do: open what it names, or hold what a setting means to one room only.
+//! What it deliberately does not do: open what it names, or hold what a setting means to one room
+//! only.
 
 mod admin;
 mod environment;
@@ -17,13 +19,11 @@ mod tls;
 mod tracing;
 mod xds;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::rules::file::Options;
-use crate::rules::path::RulesPath;
 use crate::settings::parse::{
     boolean, duration, file_mode, header_name, memory_size, positive, ratio, size,
 };
@@ -93,7 +93,8 @@ pub struct Settings {
     #[arg(long, env = "PORT", default_value_t = 8080)]
     pub port: u16,
 
-    /// Address of the admin port; it shows rules, so it stays on loopback unless a token or client certificates guard it
+    /// Address of the admin port; it shows rules, so it stays on loopback unless a token or client
+    /// certificates guard it
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1")]
     pub debug_host: String,
 
@@ -141,8 +142,9 @@ pub struct Settings {
     #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub limit_response_headers_enabled: bool,
 
-    /// Which headers answers carry, several with commas between (the three of LIMIT_LIMIT_HEADER and its like, X-RateLimit-*,
-    /// RateLimit-Policy and RateLimit of the IETF draft, Retry-After on a refusal that will end)
+    /// Which headers answers carry, several with commas between (the three of LIMIT_LIMIT_HEADER
+    /// and its like, X-RateLimit-*, RateLimit-Policy and RateLimit of the IETF draft, Retry-After
+    /// on a refusal that will end)
     #[arg(
         long,
         env = "TOLLGATE_RESPONSE_HEADERS",
@@ -179,11 +181,13 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_OVERRIDES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
     pub overrides: bool,
 
-    /// Whether /json answers; unless said it does, but not where gRPC asks for client certificates, since it asks for none
+    /// Whether /json answers; unless said it does, but not where gRPC asks for client certificates,
+    /// since it asks for none
     #[arg(long, env = "TOLLGATE_JSON", value_parser = boolean, action = ArgAction::Set)]
     pub json: Option<bool>,
 
-    /// What to answer a request that passes a bound its caller can reach: an error would let it through
+    /// What to answer a request that passes a bound its caller can reach: an error would let it
+    /// through
     #[arg(long, env = "TOLLGATE_ON_EXCESS", default_value = "deny")]
     pub on_excess: Verdict,
 
@@ -207,17 +211,18 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMS_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..))]
     pub streams_max: u32,
 
-    /// Maximum streaming calls (reflection, health Watch) that a connection may have open; more are answered
-    /// RESOURCE_EXHAUSTED
+    /// Maximum streaming calls (reflection, health Watch) that a connection may have open; more are
+    /// answered RESOURCE_EXHAUSTED
     #[arg(long, env = "TOLLGATE_STREAMING_CALLS_PER_CONNECTION_MAX", default_value_t = 16, value_parser = positive)]
     pub streaming_calls_per_connection_max: usize,
 
-    /// Maximum streaming calls that all connections may have open; more are answered RESOURCE_EXHAUSTED
+    /// Maximum streaming calls that all connections may have open; more are answered
+    /// RESOURCE_EXHAUSTED
     #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive)]
     pub streaming_calls_max: usize,
 
-    /// How long a call's message may take to come once its headers have, and its answer to go where the caller makes no
-    /// room for it; then the call is reset. 0 is for ever
+    /// How long a call's message may take to come once its headers have, and its answer to go where
+    /// the caller makes no room for it; then the call is reset. 0 is for ever
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 
@@ -228,8 +233,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_BODY_MEMORY_MAX", value_parser = memory_size)]
     pub body_memory_max: Option<u64>,
 
-    /// How many streams a connection may reset in a second, or have refused; a connection that does more is closed. An Envoy
-    /// whose 20 ms are over for all it has under way resets some 50,000
+    /// How many streams a connection may reset in a second, or have refused; a connection that does
+    /// more is closed. An Envoy whose 20 ms are over for all it has under way resets some 50,000
     #[arg(
         long,
         env = "TOLLGATE_RESETS_PER_SECOND_MAX",
@@ -237,8 +242,8 @@ pub struct Settings {
     )]
     pub resets_per_second_max: u32,
 
-    /// How many frames a second a connection may send that bring no call on: pings, settings, windows, frames of nothing; a
-    /// connection that sends more is closed
+    /// How many frames a second a connection may send that bring no call on: pings, settings,
+    /// windows, frames of nothing; a connection that sends more is closed
     #[arg(
         long,
         env = "TOLLGATE_CONTROL_FRAMES_PER_SECOND_MAX",
@@ -246,8 +251,8 @@ pub struct Settings {
     )]
     pub control_frames_per_second_max: u32,
 
-    /// How long a connection lives, give or take a tenth, before its caller is asked to come anew, so that connections
-    /// find new replicas; 0 is for ever
+    /// How long a connection lives, give or take a tenth, before its caller is asked to come anew,
+    /// so that connections find new replicas; 0 is for ever
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration)]
     pub grpc_max_connection_age: Duration,
 
@@ -263,8 +268,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = duration)]
     pub keepalive_timeout: Duration,
 
-    /// What to answer when the store does not decide. Envoy takes every error as "let it through" unless its
-    /// failure_mode_deny is set
+    /// What to answer when the store does not decide. Envoy takes every error as "let it through"
+    /// unless its failure_mode_deny is set
     #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
     pub on_overload: Verdict,
 
@@ -276,20 +281,24 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_CORES", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
 
-    /// How many partitions hold the buckets; one a core unless said, above 8 cores 8, above 32 a quarter of the cores
+    /// How many partitions hold the buckets; one a core unless said, above 8 cores 8, above 32 a
+    /// quarter of the cores
     #[arg(long, env = "TOLLGATE_PARTITIONS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub partitions: Option<u16>,
 
-    /// How many checks may wait for one partition; beyond it a request is answered by --on-overload at once
+    /// How many checks may wait for one partition; beyond it a request is answered by --on-overload
+    /// at once
     #[arg(long, env = "TOLLGATE_MAILBOX_CHECKS_MAX", default_value_t = 16_384, value_parser = positive)]
     pub mailbox_checks_max: usize,
 
-    /// How much memory all partitions take together for buckets, logs, holders and their growth, such as 512MiB; half of
-    /// what the container may use unless said, or of the machine's memory where there is no such limit
+    /// How much memory all partitions take together for buckets, logs, holders and their growth,
+    /// such as 512MiB; half of what the container may use unless said, or of the machine's memory
+    /// where there is no such limit
     #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_parser = memory_size)]
     pub memory_max: Option<u64>,
 
-    /// What becomes of new keys when that is full of keys over their limits, the only ones never forgotten
+    /// What becomes of new keys when that is full of keys over their limits, the only ones never
+    /// forgotten
     #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share")]
     pub on_memory_full: OnMemoryFull,
 
@@ -341,7 +350,8 @@ pub struct RulesSettings {
 /// What `serve` and `explain` are told about what requests take.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DecisionSettings {
-    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file can say so for its domain
+    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file
+    /// can say so for its domain
     #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub all_or_nothing: bool,
 }
@@ -400,34 +410,5 @@ impl Settings {
     pub fn json_enabled(&self) -> bool {
         self.json
             .unwrap_or(!self.grpc_tls.requires_client_certificate())
-    }
-
-    /// Where the rules are; none when nothing says so.
-    pub fn rules_path(&self) -> Option<RulesPath> {
-        self.rules_settings.path(self.rules.as_deref())
-    }
-}
-
-// === impl RulesSettings ===
-
-impl RulesSettings {
-    /// Where the rules are: RULES, or else as the reference's variables say; none when neither is given.
-    pub fn path(&self, rules: Option<&Path>) -> Option<RulesPath> {
-        if let Some(rules) = rules {
-            return Some(RulesPath::Path(rules.to_owned()));
-        }
-        let root = self.runtime_root.as_ref()?;
-        Some(RulesPath::Runtime {
-            directory: root.join(&self.runtime_subdirectory),
-            app_directory: self.runtime_appdirectory.clone(),
-            ignore_dot_files: self.runtime_ignoredotfiles,
-        })
-    }
-
-    /// How rules files go together.
-    pub fn options(&self) -> Options {
-        Options {
-            merge_domains: self.merge_domain_config,
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! Every variable that Envoy's reference service reads, and what becomes of it here.
 //!
-//! Why a table: whoever moves over must not have to find out by accident that a variable no longer does anything. What
-//! is understood is a setting of ours by the same name (`settings`); of the rest, each that is set is named once at start
-//! with what to do instead.
+//! Why a table: whoever moves over must not have to find out by accident that a variable no longer
+//! does anything. What is understood is a setting of ours by the same name (`settings`); of the
+//! rest, each that is set is named once at start with what to do instead.
 //!
 //! What it deliberately does not do: read a value. Some of them are secrets.
 
@@ -11,7 +11,8 @@
 pub enum Support {
     /// It is a setting of ours.
     Setting,
-    /// It is read, and is no flag: it says where the store is, and a password may be in it or beside it.
+    /// It is read, and is no flag: it says where the store is, and a password may be in it or
+    /// beside it.
     StoreVariable,
     /// It asks for what is so anyway, or for what this service does not need. The words say why.
     NotNeeded(&'static str),

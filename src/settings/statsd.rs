@@ -30,7 +30,8 @@ pub struct StatsdSettings {
     )]
     pub statsd_protocol: StatsdProtocol,
 
-    /// What is written behind every name that goes to statsd, NAME:VALUE, several with commas between
+    /// What is written behind every name that goes to statsd, NAME:VALUE, several with commas
+    /// between
     #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags)]
     pub extra_tags: Tags,
 

@@ -1,9 +1,11 @@
 //! The settings of a store that replicas share.
 //!
-//! A password is nowhere here: whoever may list processes reads arguments. It comes from a file, or, for those who move over
-//! from Envoy's reference service, from its variables, which are read apart from all flags ([`EnvironmentVariables`]).
+//! A password is nowhere here: whoever may list processes reads arguments. It comes from a file,
+//! or, for those who move over from Envoy's reference service, from its variables, which are read
+//! apart from all flags ([`EnvironmentVariables`]).
 //!
-//! What it deliberately does not do: understand what it is given (`store/redis/target`), read files.
+//! What it deliberately does not do: understand what it is given (`store/redis/target`), read
+//! files.
 
 use std::path::PathBuf;
 
@@ -17,8 +19,8 @@ use tollgate_limiter::OnStoreFailure;
 #[derive(Args, Clone, Debug)]
 pub struct StoreSettings {
     /// Where replicas share buckets: redis://host:6379, rediss:// for TLS, redis+unix:///path,
-    /// redis+sentinel://one,two/primary, redis+cluster://one,two; in memory unless said, or unless REDIS_URL says it as in the
-    /// reference. A password has no place here
+    /// redis+sentinel://one,two/primary, redis+cluster://one,two; in memory unless said, or unless
+    /// REDIS_URL says it as in the reference. A password has no place here
     #[arg(
         id = "shared_store",
         long = "store",
@@ -35,7 +37,8 @@ pub struct StoreSettings {
     )]
     pub store_mode: StoreMode,
 
-    /// For how many milliseconds hits taken in advance are held at most; so much later another replica may have them
+    /// For how many milliseconds hits taken in advance are held at most; so much later another
+    /// replica may have them
     #[arg(long, env = "TOLLGATE_LEASE_AGE_MAX_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub lease_age_max_ms: u64,
 
@@ -47,7 +50,8 @@ pub struct StoreSettings {
     #[arg(long, env = "TOLLGATE_ON_STORE_FAILURE", default_value = "error")]
     pub on_store_failure: StoreFailure,
 
-    /// How many milliseconds the shared store has for an answer; Envoy waits 20 for ours unless told otherwise
+    /// How many milliseconds the shared store has for an answer; Envoy waits 20 for ours unless
+    /// told otherwise
     #[arg(long, env = "TOLLGATE_STORE_DEADLINE_MS", default_value_t = STORE_DEADLINE_MS, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub store_deadline_ms: u64,
 
@@ -63,12 +67,13 @@ pub struct StoreSettings {
     #[command(flatten)]
     pub naming: NamingSettings,
 
-    /// How much memory checks that wait for the shared store may take; beyond it --on-store-failure applies
+    /// How much memory checks that wait for the shared store may take; beyond it --on-store-failure
+    /// applies
     #[arg(long, env = "TOLLGATE_STORE_QUEUE_MAX", default_value = "32MiB", value_parser = size)]
     pub store_queue_max: usize,
 
-    /// How many milliseconds a key over its limit is refused without asking the shared store again, at most 1,000; what is
-    /// given back elsewhere is seen after that; 0 asks every time
+    /// How many milliseconds a key over its limit is refused without asking the shared store again,
+    /// at most 1,000; what is given back elsewhere is seen after that; 0 asks every time
     #[arg(long, env = "TOLLGATE_STORE_OVER_LIMIT_CACHE_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(..=1_000))]
     pub store_over_limit_cache_ms: u64,
 
@@ -96,14 +101,14 @@ pub struct StoreSettings {
 /// What `serve` and `explain` are told about what buckets are called in the shared store.
 #[derive(Args, Clone, Debug)]
 pub struct NamingSettings {
-    /// A file with a secret of at least 16 bytes, the same on all replicas: what buckets are called in the shared store is a
-    /// digest under it, so that nobody can choose which buckets meet. Without one the digest is under a key that everybody
-    /// knows
+    /// A file with a secret of at least 16 bytes, the same on all replicas: what buckets are called
+    /// in the shared store is a digest under it, so that nobody can choose which buckets meet.
+    /// Without one the digest is under a key that everybody knows
     #[arg(long, env = "TOLLGATE_STORE_HASH_KEY_FILE")]
     pub store_hash_key_file: Option<PathBuf>,
 
-    /// Whose keys fixed windows are counted under: our own, or those of Envoy's reference service, so that both can share one
-    /// Redis while one takes over from the other
+    /// Whose keys fixed windows are counted under: our own, or those of Envoy's reference service,
+    /// so that both can share one Redis while one takes over from the other
     #[arg(long, env = "TOLLGATE_STORE_KEYS", default_value = "tollgate")]
     pub store_keys: StoreKeys,
 
@@ -120,7 +125,8 @@ pub const STORE_DEADLINE_MS: u64 = 10;
 pub enum StoreKeys {
     /// Digests, in which nobody can make two buckets meet
     Tollgate,
-    /// For fixed windows the reference's text, whose counters are continued; digests for what it does not have
+    /// For fixed windows the reference's text, whose counters are continued; digests for what it
+    /// does not have
     Reference,
 }
 

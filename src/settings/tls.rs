@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use crate::settings::parse::{boolean, nonzero_duration, positive};
+use crate::tls::{ClientName, ServerFiles, TlsError};
 
 /// Who gRPC says it is, and whom it lets in.
 #[derive(Args, Clone, Debug)]
@@ -16,7 +17,8 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub grpc_server_use_tls: bool,
 
-    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it changes
+    /// Our certificate for gRPC and those between it and its authority, PEM; read again when it
+    /// changes
     #[arg(long, env = "GRPC_SERVER_TLS_CERT")]
     pub grpc_server_tls_cert: Option<PathBuf>,
 
@@ -24,11 +26,13 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "GRPC_SERVER_TLS_KEY")]
     pub grpc_server_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign a client's, PEM: then every client must show one; read again when it changes
+    /// The certificates of those who may sign a client's, PEM: then every client must show one;
+    /// read again when it changes
     #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
     pub grpc_client_tls_cacert: Option<PathBuf>,
 
-    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has them), several with commas between; any unless said
+    /// Names of which a client's certificate must bear one (DNS, address or URI, as SPIFFE has
+    /// them), several with commas between; any unless said
     #[arg(long, env = "GRPC_CLIENT_TLS_SAN", value_delimiter = ',')]
     pub grpc_client_tls_san: Vec<String>,
 
@@ -40,7 +44,8 @@ pub struct GrpcTlsSettings {
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = nonzero_duration)]
     pub tls_handshake_timeout: Duration,
 
-    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that they wait
+    /// How much of one core's time the TLS handshakes of a port may take, in percent; beyond that
+    /// they wait
     #[arg(long, env = "TOLLGATE_TLS_HANDSHAKES_CPU_PERCENT_MAX", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub tls_handshakes_cpu_percent_max: u8,
 }
@@ -51,5 +56,47 @@ impl GrpcTlsSettings {
     /// Whether clients of the gRPC port must show a certificate.
     pub fn requires_client_certificate(&self) -> bool {
         self.grpc_server_use_tls && self.grpc_client_tls_cacert.is_some()
+    }
+
+    /// The files of the gRPC port; none when it is not TLS.
+    ///
+    /// # Errors
+    ///
+    /// When a setting is missing or has no effect.
+    pub fn server_files(&self) -> Result<Option<ServerFiles>, TlsError> {
+        let names = self.grpc_client_tls_san.iter();
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        if !self.grpc_server_use_tls {
+            if self.grpc_client_tls_cacert.is_some() || !names.is_empty() {
+                let words = "client certificates are asked for (GRPC_CLIENT_TLS_CACERT or GRPC_CLIENT_TLS_SAN) and gRPC is plain; set GRPC_SERVER_USE_TLS=true";
+                return Err(TlsError::Settings(words.to_owned()));
+            }
+            return Ok(None);
+        }
+        let (Some(certificate), Some(key)) =
+            (&self.grpc_server_tls_cert, &self.grpc_server_tls_key)
+        else {
+            let words = "GRPC_SERVER_USE_TLS is true; name our certificate and its key by GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY";
+            return Err(TlsError::Settings(words.to_owned()));
+        };
+        if self.grpc_client_tls_cacert.is_none() && !names.is_empty() {
+            let words = "GRPC_CLIENT_TLS_SAN names clients, and no certificate is asked of them; set GRPC_CLIENT_TLS_CACERT";
+            return Err(TlsError::Settings(words.to_owned()));
+        }
+        let names = names.into_iter().map(|name| {
+            ClientName::of(name).ok_or_else(|| {
+                let words = format!(
+                    "GRPC_CLIENT_TLS_SAN: {name:?} is neither a DNS name nor an address nor a URI such as spiffe://example.org/ns/edge/sa/envoy"
+                );
+                TlsError::Settings(words)
+            })
+        });
+        Ok(Some(ServerFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_ca: self.grpc_client_tls_cacert.clone(),
+            client_names: names.collect::<Result<_, _>>()?,
+            protocol: "h2",
+        }))
     }
 }

@@ -1,7 +1,8 @@
 //! The settings of traces: the reference's variables, and OpenTelemetry's own.
 //!
-//! OpenTelemetry's variables are no flags: they are a standard that is read by its names in every program, there are dozens,
-//! and one holds secrets. They are read apart ([`EnvironmentVariables`]), as the reference's Redis variables are.
+//! OpenTelemetry's variables are no flags: they are a standard that is read by its names in every
+//! program, there are dozens, and one holds secrets. They are read apart
+//! ([`EnvironmentVariables`]), as the reference's Redis variables are.
 //!
 //! What it deliberately does not do: combine them into one meaning (`tracing/export_settings`).
 
@@ -13,8 +14,9 @@ use crate::settings::parse::{boolean, ratio};
 /// Traces, by the reference's names; the rest by OpenTelemetry's.
 #[derive(Args, Clone, Debug)]
 pub struct TracingSettings {
-    /// Whether decisions that are sampled are traced; unless said they are where an OTEL_EXPORTER_OTLP_ENDPOINT or
-    /// OTEL_TRACES_EXPORTER=otlp says where to (docs/operating.md lists the OTEL_ variables)
+    /// Whether decisions that are sampled are traced; unless said they are where an
+    /// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER=otlp says where to (docs/operating.md
+    /// lists the OTEL_ variables)
     #[arg(long, env = "TRACING_ENABLED", value_parser = boolean, action = ArgAction::Set)]
     pub tracing_enabled: Option<bool>,
 
@@ -34,7 +36,8 @@ pub struct TracingSettings {
     #[arg(long, env = "TRACING_EXPORTER_PROTOCOL", ignore_case = true)]
     pub tracing_exporter_protocol: Option<TraceProtocol>,
 
-    /// Which share of decisions is traced when their callers do not say; OTEL_TRACES_SAMPLER or all unless said
+    /// Which share of decisions is traced when their callers do not say; OTEL_TRACES_SAMPLER or all
+    /// unless said
     #[arg(long, env = "TRACING_SAMPLING_RATE", value_parser = ratio)]
     pub tracing_sampling_rate: Option<f32>,
 
@@ -53,8 +56,8 @@ pub enum TraceProtocol {
     Grpc,
 }
 
-/// OpenTelemetry's variables. One is a secret, so none is a flag. Missing are the two that the library reads by itself
-/// (`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`).
+/// OpenTelemetry's variables. One is a secret, so none is a flag. Missing are the two that the
+/// library reads by itself (`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`).
 pub const OTEL_VARIABLES: &[&str] = &[
     "OTEL_SDK_DISABLED",
     "OTEL_TRACES_EXPORTER",

@@ -1,7 +1,7 @@
 //! The settings of rules that come from an xDS server, by the reference's names.
 //!
-//! What it deliberately does not do: connect, or understand headers and metadata (`config/xds`); what cannot be read of
-//! headers must not be repeated, for one may be a secret.
+//! What it deliberately does not do: connect, or understand headers and metadata (`config/xds`);
+//! what cannot be read of headers must not be repeated, for one may be a secret.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,15 +73,18 @@ pub struct XdsSettings {
     )]
     pub config_grpc_xds_client_tls_key: Option<PathBuf>,
 
-    /// The certificates of those who may sign the xDS server's, PEM; the system's unless said; read for every connection
+    /// The certificates of those who may sign the xDS server's, PEM; the system's unless said; read
+    /// for every connection
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]
     pub config_grpc_xds_server_tls_cacert: Option<PathBuf>,
 
-    /// The name that the xDS server's certificate must bear, where it is not that of CONFIG_GRPC_XDS_SERVER_URL
+    /// The name that the xDS server's certificate must bear, where it is not that of
+    /// CONFIG_GRPC_XDS_SERVER_URL
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_TLS_SAN", default_value = "")]
     pub config_grpc_xds_server_tls_san: String,
 
-    /// How long to wait before the xDS server is tried again when there is no connection; doubled each time
+    /// How long to wait before the xDS server is tried again when there is no connection; doubled
+    /// each time
     #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", default_value = "3s", value_parser = duration)]
     pub config_grpc_xds_server_connect_retry_interval: Duration,
 

@@ -1,6 +1,6 @@
 //! A store made of two: what the first, shared one does not decide for want of itself, the second, this replica's own, does.
 //!
-//! How: a check says whether it may be decided so ([`Check::local`], from `on_store_failure: local`). The first store is
+//! How: a check says whether it may be decided so ([`Check::may_fall_back`], from `on_store_failure: local`). The first store is
 //! asked; where it answers that it is [unavailable](StoreError::Unavailable), the same check goes to the second with its limit
 //! divided by the replicas that were last counted, so that all of them together let about as many pass as the limit says. When
 //! the first store answers again, it is asked again, and what the second counted is left to age there.
@@ -20,7 +20,7 @@ use crate::store::{
     ApplyFuture, BatchClient, CheckResult, CommitMode, Deadline, DrainFuture, PartialReply, Store,
     StoreError, StoreHealth, StoreReply, TentativeTake, Ticket,
 };
-use tollgate_limiter::Check;
+use tollgate_limiter::{BucketNaming, Check};
 
 /// The two stores.
 pub struct FailoverStore {
@@ -83,7 +83,7 @@ impl Store for FailoverStore {
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> ApplyFuture<'_> {
-        if !checks.iter().any(|check| check.local) {
+        if !checks.iter().any(|check| check.may_fall_back) {
             return self.first.apply(checks, deadline, commit_mode);
         }
         Box::pin(async move {
@@ -128,8 +128,8 @@ impl Store for FailoverStore {
         }))
     }
 
-    fn wants_reference_keys(&self) -> bool {
-        self.first.wants_reference_keys()
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        self.first.bucket_naming()
     }
 
     fn drain(&self) -> DrainFuture<'_> {
@@ -250,7 +250,7 @@ impl BatchClient for FailoverBatchClient {
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> Result<usize, StoreError> {
-        let local = checks.iter().any(|check| check.local);
+        let local = checks.iter().any(|check| check.may_fall_back);
         let added = self.first.add(ticket, checks, deadline, commit_mode);
         if !local {
             // A ticket is used again; what it stood for before is over.

@@ -130,8 +130,8 @@ mod tests {
             operation: Hits::Take(1).into(),
             fingerprint: 0,
             shared_bucket: false,
-            local: false,
-            reference_key: None,
+            may_fall_back: false,
+            bucket_name: None,
         };
         (0..count as u128).map(check).collect()
     }

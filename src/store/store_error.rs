@@ -1,12 +1,46 @@
-//! What can be wrong with a shared store, each in a sentence that says what to look at.
+//! Why a store did not decide a check, each reason in a sentence that says what to look at.
 //!
-//! Why a closed list: an operator at night wants one of a dozen sentences, not a library's words; the breaker and the counters
-//! want a number. What a server said word for word goes to the log, once a change.
-//!
-//! What it deliberately does not do: read a server's errors (`redis/said`), decide what a request is answered (a setting
-//! does).
+//! Faults of a shared store are a closed list: an operator needs one of fifteen sentences and not a
+//! library's words, and the breaker and the counters need a number. The server's own words go to
+//! the log, once per change. `redis/error_class.rs` maps a server's errors to this list.
 
 use std::fmt;
+
+use tollgate_limiter::Outcome;
+
+/// Why a store did not decide. Nothing was taken, except where [`StoreFault::outcome_unknown`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum StoreError {
+    /// A queue is full. Waiting would only make it longer.
+    #[error(
+        "a partition's queue is full ({waiting_max} checks wait): requests arrive faster than they are decided; add replicas or raise --mailbox-checks-max"
+    )]
+    Overloaded {
+        /// How many checks a queue holds.
+        waiting_max: usize,
+    },
+    /// There is no space for a bucket, nor for the bucket that such keys share.
+    #[error(
+        "a partition is full ({bytes_max} bytes): too many keys are over their limits; raise --memory-max"
+    )]
+    Full {
+        /// How many bytes a partition may take.
+        bytes_max: usize,
+    },
+    /// The caller's deadline passed before the checks were decided.
+    #[error("the caller's deadline passed before the decision")]
+    DeadlineExceeded,
+    /// The store is shutting down.
+    #[error("the store has stopped")]
+    Stopped,
+    /// The shared store has a fault. `--on-store-failure` decides what is answered.
+    #[error("the shared store did not decide: {0}")]
+    Unavailable(StoreFault),
+}
+
+/// The result of one check. A check without an outcome took nothing, whatever the other checks of
+/// its request did.
+pub type CheckResult = Result<Outcome, StoreError>;
 
 /// Why a shared store did not decide.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -88,6 +122,17 @@ impl StoreFault {
             Self::AccessDenied => "refused",
             Self::UnexpectedReply => "not_understood",
             Self::InvalidBucket => "garbled",
+        }
+    }
+
+    /// The fault that later callers see while the breaker is open. That a call timed out concerns
+    /// only the checks that were in it.
+    #[must_use]
+    pub const fn while_breaker_open(self) -> Self {
+        if self.outcome_unknown() {
+            Self::BreakerOpen
+        } else {
+            self
         }
     }
 

@@ -1,7 +1,7 @@
 //! What we show of ourselves to a server, and which servers we believe.
 //!
-//! What it deliberately does not do: keep anything. Files are read for every connection, so what was exchanged counts at the
-//! next.
+//! What it deliberately does not do: keep anything. Files are read for every connection, so what
+//! was exchanged counts at the next.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ impl ClientFiles {
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                // One that has expired is shown all the same: the server's word counts, not this machine's clock.
+                // One that has expired is shown all the same: the server's word counts, not this
+                // machine's clock.
                 let loaded = read_identity(certificate, key)?;
                 builder
                     .with_client_auth_cert(loaded.chain, loaded.key)

@@ -1,9 +1,12 @@
-//! Which clients may come: those whose certificate an authority signed, and that bear one of some names.
+//! Which clients may come: those whose certificate an authority signed, and that bear one of some
+//! names.
 //!
-//! How: rustls's own verifier first; a name is only looked at when the certificate is good, and only in the client's own
-//! certificate, never in one above it. By `webpki`, which rustls reads certificates by: rustls itself shows no URI of one.
+//! How: rustls's own verifier first; a name is only looked at when the certificate is good, and
+//! only in the client's own certificate, never in one above it. By `webpki`, which rustls reads
+//! certificates by: rustls itself shows no URI of one.
 //!
-//! What it deliberately does not do: patterns, or a URI's parts: a trust domain alone lets nobody in.
+//! What it deliberately does not do: patterns, or a URI's parts: a trust domain alone lets nobody
+//! in.
 
 use std::sync::Arc;
 
@@ -49,7 +52,8 @@ impl ClientName {
     }
 }
 
-/// Whether this is a scheme, `://`, and something of what may stand in a certificate: ASCII, nothing blank.
+/// Whether this is a scheme, `://`, and something of what may stand in a certificate: ASCII,
+/// nothing blank.
 fn is_uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;

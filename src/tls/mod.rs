@@ -1,9 +1,11 @@
 //! Certificates: read, held against one another, and read again when they change.
 //!
-//! Why here: files are what the operator wrote. A certificate, its key and the authorities of clients are one thing: they are
-//! taken together or not at all, so a half-written file, a key that does not belong to its certificate, or a certificate
-//! that has expired leaves what is in use. How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename
-//! two directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks agree.
+//! Why here: files are what the operator wrote. A certificate, its key and the authorities of
+//! clients are one thing: they are taken together or not at all, so a half-written file, a key that
+//! does not belong to its certificate, or a certificate that has expired leaves what is in use.
+//! How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename two
+//! directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks
+//! agree.
 //!
 //! By `ring`, the one library by which all TLS here computes.
 //!
@@ -25,13 +27,16 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use self::client::ClientFiles;
+pub(crate) use self::client_names::ClientName;
 pub use self::server::{LoadedCertificate, ServerFiles};
 use self::validity::Validity;
 pub use self::watch::FileWatch;
-use crate::rules::path::FILE_BYTES_MAX;
 use tollgate_limiter::Timestamp;
 
-/// Why certificates are not taken.
+/// How much is read of one file, in bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Why certificates are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The system said no.

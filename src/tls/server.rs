@@ -1,7 +1,8 @@
 //! What a port of ours shows of itself, and whom it lets in.
 //!
-//! What it deliberately does not do: tickets that outlive a change. A session may be resumed within one set of certificates
-//! only, so whoever an authority no longer stands for has to show that anew.
+//! What it deliberately does not do: tickets that outlive a change. A session may be resumed within
+//! one set of certificates only, so whoever an authority no longer stands for has to show that
+//! anew.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use rustls::crypto::ring::Ticketer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use crate::settings::{AdminSettings, GrpcTlsSettings};
 use crate::tls::client_names::{ClientName, ClientNameVerifier};
 use crate::tls::{
     FileWatch, TlsError, certificate_error, crypto_provider, file_paths, read_ca_bundle,
@@ -22,14 +22,14 @@ use tollgate_limiter::Timestamp;
 /// The files of one port.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
-    certificate: PathBuf,
-    key: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
     /// Who may sign a client's certificate; none asks for none.
-    client_ca: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
     /// Of which a client's certificate must bear one; none is any.
-    client_names: Vec<ClientName>,
+    pub(crate) client_names: Vec<ClientName>,
     /// What is spoken under TLS, as ALPN calls it.
-    protocol: &'static str,
+    pub(crate) protocol: &'static str,
 }
 
 /// What the files came to.
@@ -44,60 +44,6 @@ pub struct LoadedCertificate {
 // === impl ServerFiles ===
 
 impl ServerFiles {
-    /// Those of the gRPC port; none when it is not TLS.
-    ///
-    /// # Errors
-    ///
-    /// When a setting is missing, or means nothing.
-    pub fn of_grpc(settings: &GrpcTlsSettings) -> Result<Option<Self>, TlsError> {
-        let names = settings.grpc_client_tls_san.iter();
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
-        if !settings.grpc_server_use_tls {
-            if settings.grpc_client_tls_cacert.is_some() || !names.is_empty() {
-                let words = "client certificates are asked for (GRPC_CLIENT_TLS_CACERT or GRPC_CLIENT_TLS_SAN) and gRPC is plain; set GRPC_SERVER_USE_TLS=true";
-                return Err(TlsError::Settings(words.to_owned()));
-            }
-            return Ok(None);
-        }
-        let (Some(certificate), Some(key)) = (
-            &settings.grpc_server_tls_cert,
-            &settings.grpc_server_tls_key,
-        ) else {
-            let words = "GRPC_SERVER_USE_TLS is true; name our certificate and its key by GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY";
-            return Err(TlsError::Settings(words.to_owned()));
-        };
-        if settings.grpc_client_tls_cacert.is_none() && !names.is_empty() {
-            let words = "GRPC_CLIENT_TLS_SAN names clients, and no certificate is asked of them; set GRPC_CLIENT_TLS_CACERT";
-            return Err(TlsError::Settings(words.to_owned()));
-        }
-        let names = names.into_iter().map(|name| {
-            ClientName::of(name).ok_or_else(|| {
-                let words = format!(
-                    "GRPC_CLIENT_TLS_SAN: {name:?} is neither a DNS name nor an address nor a URI such as spiffe://example.org/ns/edge/sa/envoy"
-                );
-                TlsError::Settings(words)
-            })
-        });
-        Ok(Some(Self {
-            certificate: certificate.clone(),
-            key: key.clone(),
-            client_ca: settings.grpc_client_tls_cacert.clone(),
-            client_names: names.collect::<Result<_, _>>()?,
-            protocol: "h2",
-        }))
-    }
-
-    /// Those of the admin port; none when it is not TLS.
-    pub fn of_admin(settings: &AdminSettings) -> Option<Self> {
-        Some(Self {
-            certificate: settings.admin_tls_cert.clone()?,
-            key: settings.admin_tls_key.clone()?,
-            client_ca: settings.admin_client_cacert.clone(),
-            client_names: Vec::new(),
-            protocol: "http/1.1",
-        })
-    }
-
     /// Looks after them from now on.
     pub fn watch(&self) -> FileWatch {
         FileWatch::new(file_paths([
@@ -142,8 +88,8 @@ impl ServerFiles {
         let mut config = builder
             .with_single_cert(identity.chain, identity.key)
             .map_err(refused)?;
-        // Those who come again need no signature, however many they are; the key of their tickets goes with this set of
-        // certificates.
+        // Those who come again need no signature, however many they are; the key of their tickets
+        // goes with this set of certificates.
         config.ticketer = Ticketer::new().map_err(refused)?;
         config.alpn_protocols = vec![self.protocol.as_bytes().to_vec()];
         Ok(LoadedCertificate {

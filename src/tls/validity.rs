@@ -1,8 +1,8 @@
 //! From when until when a certificate is good.
 //!
-//! Why by hand: rustls does not tell, and a library that reads certificates whole is ten libraries. How: a certificate is
-//! DER, which is tags, lengths and contents; seven of them are stepped over or into, and two dates read. It only ever reads
-//! what the operator named.
+//! Why by hand: rustls does not tell, and a library that reads certificates whole is ten libraries.
+//! How: a certificate is DER, which is tags, lengths and contents; seven of them are stepped over
+//! or into, and two dates read. It only ever reads what the operator named.
 //!
 //! What it deliberately does not do: judge. What is not of this shape gives nothing.
 

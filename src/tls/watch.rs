@@ -1,13 +1,14 @@
 //! Files that are looked at until they change.
 //!
-//! How: as rules are (`reload`): a change is read when two looks in a row agree, and nothing is taken that changed while it
-//! was read. What was refused is not tried again, so that it is said once; but for what time alone may mend.
+//! How: as rules are (`reload`): a change is read when two looks in a row agree, and nothing is
+//! taken that changed while it was read. What was refused is not tried again, so that it is said
+//! once; but for what time alone may mend.
 //!
 //! What it deliberately does not do: ask the time or sleep.
 
 use std::path::PathBuf;
 
-use crate::rules::path::FileStamp;
+use crate::file_stamp::FileStamp;
 use crate::tls::TlsError;
 
 /// Looks after some files.
@@ -37,7 +38,8 @@ impl FileWatch {
         watch
     }
 
-    /// Looks once. What `load` makes of the files comes back when they have changed and come to rest.
+    /// Looks once. What `load` makes of the files comes back when they have changed and come to
+    /// rest.
     pub fn poll<T>(
         &mut self,
         load: impl FnOnce() -> Result<T, TlsError>,
@@ -68,9 +70,9 @@ impl FileWatch {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let found = self.files.iter().map(|file| FileStamp::at(file.clone()));
-        found
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())
+        let stamps = self.files.iter().map(|file| {
+            FileStamp::at(file.clone()).map_err(|error| format!("{}: {error}", file.display()))
+        });
+        stamps.collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What it costs to find a window: no memory.
 //!
-//! Why: it is asked for every hit on a calendar limit. What it deliberately does not do: measure time.
+//! Why: it is asked for every hit on a calendar limit. What it deliberately does not do: measure
+//! time.
 
 use allocation_counter::measure;
 use tollgate_limiter::Unit;

@@ -1,9 +1,10 @@
-//! What must hold in every zone of the database: windows adjoin, each instant lies in one, and each begins at the first
-//! instant at which clocks show its first date.
+//! What must hold in every zone of the database: windows adjoin, each instant lies in one, and each
+//! begins at the first instant at which clocks show its first date.
 //!
-//! How: a zone's clocks are a staircase, straight between two changes. So that no clock showed a date before an instant
-//! is known for certain by looking at the changes before it. From the database come the changes and the offsets; dates,
-//! weekdays and which dates begin a window are counted here (`days`).
+//! How: a zone's clocks are a staircase, straight between two changes. So that no clock showed a
+//! date before an instant is known for certain by looking at the changes before it. From the
+//! database come the changes and the offsets; dates, weekdays and which dates begin a window are
+//! counted here (`days`).
 //!
 //! What it deliberately does not do: doubt the offsets themselves. `twin` does.
 
@@ -80,7 +81,8 @@ impl Asked {
         let (year, month, _) = date(day);
         match self.unit {
             Unit::Week => {
-                // 1970-01-05 was a Monday; the week from there holds day 0 once it is brought back before it.
+                // 1970-01-05 was a Monday; the week from there holds day 0 once it is brought back
+                // before it.
                 let position = Weekday::ALL.iter().position(|day| *day == self.week_start);
                 let mut from = 4 + i64::try_from(position.unwrap()).unwrap();
                 while from > 0 {
@@ -158,7 +160,8 @@ impl Clocks {
         if ends_in_time {
             assert_eq!(us(calendar.window_at(at(end)).start), end, "{}", told());
         }
-        // Its first date by what clocks show at its start. Where clocks are a day further, nobody saw that date.
+        // Its first date by what clocks show at its start. Where clocks are a day further, nobody
+        // saw that date.
         let first = asked.first(self.shown(start).div_euclid(DAY_US));
         if start > 0 {
             assert!(self.is_first(start, first), "{}", told());

@@ -1,7 +1,7 @@
 //! Calendar windows: `tollgate::rules::calendar`, where zones and midnights are at their worst.
 //!
-//! Why a binary of its own: counting allocations takes an allocator of its own, and filling the table of calendars must
-//! not be another test's trouble.
+//! Why a binary of its own: counting allocations takes an allocator of its own, and filling the
+//! table of calendars must not be another test's trouble.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -11,7 +11,8 @@
 //! | `cost` | no allocation to find a window |
 //! | `days` | dates as numbers, counted in the plainest way |
 //!
-//! What it deliberately does not do: count hits (`tests/laws`), or read rules files (`tests/rules`).
+//! What it deliberately does not do: count hits (`tests/laws`), or read rules files
+//! (`tests/rules`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,10 +1,12 @@
-//! The same windows out of Python: `twin.py` looks at the clocks of Python's zoneinfo, hour by hour.
+//! The same windows out of Python: `twin.py` looks at the clocks of Python's zoneinfo, hour by
+//! hour.
 //!
-//! Why: our windows and the laws they are held to have their offsets from one crate. Python's come from another
-//! reader and another package of the same facts. Years that are over: what governments will decide, releases may
-//! disagree about.
+//! Why: our windows and the laws they are held to have their offsets from one crate. Python's come
+//! from another reader and another package of the same facts. Years that are over: what governments
+//! will decide, releases may disagree about.
 //!
-//! Years to come are compared with the data that the binary has: two readers of one release must agree on them too.
+//! Years to come are compared with the data that the binary has: two readers of one release must
+//! agree on them too.
 //!
 //! What it deliberately does not do: compare every zone. `laws` walks through all of them.
 

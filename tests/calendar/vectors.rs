@@ -2,7 +2,8 @@
 //!
 //! All instants are UTC. Each row says which zone, an instant, and the window that holds it.
 //!
-//! What they deliberately do not do: random inputs, or anything that a newspaper of the time does not decide.
+//! What they deliberately do not do: random inputs, or anything that a newspaper of the time does
+//! not decide.
 
 use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
 use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
@@ -11,7 +12,8 @@ use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 use crate::days::{DAY_US, HOUR_US, parsed, spelled};
 use crate::{asked, at, given, plain, us};
 
-/// The window of `calendar` that holds `now` goes from `start` to `end`, and any instant in it says so.
+/// The window of `calendar` that holds `now` goes from `start` to `end`, and any instant in it says
+/// so.
 #[track_caller]
 fn window(calendar: &'static dyn Calendar, now: &str, start: &str, end: &str) {
     for us_now in [parsed(now), parsed(start), parsed(end) - 1] {
@@ -44,7 +46,8 @@ fn days_in_paris_have_23_24_or_25_hours() {
         "2026-07-14T22:00",
         "2026-07-15T22:00",
     );
-    // The last Sunday of March, the 29th: 02:00 becomes 03:00. It begins in winter time and ends in summer time.
+    // The last Sunday of March, the 29th: 02:00 becomes 03:00. It begins in winter time and ends in
+    // summer time.
     window(
         day,
         "2026-03-29T12:00",
@@ -123,7 +126,8 @@ fn quarters_and_half_years_begin_with_january() {
         "2026-07-01T00:00",
         "2027-01-01T00:00",
     );
-    // 5 do not divide 12: month 2026 × 12 = 24,312 = 4,862 × 5 + 2, so a window began two months before January.
+    // 5 do not divide 12: month 2026 × 12 = 24,312 = 4,862 × 5 + 2, so a window began two months
+    // before January.
     let five = plain(Month, 5, "UTC");
     window(
         five,
@@ -171,7 +175,8 @@ fn february_has_29_days_in_leap_years() {
 #[test]
 fn weeks_begin_on_monday_unless_said() {
     let zone = "America/New_York";
-    // 2026-03-08 is a Sunday, the second of March: 02:00 becomes 03:00. Midnight is 05:00 before and 04:00 after.
+    // 2026-03-08 is a Sunday, the second of March: 02:00 becomes 03:00. Midnight is 05:00 before
+    // and 04:00 after.
     let sunday = given(Week, 1, zone, Some(Weekday::Sunday));
     window(
         sunday,
@@ -193,7 +198,8 @@ fn weeks_begin_on_monday_unless_said() {
         "2026-03-09T04:00",
         "2026-03-16T04:00",
     );
-    // From every day of the week: 2026-09-21 is a Monday, the 22nd a Tuesday, and so on; the 27th holds all seven.
+    // From every day of the week: 2026-09-21 is a Monday, the 22nd a Tuesday, and so on; the 27th
+    // holds all seven.
     for (day, start) in Weekday::ALL.into_iter().zip(21..) {
         let week = given(Week, 1, "UTC", Some(day));
         let (start, end) = (
@@ -221,7 +227,8 @@ fn several_days_and_weeks_are_counted_from_1970() {
         "2026-01-01T00:00",
         "2026-01-04T00:00",
     );
-    // The week that holds Thursday, 1970-01-01, began on Monday, 1969-12-29; the second ends on January 12th.
+    // The week that holds Thursday, 1970-01-01, began on Monday, 1969-12-29; the second ends on
+    // January 12th.
     let weeks = plain(Week, 2, "UTC");
     window(
         weeks,
@@ -247,7 +254,8 @@ fn several_days_and_weeks_are_counted_from_1970() {
 
 #[test]
 fn a_day_without_midnight_begins_when_clocks_went_forward() {
-    // São Paulo, 2018-11-04: 00:00 (-3) becomes 01:00 (-2), at 03:00 UTC. The next midnight is 02:00.
+    // São Paulo, 2018-11-04: 00:00 (-3) becomes 01:00 (-2), at 03:00 UTC. The next midnight is
+    // 02:00.
     let day = plain(Day, 1, "America/Sao_Paulo");
     window(
         day,
@@ -281,7 +289,8 @@ fn a_day_without_midnight_begins_when_clocks_went_forward() {
 
 #[test]
 fn going_back_at_midnight_makes_the_old_day_longer() {
-    // São Paulo, 2018-02-18: what would be 00:00 (-2) is 23:00 (-3) of the 17th, at 02:00 UTC. Midnight comes once.
+    // São Paulo, 2018-02-18: what would be 00:00 (-2) is 23:00 (-3) of the 17th, at 02:00 UTC.
+    // Midnight comes once.
     let day = plain(Day, 1, "America/Sao_Paulo");
     window(
         day,

@@ -1,6 +1,8 @@
-//! An xDS server of the test's own: it speaks ADS, state of the world, plain or over mTLS, and does whatever a test wants.
+//! An xDS server of the test's own: it speaks ADS, state of the world, plain or over mTLS, and does
+//! whatever a test wants.
 //!
-//! How: what it sends is put by the test; what it hears is kept. Its streams can be cut, and it can stop letting anybody in.
+//! How: what it sends is put by the test; what it hears is kept. Its streams can be cut, and it can
+//! stop letting anybody in.
 //!
 //! What it deliberately does not do: be helpful. It sends what it is told to.
 
@@ -152,7 +154,8 @@ impl Ads {
         Some(value.to_str().unwrap().to_owned())
     }
 
-    /// Waits for what is said of an answer; the version that is in use after it, and why it was refused.
+    /// Waits for what is said of an answer; the version that is in use after it, and why it was
+    /// refused.
     pub(crate) fn answer_to(&self, version: &str) -> (String, Option<String>) {
         let nonce = format!("nonce of {version}");
         let found = wait_for(PATIENCE, || {

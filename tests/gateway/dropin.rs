@@ -1,8 +1,9 @@
-//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI Gateway's quota service.
+//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI
+//! Gateway's quota service.
 //!
-//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the machine's root, a folder of the
-//! test's is put in front. Besides those stand only addresses and ports, and a deadline of Redis that a crowded test machine
-//! keeps.
+//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the
+//! machine's root, a folder of the test's is put in front. Besides those stand only addresses and
+//! ports, and a deadline of Redis that a crowded test machine keeps.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! `tollgate hit` and `explain --addr`, asking a `tollgate serve` whose gRPC port is TLS: who is believed, what is shown, and
-//! what is said when the two do not understand one another.
+//! `tollgate hit` and `explain --addr`, asking a `tollgate serve` whose gRPC port is TLS: who is
+//! believed, what is shown, and what is said when the two do not understand one another.
 //!
-//! How: the real binary at both ends; a port of the test's own where the other end is to be none of ours.
+//! How: the real binary at both ends; a port of the test's own where the other end is to be none of
+//! ours.
 //!
 //! What it deliberately does not do: look at what is counted (`tls`).
 
@@ -199,7 +200,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
         hit(&address, &[&believing[..], &shown].concat())
     };
     assert_answered(&showing(&client));
-    // By TLS 1.3 a client learns this after its first words, which may then meet a closed door.
+    // By TLS 1.3 a client learns this after its first words, which may then meet a closed connection.
     for _ in 0..RACES {
         assert_refused(
             &hit(&address, &believing),
@@ -261,7 +262,8 @@ fn who_hangs_up_without_a_word_is_told_of() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let end = std::thread::spawn(move || {
-        // It reads what comes first, so that it hangs up in peace; a client that has not asked yet may come once more.
+        // It reads what comes first, so that it hangs up in peace; a client that has not asked yet
+        // may come once more.
         let mut first = [0; 16];
         while first != *END {
             let (mut stream, _) = listener.accept().unwrap();

@@ -1,8 +1,9 @@
-//! What Envoy Gateway needs of a rate limit service, and what every guarded port needs: TLS, sockets, xDS, and the exact
-//! environment that it starts the reference service with.
+//! What Envoy Gateway needs of a rate limit service, and what every guarded port needs: TLS,
+//! sockets, xDS, and the exact environment that it starts the reference service with.
 //!
-//! How: certificates are made by the test, laid out as Kubernetes lays out a secret and exchanged as Kubernetes exchanges one;
-//! the xDS server is the test's own, so that its streams can be cut and its answers be anything; Envoy is real.
+//! How: certificates are made by the test, laid out as Kubernetes lays out a secret and exchanged
+//! as Kubernetes exchanges one; the xDS server is the test's own, so that its streams can be cut
+//! and its answers be anything; Envoy is real.
 //!
 //! What it deliberately does not do: start a cluster.
 // tests: a panic is how it says no.

@@ -1,4 +1,5 @@
-//! Clients that a mesh names: by the URI in their certificates (SPIFFE), beside those that are named as hosts.
+//! Clients that a mesh names: by the URI in their certificates (SPIFFE), beside those that are
+//! named as hosts.
 //!
 //! What it deliberately does not do: spell every URI that is another one (`config/tls/names`).
 

@@ -339,7 +339,8 @@ async fn many_at_once_all_have_their_turn() {
     drop(stalled);
 }
 
-/// What a thread of the service has used of a processor, in seconds, its nice value and its scheduling class.
+/// What a thread of the service has used of a processor, in seconds, its nice value and its
+/// scheduling class.
 fn thread_of(tollgate: &Tollgate, name: &str) -> (f64, i64, u32) {
     let tasks = format!("/proc/{}/task", tollgate.id());
     let tasks = std::fs::read_dir(tasks)

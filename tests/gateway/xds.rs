@@ -1,4 +1,5 @@
-//! Rules from an xDS server: taken, refused with reasons, kept when the server is lost, the same as from files.
+//! Rules from an xDS server: taken, refused with reasons, kept when the server is lost, the same as
+//! from files.
 
 use std::collections::BTreeMap;
 

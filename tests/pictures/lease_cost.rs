@@ -68,8 +68,8 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
         operation: Hits::Take(1).into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     };
     let bounds = LeaseLimits {
         age_max_us: age_ms * 1_000,

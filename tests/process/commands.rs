@@ -197,6 +197,42 @@ fn serve_prints_a_command_to_try_and_it_works() {
 }
 
 #[test]
+fn the_deprecated_door_has_no_effect_and_serve_warns_once() {
+    let warning =
+        "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server";
+    for value in ["h2", "tonic"] {
+        for service in [
+            Tollgate::start(RULES, &["--door", value]),
+            Tollgate::start_with(RULES, &[], &[("TOLLGATE_DOOR", value)]),
+        ] {
+            let address = service.grpc.to_string();
+            let (code, stdout, stderr) = tollgate(&["hit", &address, "shop", "ten=x"]);
+            assert_eq!(code, 0, "{value}: {stderr}");
+            assert!(stdout.starts_with("OK "), "{value}: {stdout}");
+            let said = service.said();
+            assert_eq!(said.matches(warning).count(), 1, "{value}: {said}");
+            assert!(
+                said.contains("The next release removes the option"),
+                "{said}"
+            );
+        }
+    }
+    let service = Tollgate::start(RULES, &[]);
+    assert!(!service.said().contains("--door"), "{}", service.said());
+    // The other commands accept the variable and have nothing to say about it.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), RULES).unwrap();
+    let rules = file.path().to_str().unwrap();
+    for arguments in [&["check", rules][..], &["explain", rules, "shop", "ten=x"]] {
+        let mut command = Command::new(tollgate_binary());
+        let command = command.args(arguments).env_clear();
+        let output = command.env("TOLLGATE_DOOR", "tonic").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert_eq!(output.stderr, b"", "{arguments:?}");
+    }
+}
+
+#[test]
 fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
     let running = Tollgate::start(RULES, &[]);
     let address = running.grpc.to_string();

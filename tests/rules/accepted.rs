@@ -1,7 +1,8 @@
-//! What an operator may write: the reference's grammar, and YAML as its library reads it, which is 1.1.
+//! What an operator may write: the reference's grammar, and YAML as its library reads it, which is
+//! 1.1.
 //!
-//! How: each spelling is held against what it comes to. A text keeps its source, whatever it looks like; numbers and
-//! truths are read in all the spellings of YAML 1.1.
+//! How: each spelling is held against what it comes to. A text keeps its source, whatever it looks
+//! like; numbers and truths are read in all the spellings of YAML 1.1.
 //!
 //! What it deliberately does not do: say which rule a request finds (`tests/laws`).
 
@@ -402,7 +403,8 @@ fn a_pattern_in_the_key_may_share_its_threshold_with_any_value_or_none() {
     }
 }
 
-/// The reference's library reads what fits no number as text. PyYAML, by which other files are held to the schema, does not.
+/// The reference's library reads what fits no number as text. PyYAML, by which other files are held
+/// to the schema, does not.
 #[test]
 fn what_is_too_large_for_a_number_is_text() {
     let binary = format!("0b{}", "1".repeat(70));

@@ -1,6 +1,7 @@
 //! What one file may ask of the loader, and how it is told that it asks too much.
 //!
-//! What it deliberately does not do: measure (`fuzz` does), or bound how many files there are (`files`).
+//! What it deliberately does not do: measure (`fuzz` does), or bound how many files there are
+//! (`files`).
 
 use std::fmt::Write as _;
 

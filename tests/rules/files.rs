@@ -1,8 +1,10 @@
-//! Which files a path means: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as Kubernetes lays it out.
+//! Which files a path means: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as
+//! Kubernetes lays it out.
 //!
 //! How: small trees in a temporary directory. Names are told without it.
 //!
-//! What it deliberately does not do: read what stands in them (`accepted`), or see them change (`looking`).
+//! What it deliberately does not do: read what stands in them (`accepted`), or see them change
+//! (`looking`).
 
 use std::fs;
 use std::os::unix::fs::symlink;

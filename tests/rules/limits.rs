@@ -1,8 +1,9 @@
-//! What stands in a limit, in `rate_limits` and under `over_limit`: every refusal in its words and at its place, and what
-//! the accepted forms mean.
+//! What stands in a limit, in `rate_limits` and under `over_limit`: every refusal in its words and
+//! at its place, and what the accepted forms mean.
 //!
-//! How: rows as in `refused`. Where a field belongs to some algorithms only, a row stands for each way to get it wrong that
-//! an operator may think of, and a loop over the table of algorithms for the rest.
+//! How: rows as in `refused`. Where a field belongs to some algorithms only, a row stands for each
+//! way to get it wrong that an operator may think of, and a loop over the table of algorithms for
+//! the rest.
 //!
 //! What it deliberately does not do: ask a service what the limits do (`tests/service/limits`).
 

@@ -1,8 +1,10 @@
-//! Changes to rules, seen by looking: [`RulesWatcher::poll`], called by hand as often as the test likes.
+//! Changes to rules, seen by looking: [`RulesWatcher::poll`], called by hand as often as the test
+//! likes.
 //!
-//! How: a change counts once two looks in a row agree; what was tried is not tried again. Between two looks nothing
-//! happens but what the test does, so nothing here depends on time. (A test that writes twice within one tick of the file
-//! system's clock writes another length, which every file system shows.)
+//! How: a change counts once two looks in a row agree; what was tried is not tried again. Between
+//! two looks nothing happens but what the test does, so nothing here depends on time. (A test that
+//! writes twice within one tick of the file system's clock writes another length, which every file
+//! system shows.)
 //!
 //! What it deliberately does not do: run a service (`tests/service/reloading.rs`).
 
@@ -119,7 +121,8 @@ fn a_configmap_that_swaps_its_link_is_seen() {
     symlink("..data/rules.yaml", root.join("rules.yaml")).unwrap();
     let mut of_directory = watching(root);
     let mut of_file = watching(&root.join("rules.yaml"));
-    // As the kubelet does it: the new moment, a new link renamed over ..data, the old moment removed.
+    // As the kubelet does it: the new moment, a new link renamed over ..data, the old moment
+    // removed.
     moment("..2", "domain: b\n");
     symlink("..2", root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();

@@ -1,8 +1,8 @@
-//! Rules files as operators write them: what is taken, what is refused and in which words, and what it costs to read
-//! the worst of them.
+//! Rules files as operators write them: what is taken, what is refused and in which words, and what
+//! it costs to read the worst of them.
 //!
-//! Why one binary of its own: the loader is held against the reference's own grammar and its own sentences, row by row,
-//! and most of that needs no service. How:
+//! Why one binary of its own: the loader is held against the reference's own grammar and its own
+//! sentences, row by row, and most of that needs no service. How:
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -17,7 +17,8 @@
 //! | `values` | lists, prefixes and regular expressions: what they come to, and each refusal with its place |
 //! | `fuzz` | a few thousand mutations of the files below `fuzz/corpus`, and hostile shapes of two sizes |
 //!
-//! What it deliberately does not do: ask a service (`tests/service`), start a process (`tests/process`), sleep.
+//! What it deliberately does not do: ask a service (`tests/service`), start a process
+//! (`tests/process`), sleep.
 // tests: a panic is how it says no.
 #![allow(
     missing_docs,

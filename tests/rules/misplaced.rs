@@ -1,7 +1,8 @@
 //! Right names in wrong places, and several problems in one run.
 //!
-//! The reference accepts any of its names anywhere and reads it nowhere else: a limit that someone believes in is not
-//! there. So the rules are taken, as there, and a warning says so. A name of ours can only be a mistake.
+//! The reference accepts any of its names anywhere and reads it nowhere else: a limit that someone
+//! believes in is not there. So the rules are taken, as there, and a warning says so. A name of
+//! ours can only be a mistake.
 //!
 //! What it deliberately does not do: names nobody knows (`refused`).
 

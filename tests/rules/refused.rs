@@ -1,12 +1,14 @@
-//! The reference's table of refusals, row by row: its sentence word for word, then where it is and what to do.
+//! The reference's table of refusals, row by row: its sentence word for word, then where it is and
+//! what to do.
 //!
-//! How: each row is a test of its own. A text in a file stands as it is meant; the position is that of the thing to
-//! mend, counted from 1, as an editor shows it.
+//! How: each row is a test of its own. A text in a file stands as it is meant; the position is that
+//! of the thing to mend, counted from 1, as an editor shows it.
 //!
-//! Where the reference says what its YAML library said, only the beginning is its own. Which of several bad names it
-//! tells is random; here all are told.
+//! Where the reference says what its YAML library said, only the beginning is its own. Which of
+//! several bad names it tells is random; here all are told.
 //!
-//! What it deliberately does not do: more than one problem at a time (`misplaced`), what only tollgate knows (`limits`).
+//! What it deliberately does not do: more than one problem at a time (`misplaced`), what only
+//! tollgate knows (`limits`).
 
 use tollgate_test_support::rules_grammar::with_names;
 

@@ -1,11 +1,14 @@
-//! The JSON Schema agrees with the loader: on every text that any test here reads, and on every rules file of the project.
+//! The JSON Schema agrees with the loader: on every text that any test here reads, and on every
+//! rules file of the project.
 //!
-//! Why: an editor that marks what the service takes, or completes what it refuses, is worse than none. How: the schema is
-//! validated by Python's `jsonschema` over PyYAML, in one process that answers as long as this one asks. What the loader
-//! takes without a word must be valid; what it refuses by name or type must not be. What it refuses for its meaning (a
-//! prefix that is none, a duplicate) a schema cannot see.
+//! Why: an editor that marks what the service takes, or completes what it refuses, is worse than
+//! none. How: the schema is validated by Python's `jsonschema` over PyYAML, in one process that
+//! answers as long as this one asks. What the loader takes without a word must be valid; what it
+//! refuses by name or type must not be. What it refuses for its meaning (a prefix that is none, a
+//! duplicate) a schema cannot see.
 //!
-//! What it deliberately does not do: judge texts beyond [`TEXT_BYTES_MAX`], which are about bounds and not about grammar.
+//! What it deliberately does not do: judge texts beyond [`TEXT_BYTES_MAX`], which are about bounds
+//! and not about grammar.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

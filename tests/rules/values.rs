@@ -1,5 +1,5 @@
-//! `values`, `cidr`, `regex` and `ipv6_prefix`: what they come to, and each way in which they are refused, with its
-//! place.
+//! `values`, `cidr`, `regex` and `ipv6_prefix`: what they come to, and each way in which they are
+//! refused, with its place.
 //!
 //! What it deliberately does not do: say which of several kinds wins (`tests/laws`).
 

@@ -29,10 +29,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock as _, ManualClock};
 use tollgate::metrics::Metrics;
-use tollgate::store::redis::{Certificates, RedisSetup, Target};
 use tollgate::store::{
-    BACKENDS, Backend, CheckResult, CommitMode, Deadline, Setup, Store, StoreError, StoreReply,
-    memory,
+    BACKENDS, Backend, CheckResult, CommitMode, Deadline, Setup, SharedSettings, Store, StoreError,
+    StoreReply, memory,
 };
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::redis_server::RedisServer;
@@ -53,23 +52,21 @@ fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
     let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
     let metrics = Arc::new(Metrics::new().unwrap());
     let server = (backend.name == "redis").then(|| RedisServer::start(&[]));
-    let redis = server.as_ref().map(|server| RedisSetup {
-        target: Target::of_url(&server.url()).unwrap(),
-        per_second: None,
-        certificates: Certificates::default(),
-        prefix: String::new(),
-        reference_keys: false,
+    let url = server.as_ref().map(RedisServer::url);
+    // A backend that needs no server of its own is named by the bare scheme.
+    let url = url.or_else(|| backend.url_forms.first().map(|form| (*form).to_owned()));
+    let settings = SharedSettings {
+        url: url.unwrap_or_default(),
         deadline: Duration::from_secs(10),
         queue_bytes_max: 32 << 20,
-        over_limit_cache: Duration::ZERO,
-    });
-    let (store, workers) = (backend.build)(&Setup {
+        ..SharedSettings::default()
+    };
+    let setup = Setup {
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
         memory: bounds,
-        redis,
-    })
-    .unwrap();
+    };
+    let (store, workers) = backend.build(&settings, &setup).unwrap();
     Running {
         name: backend.name,
         store,
@@ -152,8 +149,8 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
         operation: Hits::Take(hits).into(),
         fingerprint: 1,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 

@@ -156,7 +156,7 @@ fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
 
 fn local(check: Check) -> Check {
     Check {
-        local: true,
+        may_fall_back: true,
         ..check
     }
 }

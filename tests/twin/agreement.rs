@@ -54,8 +54,8 @@ pub(crate) fn hold(
             operation: question.ask,
             fingerprint: 0,
             shared_bucket: false,
-            local: false,
-            reference_key: None,
+            may_fall_back: false,
+            bucket_name: None,
         };
         // Some calls have one check, some a few.
         if number * 7 % 5 < 2 {

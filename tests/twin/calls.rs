@@ -28,8 +28,8 @@ fn check(algorithm: &'static dyn Algorithm, requests: u32, hits: Hits) -> Check 
         operation: hits.into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 

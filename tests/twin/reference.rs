@@ -37,8 +37,8 @@ fn check(requests: u32, hits: Hits) -> Check {
         operation: hits.into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: Some(Arc::from(b"d_k_v_".as_slice())),
+        may_fall_back: false,
+        bucket_name: Some(Arc::from(b"d_k_v_".as_slice())),
     }
 }
 
@@ -174,7 +174,7 @@ fn counters_ride_with_buckets_and_see_one_another() {
     script::time_argument(Some(NOON), &mut call.times);
     let take = check(3, Hits::Take(2));
     let own = Check {
-        reference_key: None,
+        bucket_name: None,
         ..take.clone()
     };
     for (key, check, now) in [

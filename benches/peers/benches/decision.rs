@@ -35,7 +35,7 @@ use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate::pipeline::{Parts, Pipeline};
-use tollgate::store::{BACKENDS, Setup, memory};
+use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
 
 const KEYS: usize = 10_000;
 
@@ -121,15 +121,15 @@ struct Arguments {
     settings: Settings,
 }
 
-/// A service without a door, its workers on the runtime that asks.
-fn service() -> (tokio::runtime::Runtime, RateLimit) {
+/// A service without a gRPC server, its workers on the runtime that asks.
+fn service() -> (tokio::runtime::Runtime, Pipeline) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .expect("a runtime");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let metrics = Arc::new(Metrics::new().expect("metrics"));
-    let (store, workers) = (BACKENDS[0].build)(&Setup {
+    let (store, workers) = BACKENDS[0].build(&SharedSettings::default(), &Setup {
         clock: Arc::clone(&clock),
         metrics: Arc::clone(&metrics),
         memory: memory::MemoryLimits {
@@ -138,7 +138,6 @@ fn service() -> (tokio::runtime::Runtime, RateLimit) {
             memory_max: 256 << 20,
             when_full: memory::WhenFull::Share,
         },
-        redis: None,
     })
     .expect("a store in memory");
     for worker in workers {

@@ -1,8 +1,8 @@
 //! Memory for request bodies that are still arriving, bounded over all connections of the process.
 //!
-//! Why: a client may start thousands of requests at once and interleave their bodies. A started body
-//! must never wait for a window, or the requests of one connection block each other. So memory is
-//! bounded where a body starts. How: a body that is still incomplete at the end of the turn in
+//! Why: a client may start thousands of requests at once and interleave their bodies. A started
+//! body must never wait for a window, or the requests of one connection block each other. So memory
+//! is bounded where a body starts. How: a body that is still incomplete at the end of the turn in
 //! which it started takes its declared length from a budget which all connections share. A
 //! connection may hold as much as is still free. One connection therefore gets at most half of the
 //! budget, n greedy ones get 1/(n+1) each, and as much stays free for the next one.

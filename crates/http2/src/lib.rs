@@ -88,6 +88,8 @@
 //! [`ServerConnection::poll_closed`] wake the task that answers a stream. `Waker` is part of
 //! `core` and belongs to no runtime. A program that is one loop needs none of them.
 //!
+//! A *turn* is one run of that task: it reads what the socket holds, receives it, and writes.
+//!
 //! # What it deliberately does not do
 //!
 //! Server push, priorities, the client's side, Huffman coding of responses.

@@ -1,63 +1,64 @@
-//! IP addresses in values, and prefixes that hold them.
+//! IP addresses in values, and prefixes of addresses.
 //!
-//! Why: one address has many spellings (`::1`, `0:0::1`; `10.0.0.1`, `::ffff:10.0.0.1`), and a limit for an address, or
-//! for all of a prefix, must not be passed by choosing another. How: a value is read once, an IPv4 address mapped into
-//! IPv6 becomes the IPv4 address, and from then on only numbers are compared.
+//! Why: one address has many spellings (`::1`, `0:0::1`; `10.0.0.1`, `::ffff:10.0.0.1`). A client
+//! must not pass a limit for an address or a prefix by choosing another spelling. How: a value is
+//! parsed once, an IPv4 address mapped into IPv6 becomes the IPv4 address, and from then on only
+//! numbers are compared.
 //!
-//! What it deliberately does not do: resolve names, take zones, ports or brackets, or do any I/O: `core::net` is text
-//! and numbers only.
+//! What it deliberately does not do: resolve names, accept zones, ports or brackets, or do any I/O:
+//! `core::net` only parses and formats.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::fmt;
 
-/// An address, of which an IPv4 one mapped into IPv6 is the IPv4 one.
+/// An IP address. An IPv4 address mapped into IPv6 is stored as IPv4.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Address {
-    /// Version 4, as a number.
+    /// An IPv4 address as a number.
     V4(u32),
-    /// Version 6, as a number.
+    /// An IPv6 address as a number.
     V6(u128),
 }
 
-/// All addresses that begin with the same so many bits.
+/// All addresses that share their first bits.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Prefix {
-    /// The rest of it is zeros.
+    /// The bits after the prefix are zero.
     address: Address,
     length: u8,
 }
 
-/// Why a text is no prefix.
+/// Why a text is not a prefix.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PrefixError {
-    /// What stands before the `/` is no address.
+    /// The part before the `/` is not an address.
     NoAddress,
-    /// What stands after the `/` is no whole number, or more than this.
+    /// The part after the `/` is not a whole number, or more than this.
     Length(u8),
     /// Bits are set beyond the prefix.
     HostBits {
-        /// The prefix without them.
+        /// The prefix without those bits.
         network: Prefix,
-        /// The address alone.
+        /// The address as a prefix of full length.
         host: Prefix,
     },
 }
 
-/// The longest spelling of an address: eight groups of which the last two are written as version 4.
+/// The longest spelling of an address in bytes: eight groups, the last two written as IPv4.
 const TEXT_BYTES_MAX: usize = 45;
 
-/// How many bits come before the version 4 address in a version 6 one that maps it.
+/// The number of bits before the IPv4 address in an IPv6 address that maps it.
 const MAPPED_BITS: u8 = 96;
 
 // === impl Address ===
 
 impl Address {
-    /// The address that a value spells, if it is one.
+    /// The address that a value spells, if any.
     pub fn parse(value: &[u8]) -> Option<Self> {
         Some(Self::parse_unmapped(value)?.unmapped())
     }
 
-    /// As written: a mapped address stays one.
+    /// The address as written: a mapped address stays IPv6.
     fn parse_unmapped(value: &[u8]) -> Option<Self> {
         if value.len() > TEXT_BYTES_MAX {
             return None;
@@ -82,7 +83,7 @@ impl Address {
         }
     }
 
-    /// How many bits it has.
+    /// The number of bits in the address.
     const fn bits(self) -> u8 {
         match self {
             Self::V4(_) => 32,
@@ -90,7 +91,8 @@ impl Address {
         }
     }
 
-    /// The prefix of so many bits, or of all there are, that it lies in.
+    /// The prefix of this length that contains the address. The length is capped at that of the
+    /// address.
     pub fn prefix(self, length: u8) -> Prefix {
         let length = length.min(self.bits());
         let beyond = u32::from(self.bits().saturating_sub(length));
@@ -101,7 +103,8 @@ impl Address {
         Prefix { address, length }
     }
 
-    /// What the limits of an address count by: itself, or, of version 6 only, its first so many bits.
+    /// The prefix that stands for the address in a bucket's identity: the whole address or, of
+    /// IPv6, the first `ipv6_prefix` bits.
     pub fn bucket_prefix(self, ipv6_prefix: Option<u8>) -> Prefix {
         match self {
             Self::V4(_) => self.prefix(self.bits()),
@@ -122,12 +125,12 @@ impl fmt::Display for Address {
 // === impl Prefix ===
 
 impl Prefix {
-    /// The prefix that a text spells: an address, `/` and a number of bits, or an address alone. Of mapped addresses 96
-    /// bits are the map's own, and what is longer is the version 4 prefix.
+    /// Parses a prefix: an address, `/` and a number of bits, or an address alone. A prefix of a
+    /// mapped address that is longer than 96 bits becomes the IPv4 prefix.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the text is not a prefix.
     pub fn parse(text: &str) -> Result<Self, PrefixError> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
@@ -137,7 +140,7 @@ impl Prefix {
         let most = address.bits();
         let length = match length {
             None => most,
-            // A sign would be taken by the parser.
+            // The parser would accept a sign.
             Some(length) if length.starts_with(|first: char| first.is_ascii_digit()) => length
                 .parse()
                 .ok()
@@ -162,23 +165,23 @@ impl Prefix {
         }
     }
 
-    /// Its first address.
+    /// The first address of the prefix.
     pub const fn address(self) -> Address {
         self.address
     }
 
-    /// How many bits its addresses share.
+    /// The number of bits that its addresses share.
     pub const fn length(self) -> u8 {
         self.length
     }
 
-    /// Whether it is of version 6.
+    /// Whether it is an IPv6 prefix.
     pub const fn is_v6(self) -> bool {
         matches!(self.address, Address::V6(_))
     }
 }
 
-/// `10.0.0.0/8`; an address alone without its length, but by `{:#}`.
+/// `10.0.0.0/8`. A single address has no length, except with `{:#}`.
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address)?;

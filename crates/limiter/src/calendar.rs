@@ -1,20 +1,20 @@
-//! Windows that begin when people think they do: at midnight where they live.
+//! Windows that follow a calendar: days, weeks, months and years in a time zone.
 //!
-//! Why: "10,000 a month" is read off a calendar on a wall. A window of 30 days counted from 1970 is not that month,
-//! and a window of 24 hours is not every day. How: a [`Calendar`] says which [`Span`] holds an instant. Spans adjoin,
-//! so every instant lies in exactly one; a span's length may differ from the next one's. A calendar is known by its
-//! name, which says all that decides its spans, so a limit can hold a plain reference and still be compared and
-//! hashed.
+//! Why: "10,000 a month" means a calendar month. A window of 30 days counted from 1970 is not that
+//! month, and a window of 24 hours is not every day. How: a [`Calendar`] gives the [`Span`] that
+//! contains an instant. Spans adjoin, so every instant is in exactly one. Spans can differ in
+//! length. A calendar is identified by its name, which states all that decides its spans, so a
+//! limit can hold a reference and still be compared and hashed.
 //!
-//! What it deliberately does not do: know any zone or how long a month is. Zones are data, and the data is not
-//! `std`'s: whoever implements the trait brings them.
+//! What it deliberately does not do: know zones or the length of a month. Zones are data that `std`
+//! does not have. Implementations of the trait bring them.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::timestamp::Timestamp;
 
-/// A stretch of time: from `start`, up to and without `end`.
+/// A half-open interval of time: includes `start`, excludes `end`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
     /// Its first instant.
@@ -26,35 +26,35 @@ pub struct Span {
 /// The day a week starts on.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Weekday {
-    /// As ISO 8601 has it, and nearly everybody who says "this week" at work.
+    /// The first day of the week in ISO 8601.
     #[default]
     Monday,
     /// The day after Monday.
     Tuesday,
     /// The day after Tuesday.
     Wednesday,
-    /// The day 1970 began on.
+    /// The day of 1970-01-01.
     Thursday,
     /// The day after Thursday.
     Friday,
-    /// As in much of the Arab world.
+    /// The first day of the week in much of the Arab world.
     Saturday,
-    /// As in the Americas and much of Asia.
+    /// The first day of the week in the Americas and much of Asia.
     Sunday,
 }
 
-/// Windows that begin when people think they do.
+/// Windows that follow a calendar.
 pub trait Calendar: Send + Sync {
-    /// Unit, how many, zone and beginning of weeks, in words: `3 months in Europe/Paris`, `1 week from Monday in UTC`.
-    /// Equal names are equal calendars.
+    /// Unit, multiplier, zone and start of the week, in words: `3 months in Europe/Paris`, `1 week
+    /// from Monday in UTC`. Calendars with equal names are equal.
     fn name(&self) -> &str;
 
-    /// The window that holds `now`: start <= now < end. What lies before 1970 or after [`Timestamp::MAX_US`] is cut
-    /// off, so the last instant of all has a window that ends with it: there `end` is `now`.
+    /// The window that contains `now`: start <= now < end. It is clipped to 1970 and to
+    /// [`Timestamp::MAX_US`], so the window of the last instant ends with it: there `end` is `now`.
     fn window_at(&self, now: Timestamp) -> Span;
 
-    /// No window is longer, in microseconds. A bound, and not a tight one: days of 49 hours are possible, since zones
-    /// have jumped across the date line.
+    /// An upper bound of the length of a window, in microseconds. The bound is not tight: days of
+    /// 49 hours are possible, since zones have crossed the date line.
     fn window_max_us(&self) -> u64;
 }
 
@@ -72,7 +72,7 @@ impl Weekday {
         Self::Sunday,
     ];
 
-    /// The name, with a capital.
+    /// The capitalised name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Monday => "Monday",
@@ -85,7 +85,7 @@ impl Weekday {
         }
     }
 
-    /// The day of that name, in any case.
+    /// The day with that name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -1,78 +1,81 @@
-//! A plan and its outcomes, concluded: the answer, and what to count about it.
+//! Turns a plan and its outcomes into the answer and into counts.
 //!
-//! Why the counting is here: how many of the hits were near or over the limit is arithmetic of the reference service
-//! ([`Tally`]), part of what operators alert on, and wants tests without a metrics library.
+//! Why the counting is here: which hits were near or over the limit is arithmetic of the reference
+//! service ([`Tally`]). Operators alert on it, and its tests need no metrics library.
 //!
-//! What it deliberately does not do: encode, record, decide what an overloaded store should mean (a setting does).
+//! What it deliberately does not do: encode, record, or decide what an overloaded store means (a
+//! setting does).
 
 use std::collections::HashMap;
 
 use super::algorithm::{self, Outcome};
+use super::check::{Check, LimitOrigin, PlannedCheck};
 use super::descriptor::Hits;
 use super::key::Key;
 use super::limit::{CountRefused, Limit};
-use super::plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlannedCheck};
+use super::plan::{DescriptorPlan, Plan};
 
-/// Pass or do not pass.
+/// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Code {
-    /// May pass.
+    /// Passes.
     Ok,
-    /// Is over a limit.
+    /// Exceeds a limit.
     OverLimit,
 }
 
-/// The limit that a status speaks of.
+/// The limit that a status reports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CurrentLimit<'r> {
     /// The rule's name; empty if it has none.
     pub name: &'r str,
-    /// How many, in how long.
+    /// The limit.
     pub limit: Limit,
 }
 
 /// The answer for one descriptor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Status<'r> {
-    /// Pass or not.
+    /// Whether the descriptor passes.
     pub code: Code,
     /// Absent when no limit applies.
     pub current_limit: Option<CurrentLimit<'r>>,
     /// Hits left; `u32::MAX` when unlimited.
     pub remaining: u32,
-    /// Retry when over limit, reset otherwise; absent when no limit applies.
+    /// Retry time when over limit, reset time otherwise; absent when no limit applies.
     pub until_reset_us: Option<u64>,
-    /// Whether `until_reset_us` is when the same hits would pass: over limit, and not for ever.
+    /// Whether the same hits would pass after `until_reset_us`: over limit, and not for ever.
     pub can_retry: bool,
     /// Whether it counts as a quota.
     pub quota: bool,
-    /// Which of [`Plan::checks`] it speaks of: of several limits on one descriptor, the tightest.
+    /// The index in [`Plan::checks`] of the check that it reports: of several limits on one
+    /// descriptor, the tightest.
     pub check_index: Option<usize>,
 }
 
-/// What applies to every rule of a service.
+/// Modes that apply to every rule of a service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Modes {
-    /// Requests over limit pass and are counted; statuses tell the truth.
+    /// Requests over limit pass and are counted. Statuses still report the refusal.
     pub shadow: bool,
-    /// Every descriptor counts as a quota, those without a limit too.
+    /// Every descriptor counts as a quota, also without a limit.
     pub quota: bool,
 }
 
 /// The answer for a whole request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision<'r> {
-    /// What is to be done. Over limit when any status is; where there are quotas, when any other status is or all
-    /// quotas are.
+    /// The answer to send. Over limit when any status is. With quotas: when any other status is, or
+    /// all quotas are.
     pub code: Code,
-    /// It would be over limit, were it not for [`Modes::shadow`].
+    /// Whether it would be over limit without [`Modes::shadow`].
     pub shadowed: bool,
-    /// One a descriptor, in the order asked.
+    /// One for each descriptor, in the order sent.
     pub statuses: Vec<Status<'r>>,
 }
 
 impl Decision<'_> {
-    /// A decision without statuses, for a request that was not held against any rule.
+    /// A decision without statuses, for a request that was not matched against rules.
     pub fn of_code(code: Code) -> Self {
         Self {
             code,
@@ -81,10 +84,10 @@ impl Decision<'_> {
         }
     }
 
-    /// The vector of its statuses, empty, for decisions by other rules.
+    /// The empty vector of its statuses, for a decision by other rules.
     pub fn recycle_statuses<'s>(mut self) -> Vec<Status<'s>> {
         self.statuses.clear();
-        // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).
+        // The iterator is empty. `collect` reuses the allocation (the allocation tests check it).
         self.statuses.into_iter().map(|_| Status::pass()).collect()
     }
 }
@@ -92,28 +95,29 @@ impl Decision<'_> {
 /// What one outcome adds to its limit's counters, in hits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
-    /// Asked for.
+    /// Hits that were requested.
     pub total_hits: u64,
     /// Beyond the limit.
     pub over_limit: u64,
     /// Beyond the near mark (a share of the limit, 0.8 by default) and not beyond the limit.
     pub near_limit: u64,
-    /// Of requests that passed.
+    /// Hits of requests that passed.
     pub within_limit: u64,
     /// Beyond the limit of a rule in shadow mode.
     pub shadow_mode: u64,
-    /// Given back.
+    /// Hits that were given back.
     pub negative_hits: u64,
 }
 
-/// How long a caller should wait when the store could not say, in microseconds: one second.
+/// The retry time when the store did not decide, in microseconds: one second.
 const UNDECIDED_RETRY_US: u64 = 1_000_000;
 
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// The decision, given one outcome a check in the order of [`Plan::checks`]. For a check that has none, because the
-    /// store did not decide it, `undecided` stands; but what is never enforced is not refused for that either.
+    /// Decides, given one outcome for each of [`Plan::checks`], in order. `undecided` applies to a
+    /// check without an outcome, which the store did not decide. A limit that is never enforced
+    /// does not refuse for that reason either.
     pub fn decide(
         &self,
         outcomes: &[Option<Outcome>],
@@ -123,7 +127,7 @@ impl<'r> Plan<'r> {
         self.decide_into(Vec::new(), outcomes, undecided, modes)
     }
 
-    /// The same, with the statuses in a vector that was used before.
+    /// Decides, with the statuses in a vector that was used before.
     pub fn decide_into(
         &self,
         mut statuses: Vec<Status<'r>>,
@@ -145,7 +149,7 @@ impl<'r> Plan<'r> {
         over |= quotas > 0 && quotas_over == quotas;
         let refused = over && !modes.shadow;
         if refused && self.all_or_nothing() {
-            // Who is over stays so; which limit leaves the least may be another one now.
+            // The statuses that are over limit stay so. Which limit has the least left can change.
             let after = self.after_refunds(outcomes);
             self.write_statuses(&mut statuses, &after, undecided, modes);
         }
@@ -163,22 +167,22 @@ impl<'r> Plan<'r> {
         undecided: Code,
         modes: Modes,
     ) {
-        let status = |line: &DescriptorPlan| {
-            let (mut status, quota) = match line {
+        let status = |planned: &DescriptorPlan| {
+            let (mut status, quota) = match planned {
                 DescriptorPlan::NoLimit => (Status::pass(), modes.quota),
-                // Takes no part, and is never over.
+                // Does not take part, and is never over limit.
                 DescriptorPlan::Unlimited => (Status::unlimited(), false),
                 DescriptorPlan::Checks(checks) => {
                     let each = checks.clone().filter_map(|position| {
                         let outcome = outcomes.get(position).copied().flatten();
-                        let asked = self.planned_check(position)?;
-                        let mut status = Status::of(&asked, outcome.as_ref(), undecided);
+                        let planned = self.planned_check(position)?;
+                        let mut status = Status::of(&planned, outcome.as_ref(), undecided);
                         status.check_index = Some(position);
                         let over = outcome.is_some_and(|outcome| !outcome.allowed);
-                        let quota = modes.quota || asked.origin.quota_mode();
+                        let quota = modes.quota || planned.origin.quota_mode();
                         Some((status.slack(over), status, quota))
                     });
-                    // Of several alike the first.
+                    // The first of several that are equal.
                     let tightest = each.min_by_key(|(slack, ..)| *slack);
                     tightest.map_or((Status::pass(), modes.quota), |(_, status, quota)| {
                         (status, quota)
@@ -192,17 +196,18 @@ impl<'r> Plan<'r> {
         statuses.extend(self.descriptors().iter().map(status));
     }
 
-    /// What was taken for nothing goes back, and is left over: what a check took, and those before it from the same bucket.
+    /// The outcomes after the refunds of a refused request: what a check took is left again, and
+    /// what earlier checks took from the same bucket.
     fn after_refunds(&self, outcomes: &[Option<Outcome>]) -> Vec<Option<Outcome>> {
         let mut going_back: HashMap<Key, u64> = HashMap::new();
-        let asked = self.checks().iter().zip(outcomes);
-        let after = asked.map(|(check, outcome)| {
+        let planned = self.checks().iter().zip(outcomes);
+        let after = planned.map(|(check, outcome)| {
             let mut outcome = (*outcome)?;
             let back = going_back.entry(check.key).or_default();
             if outcome.allowed && !check.keeps_refused_hits() {
                 *back = back.saturating_add(check.operation.hits.requested());
             }
-            // No more than there is: a refund may have freed it before.
+            // Not more than the limit: a refund can have freed it before.
             let left = outcome.remaining.saturating_add(*back);
             outcome.remaining = left.min(check.limit.burst().max(outcome.remaining));
             Some(outcome)
@@ -211,41 +216,16 @@ impl<'r> Plan<'r> {
     }
 }
 
-// === impl Check ===
+// === impl CurrentLimit ===
 
-impl Check {
-    /// Whether what it took stays taken when another limit of the request refuses, all or nothing or not.
-    pub fn keeps_refused_hits(&self) -> bool {
-        algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
-    }
-}
-
-// === impl Subject ===
-
-impl<'r> LimitOrigin<'r> {
-    /// Whether it is counted and never enforced.
-    pub fn shadow_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.shadow_mode,
-            Self::Override => false,
-        }
-    }
-
-    /// Whether it is one of several ways to pass.
-    pub fn quota_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.quota_mode,
-            Self::Override => false,
-        }
-    }
-
-    fn current_limit(self, check: &Check) -> CurrentLimit<'r> {
-        CurrentLimit {
-            name: match self {
-                Self::Rule(rule) => &rule.name,
-                Self::Override => "",
+impl<'r> CurrentLimit<'r> {
+    fn of(planned: &PlannedCheck<'_, 'r>) -> Self {
+        Self {
+            name: match planned.origin {
+                LimitOrigin::Rule(rule) => &rule.name,
+                LimitOrigin::Override => "",
             },
-            limit: check.limit,
+            limit: planned.check.limit,
         }
     }
 }
@@ -272,19 +252,16 @@ impl<'r> Status<'r> {
         }
     }
 
-    /// The status that one check gives its descriptor. Where the store did not decide, `undecided` stands; but what is
-    /// never enforced is not refused for that either.
-    fn of(asked: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
-        let PlannedCheck {
-            check,
-            origin: subject,
-        } = asked;
+    /// The status that one check gives its descriptor. `undecided` applies where the store did not
+    /// decide. A limit that is never enforced does not refuse for that reason either.
+    fn of(planned: &PlannedCheck<'_, 'r>, outcome: Option<&Outcome>, undecided: Code) -> Self {
+        let PlannedCheck { check, origin } = planned;
         let Some(outcome) = outcome else {
             let takes = matches!(check.operation.hits, Hits::Take(_));
             return match undecided {
-                Code::OverLimit if takes && !subject.shadow_mode() => Self {
+                Code::OverLimit if takes && !origin.shadow_mode() => Self {
                     code: Code::OverLimit,
-                    current_limit: Some(subject.current_limit(check)),
+                    current_limit: Some(CurrentLimit::of(planned)),
                     until_reset_us: Some(if check.can_ever_pass() {
                         UNDECIDED_RETRY_US
                     } else {
@@ -297,14 +274,14 @@ impl<'r> Status<'r> {
             };
         };
         let over = !outcome.allowed;
-        let code = if over && !subject.shadow_mode() {
+        let code = if over && !origin.shadow_mode() {
             Code::OverLimit
         } else {
             Code::Ok
         };
         Self {
             code,
-            current_limit: Some(subject.current_limit(check)),
+            current_limit: Some(CurrentLimit::of(planned)),
             remaining: if over {
                 0
             } else {
@@ -312,7 +289,8 @@ impl<'r> Status<'r> {
             },
             until_reset_us: Some(match (code, outcome.retry_us, outcome.reset_us) {
                 (Code::OverLimit, Some(retry_us), _) => retry_us,
-                // Never, and nothing to wait for either: "try again in 0 s" would be asked again and again.
+                // It never passes, and there is no reset to wait for. A retry time of 0 s would
+                // make callers retry at once, again and again.
                 (Code::OverLimit, None, 0) => check.limit.window().as_us(),
                 (_, _, reset_us) => reset_us,
             }),
@@ -321,9 +299,10 @@ impl<'r> Status<'r> {
         }
     }
 
-    /// How much room a limit leaves: of several on one descriptor the one with least answers. Over comes before within,
-    /// also where that is only watched (or nobody would be told of it); the longer wait before the shorter, for ever before
-    /// any; and within, the one with less left.
+    /// Orders limits by how little they leave: of several on one descriptor the first answers. Over
+    /// limit comes before within, also for a limit in shadow mode, or no status would report it.
+    /// Over limit, the longer wait comes first, and "never" before any wait. Within, the limit with
+    /// less left comes first.
     fn slack(&self, over: bool) -> (u8, bool, u64) {
         let wait = self.until_reset_us.unwrap_or_default();
         match self.code {
@@ -338,9 +317,9 @@ impl<'r> Status<'r> {
 // === impl Tally ===
 
 impl Tally {
-    /// The reference service's arithmetic, which splits hits that straddle the limit; where refused hits are not counted
-    /// there is nothing to split. `near_ratio` is the share of the limit from which hits
-    /// count as near it.
+    /// Counts as the reference service does, which splits hits that straddle the limit. Where
+    /// refused hits are not counted there is nothing to split. `near_ratio` is the share of the
+    /// limit from which hits count as near it.
     pub fn of(check: &Check, outcome: &Outcome, shadow_mode: bool, near_ratio: f32) -> Self {
         let Hits::Take(hits) = check.operation.hits else {
             return Self {
@@ -368,7 +347,7 @@ impl Tally {
         } else if before >= limit
             || algorithm::count_refused(check.algorithm, &check.limit) == CountRefused::None
         {
-            // Refused whole, and none of it stays.
+            // Refused as a whole; no part of it counts.
             tally.over_limit = hits;
         } else {
             tally.over_limit = after.saturating_sub(limit);
@@ -382,13 +361,13 @@ impl Tally {
 }
 
 impl Tally {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// No number above `hits_max`.
+    /// Caps every number at `hits_max`.
     #[must_use]
     pub fn at_most(&self, hits_max: u64) -> Self {
         self.with(self, |hits, _| hits.min(hits_max))
@@ -406,7 +385,7 @@ impl Tally {
     }
 }
 
-/// The reference computes it in 32-bit floats, and so must whoever wants its figures.
+/// Uses 32-bit floats as the reference service does, to get the same figures.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 #[allow(clippy::cast_sign_loss)] // `as` saturates
 fn near_mark(limit: u64, ratio: f32) -> u64 {

@@ -1,10 +1,10 @@
-//! The question as asked: a domain, and descriptors to check in it.
+//! A request: a domain, and the descriptors to check in it.
 //!
-//! Why borrowed and flat: a request lives for one decision, its texts are slices of the message it came in, and two
-//! vectors hold all of it however many descriptors there are. Keys and values are bytes: they hold what a stranger's
-//! header held, and bytes are not text until proven.
+//! Why borrowed and flat: a request lives for one decision, its texts are slices of the message it
+//! came in, and two vectors hold all of it, however many descriptors there are. Keys and values are
+//! bytes, because they hold what clients sent in headers, and that need not be UTF-8.
 //!
-//! What it deliberately does not do: know protobuf, judge what was asked, copy a value.
+//! What it deliberately does not do: know protobuf, validate the request, copy a value.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -15,71 +15,72 @@ use super::timestamp::Timestamp;
 /// One key and its value, as sent.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Entry<'a> {
-    /// The key, not empty in practice and never assumed to be.
+    /// The key. Rarely empty.
     pub key: &'a [u8],
     /// The value, often empty.
     pub value: &'a [u8],
 }
 
-/// How many hits one descriptor takes or gives back.
+/// The hits that one descriptor takes or gives back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Hits {
-    /// Take this many; 0 only looks.
+    /// Takes this many. 0 only looks.
     Take(u64),
-    /// Give this many back. Never refused, floored at an unused bucket.
+    /// Gives this many back. Never refused, and never below an unused bucket.
     Refund(u64),
-    /// Undo a take that led to nothing: as far as it still weighs, and never so that more could pass than if it had not
-    /// been. No caller asks for it; a store does.
+    /// Undoes a take that is void: as far as it still counts, and never so that more could pass
+    /// than without it. Stores use it; clients cannot send it.
     Undo {
-        /// How many were taken.
+        /// How many hits were taken.
         hits: u64,
-        /// When, by the bucket's own time.
+        /// The bucket's time of the take ([`Outcome::bucket_time`](super::algorithm::Outcome)).
         taken_at: Timestamp,
     },
 }
 
-/// Who holds a slot, as a keyed hash of the id sent: two ids meet once in 2^64, and nobody can aim.
+/// The holder of a slot, as a keyed hash of the id that was sent. Two ids collide with probability
+/// 2^-64, and clients cannot aim.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Holder(pub NonZeroU64);
 
-/// What a bucket is asked.
+/// One operation on a bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Operation {
-    /// Taking or giving back how much.
+    /// The hits to take or give back.
     pub hits: Hits,
-    /// On whose behalf, where slots have holders; none is anonymous.
+    /// The holder, for algorithms with slots; none is anonymous.
     pub holder: Option<Holder>,
 }
 
 /// A limit that came with the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Override {
-    /// It applies in place of the configured one, in a bucket of its own.
+    /// Applies in place of the configured one, in a bucket of its own.
     Limit(Limit),
-    /// Its unit is 0 or undefined. The configured rule applies and a counter says so: an error would let the caller
-    /// through.
+    /// Its unit is 0 or undefined. The configured rule applies, and a counter records it: an error
+    /// would let the request through.
     Invalid,
 }
 
-/// One descriptor of a request, seen through it.
+/// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'r, 'a> {
     /// The entries in the order sent. There may be none.
     pub entries: &'r [Entry<'a>],
-    /// What it takes or gives back.
+    /// The hits that it takes or gives back.
     pub hits: Hits,
-    /// The limit it brought along, if any.
+    /// The limit that it carries, if any.
     pub limit: Option<Override>,
 }
 
-/// A whole request. Build it with [`Request::new`] and [`Request::push`].
+/// A whole request. Build it with [`Request::new`] and [`Request::push_descriptor`].
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     /// The namespace of the limits, as sent.
     pub domain: &'a [u8],
     /// The entries of all descriptors, one after the other.
     entries: Vec<Entry<'a>>,
-    /// What each descriptor is besides its entries, and where those lie in `entries`.
+    /// The parts of each descriptor besides its entries, and the range of those in `entries`.
     descriptors: Vec<DescriptorParts>,
 }
 
@@ -90,7 +91,7 @@ struct DescriptorParts {
     limit: Option<Override>,
 }
 
-/// In place of an entry where there is none.
+/// Stands for a missing entry.
 const NO_ENTRY: Entry<'static> = Entry {
     key: &[],
     value: &[],
@@ -99,7 +100,8 @@ const NO_ENTRY: Entry<'static> = Entry {
 // === impl Entry ===
 
 impl Entry<'_> {
-    /// `key_value`, or `key` beside an empty value: for people and labels. What is not UTF-8 is replaced.
+    /// `key_value`, or `key` with an empty value, for labels. Bytes that are not UTF-8 are
+    /// replaced.
     pub fn label(&self) -> String {
         let key = String::from_utf8_lossy(self.key);
         if self.value.is_empty() {
@@ -113,17 +115,17 @@ impl Entry<'_> {
 // === impl Hits ===
 
 impl Hits {
-    /// Takes nothing: is the bucket within its limit as it stands?
+    /// Takes nothing. The outcome tells whether the bucket is within its limit.
     pub const PEEK: Self = Self::Take(0);
 
-    /// The number, taken or given back.
+    /// The number of hits, taken or given back.
     pub const fn count(self) -> u64 {
         match self {
             Self::Take(hits) | Self::Refund(hits) | Self::Undo { hits, .. } => hits,
         }
     }
 
-    /// What these hits ask a bucket to make room for: nothing, when they are given back.
+    /// The number of hits that need capacity: 0 when hits are given back.
     pub const fn requested(self) -> u64 {
         match self {
             Self::Take(hits) => hits,
@@ -135,7 +137,7 @@ impl Hits {
 // === impl Holder ===
 
 impl Holder {
-    /// The holder of that hash; the one hash that means nobody becomes its neighbour.
+    /// The holder with that hash. The hash 0, which would mean no holder, becomes 1.
     pub const fn from_hash(hash: u64) -> Self {
         match NonZeroU64::new(hash) {
             Some(hash) => Self(hash),
@@ -144,10 +146,10 @@ impl Holder {
     }
 }
 
-// === impl Ask ===
+// === impl Operation ===
 
 impl From<Hits> for Operation {
-    /// Asked by nobody in particular.
+    /// An operation without a holder.
     fn from(hits: Hits) -> Self {
         Self { hits, holder: None }
     }
@@ -165,14 +167,14 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Makes it a request in `domain` with no descriptor yet. What it had is forgotten, but for the room it took.
+    /// Clears the request for use in another domain. Keeps its allocations.
     pub fn reset(&mut self, domain: &'a [u8]) {
         self.domain = domain;
         self.entries.clear();
         self.descriptors.clear();
     }
 
-    /// Adds a descriptor after those already there.
+    /// Appends a descriptor.
     pub fn push_descriptor(
         &mut self,
         entries: impl IntoIterator<Item = Entry<'a>>,
@@ -183,14 +185,14 @@ impl<'a> Request<'a> {
         self.finish_descriptor(hits, limit);
     }
 
-    /// Adds an entry to the descriptor that [`Request::finish_descriptor`] will end.
+    /// Appends an entry to the descriptor that [`Request::finish_descriptor`] will finish.
     pub fn push_entry(&mut self, entry: Entry<'a>) {
         self.entries.push(entry);
     }
 
     /// Makes a descriptor of the entries since the last one.
     pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
-        let start = self.descriptors.last().map_or(0, |head| head.entries.end);
+        let start = self.descriptors.last().map_or(0, |parts| parts.entries.end);
         self.descriptors.push(DescriptorParts {
             entries: start..self.entries.len(),
             hits,
@@ -198,19 +200,20 @@ impl<'a> Request<'a> {
         });
     }
 
-    /// An empty request that takes over the room of this one, for texts that live elsewhere.
+    /// An empty request with the allocations of this one, for texts with another lifetime.
     #[must_use]
     pub fn recycle<'b>(mut self) -> Request<'b> {
         self.reset(&[]);
         Request {
             domain: &[],
-            // Nothing is left to map; the vector's memory goes along (`service/door/allocations` holds it).
+            // The iterator is empty. `collect` reuses the allocation (the allocation tests check
+            // it).
             entries: self.entries.into_iter().map(|_| NO_ENTRY).collect(),
             descriptors: self.descriptors,
         }
     }
 
-    /// How many descriptors there are.
+    /// The number of descriptors.
     pub fn len(&self) -> usize {
         self.descriptors.len()
     }
@@ -222,10 +225,10 @@ impl<'a> Request<'a> {
 
     /// The descriptors in the order sent.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'a>> {
-        self.descriptors.iter().map(|head| Descriptor {
-            entries: self.entries.get(head.entries.clone()).unwrap_or_default(),
-            hits: head.hits,
-            limit: head.limit,
+        self.descriptors.iter().map(|parts| Descriptor {
+            entries: self.entries.get(parts.entries.clone()).unwrap_or_default(),
+            hits: parts.hits,
+            limit: parts.limit,
         })
     }
 }

@@ -1,25 +1,23 @@
 //! The identity of one bucket.
 //!
-//! Two questions share a bucket when they agree on domain, descriptor path, algorithm, window, the limit's name and
-//! whether the limit came with the request: what a bucket is, never where a rule stands in a file. (The time a slot is
-//! held is no window: slots stay held when it changes. A calendar is one: a month in Paris is not a month in UTC.) The parts are fed
-//! to the hash length first, so no two lists of texts give the same bytes, whatever they contain; texts are hashed
-//! whole and never kept. Where a level speaks of addresses, the address is what counts and not its spelling.
+//! Two checks share a bucket when they agree on domain, descriptor path, algorithm, window, the
+//! limit's name, and whether the limit came with the request. The position of a rule in a file does
+//! not matter. The time that a slot is held is not a window: slots stay held when it changes. A
+//! calendar is part of the window: a month in Paris is not a month in UTC. Each part is hashed
+//! after its length, so no two lists of texts give the same bytes. Texts are hashed whole and never
+//! kept. At a level of addresses the address counts, not its spelling.
 //!
-//! Why the hash is keyed and comes from outside: the texts come from strangers, who must not be able to aim many keys
-//! at one partition or at each other's buckets; and `std` has no 128-bit keyed hash.
+//! Why the hash is keyed and comes from outside: clients choose the texts, and must not be able to
+//! aim many keys at one partition or at each other's buckets. `std` has no 128-bit keyed hash.
 //!
-//! One other thing is spelled here: what Envoy's reference service calls the same counter ([`BucketIdentity::reference_key`]), for
-//! those who move over from it. That joins texts with `_`, so two descriptors may meet; nothing else ever uses it.
-//!
-//! What it deliberately does not do: choose a hash, or spell a key of its own for people or for Redis.
+//! What it deliberately does not do: choose a hash, or format a key for people or for Redis.
 
 use std::sync::Arc;
 
 use super::address::{Address, Prefix};
-use super::algorithm::{Algorithm, FixedWindow};
+use super::algorithm::Algorithm;
 use super::descriptor::{Entry, Holder};
-use super::limit::{CountRefused, Limit};
+use super::limit::Limit;
 use super::rule::{IdentityValue, Rule};
 use super::values::Values;
 
@@ -27,67 +25,68 @@ use super::values::Values;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Key(pub u128);
 
-/// A keyed hash function with its secret.
+/// A keyed hash function and its secret.
 pub trait KeyHasher: Send + Sync {
-    /// A hash under way.
+    /// A hash in progress.
     type Digest: Digest;
 
-    /// Begins a hash.
+    /// Starts a hash.
     fn start(&self) -> Self::Digest;
 }
 
-/// A hash under way.
+/// A hash in progress.
 pub trait Digest {
-    /// Takes these bytes in.
+    /// Adds these bytes.
     fn write(&mut self, bytes: &[u8]);
 
-    /// The hash of all that was taken in.
+    /// The hash of all bytes added.
     fn finish(self) -> u128;
 }
 
-/// What makes a bucket that bucket.
+/// What identifies a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketIdentity<'i> {
     /// The request's domain.
     pub domain: &'i [u8],
-    /// The descriptor's entries as sent, but for one that says who holds a slot.
+    /// The descriptor's entries as sent, without one that names the holder of a slot.
     pub entries: &'i [Entry<'i>],
-    /// How hits are counted.
+    /// The algorithm that counts.
     pub algorithm: &'static dyn Algorithm,
-    /// Of which the window counts; a change of the number of requests keeps the bucket.
+    /// Only its window counts: a change of the number of requests keeps the bucket.
     pub limit: &'i Limit,
     /// The rule whose limit it is; none when the limit came with the request.
     pub rule: Option<&'i Rule>,
 }
 
-/// How long the reference's name of a counter may be, in bytes; what is longer keeps a key of ours.
-pub const REFERENCE_KEY_BYTES_MAX: usize = 512;
+/// Gives a bucket a name of another scheme, or none where that scheme has no name for it. See
+/// `Plan::name_buckets`.
+pub type BucketNaming = fn(&BucketIdentity<'_>) -> Option<Arc<[u8]>>;
 
-/// In place of a text's length: what follows is an address. No text is that long.
+/// Stands in place of a text's length before an address. No text is that long.
 const AN_ADDRESS: u64 = u64::MAX;
 
-/// The same: what follows stands for all values of a level.
+/// Stands in place of a text's length before all values of a level.
 const ALL_VALUES: u64 = u64::MAX - 1;
 
-/// In place of an empty value's length: its label is `key_`, not `key`.
+/// Stands in place of an empty value's length when its label is `key_`, not `key`.
 const EMPTY_WITH_UNDERSCORE: u64 = u64::MAX - 2;
 
 // === impl Key ===
 
 impl Key {
-    /// Its upper and its lower half: in words of 8 bytes a key lies as closely as they do.
+    /// Its upper and its lower half. A key of two words is aligned to 8 bytes and needs no padding.
     pub fn to_halves(self) -> [u64; 2] {
         let lower = self.0 & u128::from(u64::MAX);
         [self.0 >> 64, lower].map(|half| u64::try_from(half).unwrap_or_default())
     }
 
-    /// The key of these halves.
+    /// The key with these halves.
     pub fn from_halves([upper, lower]: [u64; 2]) -> Self {
         Self((u128::from(upper) << 64) | u128::from(lower))
     }
 }
 
-// === impl Identity ===
+// === impl BucketIdentity ===
 
 impl BucketIdentity<'_> {
     /// The key of the bucket.
@@ -119,38 +118,9 @@ impl BucketIdentity<'_> {
         }
         Key(digest.finish())
     }
-
-    /// What Envoy's reference service calls the counter of these hits: `domain_key_value_…_`, behind which stands the second
-    /// in which the window begins. None where it has no such counter: another algorithm, another length of window, refused
-    /// hits that count otherwise, values that count as addresses or as all of a list; or the name is too long.
-    pub fn reference_key(&self) -> Option<Arc<[u8]>> {
-        let counts = self.algorithm.name() == FixedWindow.name()
-            && self.limit.unit().is_some()
-            && self.limit.unit_multiplier().get() == 1
-            && self.limit.calendar().is_none()
-            && matches!(
-                self.limit.count_refused(),
-                None | Some(CountRefused::Blocking)
-            );
-        if !counts {
-            return None;
-        }
-        let mut name = self.domain.to_vec();
-        name.push(b'_');
-        for (level, entry) in self.entries.iter().enumerate() {
-            name.extend_from_slice(entry.key);
-            name.push(b'_');
-            match self.rule {
-                Some(rule) => rule.push_reference_value(level, entry, &mut name)?,
-                None => name.extend_from_slice(entry.value),
-            }
-            name.push(b'_');
-        }
-        (name.len() <= REFERENCE_KEY_BYTES_MAX).then(|| name.into())
-    }
 }
 
-/// Who holds a slot: `id` as sent, hashed.
+/// The holder of a slot: a hash of the `id` that was sent.
 pub fn hash_holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
     let mut digest = hasher.start();
     text(&mut digest, id);
@@ -158,8 +128,8 @@ pub fn hash_holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
     Holder::from_hash(u64::try_from(lower).unwrap_or_default())
 }
 
-/// Tells one set of labels that depend on the request from another: by what stands in them, no more than `levels` levels
-/// and `bytes` bytes of each text. Without a rule every level stands in them as sent.
+/// Identifies a set of labels that depend on the request, by at most `levels` levels and `bytes`
+/// bytes of each text in them. Without a rule the labels hold every level as sent.
 pub fn label_key(
     rule: Option<&Rule>,
     domain: &[u8],
@@ -196,11 +166,11 @@ fn text(digest: &mut impl Digest, text: &[u8]) {
     digest.write(text);
 }
 
-/// What a value counts as, so that an address or a whole level is never what a text is, whatever somebody sends. A
-/// whole level is told by its first item: no sibling has it too, and a list of ten thousand costs no more than one of
-/// two.
-fn value(digest: &mut impl Digest, counts_as: IdentityValue<'_>) {
-    match counts_as {
+/// Hashes what a value counts as. Tags keep an address or a whole level distinct from any text that
+/// a client can send. A whole level is identified by its first item: no sibling has that item, and
+/// a list of ten thousand costs no more than one of two.
+fn value(digest: &mut impl Digest, identity_value: IdentityValue<'_>) {
+    match identity_value {
         IdentityValue::Text(value) => text(digest, value),
         IdentityValue::Address(prefix) => {
             digest.write(&AN_ADDRESS.to_le_bytes());

@@ -1,33 +1,42 @@
-//! What rate limiting is: the vocabulary, the arithmetic, and nothing else.
+#![doc = include_str!("../README.md")]
 //!
-//! Why a room of its own: everything tollgate promises is promised here, so it must be readable and testable
-//! without a socket, a clock or a runtime. How: `std` only, time comes in as an argument, and each file below uses
-//! only those above it. This folder compiles alone with bare `rustc` (`tests/tidy.rs` does it).
+//! # Files
 //!
-//! What it deliberately does not do: read files, ask the time, await, log, hash by itself (the keyed hash comes in
-//! behind [`key::KeyHasher`]).
+//! Each file uses only the files above it in this table.
 //!
-//! | file | nouns |
+//! | file | content |
 //! | --- | --- |
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
-//! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that begin when people think they do |
-//! | `limit` | [`Unit`], [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: what cannot be built wrong |
-//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Hits`], [`Operation`], [`Override`]: the question as asked |
-//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`], [`AlgorithmOption`], the table [`ALGORITHMS`]; one file each |
+//! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that follow a calendar |
+//! | `unit` | [`Unit`]: the units of time in rules files |
+//! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
+//! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Operation`], [`Override`] |
+//! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`] and the table [`ALGORITHMS`] |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
-//! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: stars and regular expressions, many at once |
-//! | `values` | [`Values`], [`LevelValues`]: which values a level speaks of, and their text in labels |
-//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimit`]: one configured limit |
-//! | `descriptor_matcher` | how an entry finds its node among those that follow one node |
-//! | `store_failure` | [`OnStoreFailure`]: what is answered when the shared store does not decide |
-//! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree, and how a descriptor finds its rules |
-//! | `key` | [`Key`]: the identity of one bucket |
-//! | `plan` | [`Check`], [`PlannedCheck`], [`Plan`], [`PlanBuffer`]: a request against the rules |
+//! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
+//! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
+//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`OverLimitResponse`]: one configured limit |
+//! | `node_match` | [`MatchKind`], [`AddNodeError`] |
+//! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
+//! | `descriptor_matcher` | finds the child node that matches an entry |
+//! | `store_failure` | [`OnStoreFailure`]: the answer when the shared store does not decide |
+//! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
+//! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
+//! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
+//! | `replacements` | the rules that other matched rules replace |
+//! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
+//!
+//! What it deliberately does not do: read files, ask the time, await, log, or choose a hash
+//! function (the caller brings a [`KeyHasher`]).
+
+#![forbid(unsafe_code)]
 
 pub mod timestamp;
 
 pub mod calendar;
+
+pub mod unit;
 
 pub mod limit;
 
@@ -43,6 +52,14 @@ pub mod values;
 
 pub mod rule;
 
+mod node_match;
+
+mod automaton;
+
+mod prefix_table;
+
+mod wildcard_keys;
+
 mod descriptor_matcher;
 
 pub mod store_failure;
@@ -50,6 +67,10 @@ pub mod store_failure;
 pub mod rule_set;
 
 pub mod key;
+
+pub mod check;
+
+mod replacements;
 
 pub mod plan;
 
@@ -60,14 +81,15 @@ pub use algorithm::{
     ALGORITHMS, Algorithm, AlgorithmOption, LeasePolicy, Mark, Marks, Outcome, REGISTER_MAX, State,
 };
 pub use calendar::{Calendar, Span, Weekday};
+pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
-pub use key::{Digest, Key, KeyHasher};
-pub use limit::{CountRefused, Limit, LimitError, Rate, Unit, Window};
+pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
+pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
-pub use plan::{Check, DescriptorPlan, LimitOrigin, Plan, PlanBuffer, PlannedCheck};
+pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use rule::{
     Allowance, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
 };
@@ -76,4 +98,5 @@ pub use rule_set::{
 };
 pub use store_failure::OnStoreFailure;
 pub use timestamp::Timestamp;
+pub use unit::Unit;
 pub use values::{LevelValues, Values};

@@ -1,43 +1,24 @@
 //! A limit: how many requests, in how long, and how many at once.
 //!
-//! Why it is built by a constructor: what the algorithms divide by can then never be zero, and what they multiply
-//! always fits. How: a window is a whole number of microseconds, at most [`Timestamp::MAX_US`]; a rate is requests
-//! over window reduced to lowest terms, so that 7 a second and 3 billion a second are both exact and a script's
-//! products stay small.
+//! Why a constructor builds it: the algorithms never divide by zero, and their products always fit.
+//! How: a window is a whole number of microseconds, at most [`Timestamp::MAX_US`]. A rate is
+//! requests over window in lowest terms, so that 7 a second and 3 billion a second are both exact
+//! and a script's products stay small.
 //!
-//! What only some algorithms ask for (a burst, segments, a calendar, what refused hits do) is here as well, so that a check
-//! carries one value and a reload cannot pull half of it away.
+//! Options that only some algorithms use (burst, segments, calendar, refused hits) are here as
+//! well. So a check carries one value, and a reload cannot change half of it.
 //!
-//! What it deliberately does not do: count anything, know which algorithm will use it, know when a month begins (a
-//! [`Calendar`] does).
+//! What it deliberately does not do: count, know which algorithm will use it, know when a month
+//! begins (a [`Calendar`] does).
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use super::calendar::{Calendar, Span};
 use super::timestamp::Timestamp;
+use super::unit::Unit;
 
-/// The lengths of time that rules files and Envoy speak of. A month is 30 days and a year 365, as in Envoy's
-/// reference service.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Unit {
-    /// 1 second.
-    Second,
-    /// 60 seconds.
-    Minute,
-    /// 3,600 seconds.
-    Hour,
-    /// 86,400 seconds; days begin at midnight UTC.
-    Day,
-    /// 7 days; weeks begin on Thursday, as 1970 did.
-    Week,
-    /// 30 days, counted from 1970.
-    Month,
-    /// 365 days, counted from 1970.
-    Year,
-}
-
-/// The length of time a limit speaks of, in microseconds: at least 1, at most [`Timestamp::MAX_US`].
+/// The length of a limit's window in microseconds: at least 1, at most [`Timestamp::MAX_US`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Window(u64);
 
@@ -48,97 +29,50 @@ pub struct Rate {
     pub hits: u64,
     /// Microseconds in which they come; never 0.
     pub per_us: u64,
-    /// What the fraction was reduced by: window = `per_us` × `divisor`. A part of a hit kept in a register is
-    /// counted in 1/window, which means the same after a reload changed the number of requests.
+    /// The greatest common divisor that reduced the fraction: window = `per_us` × `divisor`. A part
+    /// of a hit in a register is counted in 1/window, which keeps its meaning after a reload
+    /// changed the number of requests.
     pub divisor: u64,
 }
 
-/// What becomes of hits that were refused.
+/// Which limits count refused hits.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CountRefused {
-    /// Only what passed is counted.
+    /// None: only hits that passed are counted.
     None,
-    /// The limit that refused counts them.
+    /// The limit that refused.
     Blocking,
-    /// Every limit that was asked counts them, whoever refused.
+    /// Every limit that was asked, whichever refused.
     All,
 }
 
-/// How many requests a window may see, and how many may come at once.
+/// How many requests a window allows, and how many can come at once.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Limit {
     requests_per_unit: u32,
-    /// None when the limit is of how many are in flight.
+    /// None for a limit of requests in flight.
     unit: Option<Unit>,
     unit_multiplier: NonZeroU32,
     burst: u32,
     window: Window,
     rate: Rate,
-    /// In how many parts a window slides; none when it does so smoothly.
+    /// The number of steps in which a window slides; none when it slides continuously.
     segments: Option<NonZeroU16>,
-    /// None: as the algorithm does unless told otherwise.
+    /// None: the algorithm's default.
     count_refused: Option<CountRefused>,
-    /// None: windows are of one length, counted from 1970.
+    /// None: windows have one length, counted from 1970.
     calendar: Option<&'static dyn Calendar>,
 }
 
 /// Why a limit cannot be built.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LimitError {
-    /// A burst of 0 would refuse everything for ever; a limit of 0 says that more plainly.
+    /// A burst of 0 would refuse everything. A limit of 0 says so more plainly.
     ZeroBurst,
-    /// A burst beside 0 requests per unit would never fill again once spent.
+    /// A burst with 0 requests per unit would never refill.
     BurstWithoutRate,
-    /// A window longer than time itself, which ends in the year 2255.
+    /// A window that ends after the last timestamp, in the year 2255.
     WindowTooLong,
-}
-
-// === impl Unit ===
-
-impl Unit {
-    /// Every unit, shortest first.
-    pub const ALL: [Self; 7] = [
-        Self::Second,
-        Self::Minute,
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Year,
-    ];
-
-    /// Length in seconds.
-    pub const fn seconds(self) -> u64 {
-        match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 604_800,
-            Self::Month => 2_592_000,
-            Self::Year => 31_536_000,
-        }
-    }
-
-    /// The name in rules files, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-
-    /// The unit of that name, in any case.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|unit| unit.name().eq_ignore_ascii_case(name))
-    }
 }
 
 // === impl Window ===
@@ -155,12 +89,12 @@ impl Window {
         self.0
     }
 
-    /// When the aligned window that holds `now` began: windows are counted from 1970.
+    /// The start of the aligned window that contains `now`. Windows are counted from 1970.
     pub const fn start_of(self, now: Timestamp) -> Timestamp {
         now.minus_us(self.elapsed_us(now))
     }
 
-    /// How much of the aligned window that holds `now` has gone: less than its length.
+    /// The time elapsed in the aligned window that contains `now`: less than its length.
     pub const fn elapsed_us(self, now: Timestamp) -> u64 {
         now.as_us() % self.0
     }
@@ -189,12 +123,12 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 // === impl Limit ===
 
 impl Limit {
-    /// `requests_per_unit` requests in `unit_multiplier` units, of which `burst` may come at once (as many as the
-    /// requests unless said).
+    /// `requests_per_unit` requests in `unit_multiplier` units, of which `burst` can come at once
+    /// (default: `requests_per_unit`).
     ///
     /// # Errors
     ///
-    /// A burst of 0, or a burst beside 0 requests.
+    /// A burst of 0, a burst with 0 requests, or a window that is too long.
     pub fn new(
         requests_per_unit: u32,
         unit: Unit,
@@ -218,8 +152,8 @@ impl Limit {
         })
     }
 
-    /// At most `requests` in flight, each for no longer than `slot_seconds`: its window is how long a slot is held when
-    /// nobody frees it. Longer than time itself counts as that.
+    /// At most `requests` in flight, each for at most `slot_seconds`. The window is the time until
+    /// a slot expires that is not freed. It saturates at the largest window.
     pub fn in_flight(requests: u32, slot_seconds: NonZeroU32) -> Self {
         Self {
             unit: None,
@@ -227,7 +161,7 @@ impl Limit {
         }
     }
 
-    /// The same limit, whose window slides in so many steps.
+    /// The same limit, with a window that slides in this many steps.
     #[must_use]
     pub const fn with_segments(self, segments: NonZeroU16) -> Self {
         Self {
@@ -236,7 +170,7 @@ impl Limit {
         }
     }
 
-    /// The same limit, with another answer to what becomes of refused hits.
+    /// The same limit, with another rule for refused hits.
     #[must_use]
     pub const fn with_count_refused(self, count_refused: CountRefused) -> Self {
         Self {
@@ -245,7 +179,7 @@ impl Limit {
         }
     }
 
-    /// The same limit in windows of this calendar. [`Limit::window`] is then the longest there can be.
+    /// The same limit in windows of this calendar. [`Limit::window`] is then an upper bound.
     #[must_use]
     pub fn with_calendar(self, calendar: &'static dyn Calendar) -> Self {
         Self {
@@ -255,7 +189,7 @@ impl Limit {
         }
     }
 
-    /// `requests_per_unit` requests in `unit_multiplier` units, all of which may come at once.
+    /// `requests_per_unit` requests in `unit_multiplier` units, all of which can come at once.
     pub fn per(requests_per_unit: u32, unit: Unit, unit_multiplier: NonZeroU32) -> Self {
         let window = Window::new(unit, unit_multiplier);
         Self {
@@ -271,7 +205,8 @@ impl Limit {
         }
     }
 
-    /// One of so many equal parts of this limit, rounded down but for 0: of what may pass at all, one passes everywhere.
+    /// One of this many equal parts of the limit, rounded down, but at least 1 where the limit is
+    /// not 0.
     #[must_use]
     pub fn divided_by(self, parts: u32) -> Self {
         let part = |whole: u32| match whole.checked_div(parts.max(1)) {
@@ -287,17 +222,17 @@ impl Limit {
         }
     }
 
-    /// Requests per window, as the file or the caller said it.
+    /// Requests per window, as configured or sent.
     pub const fn requests_per_unit(&self) -> u32 {
         self.requests_per_unit
     }
 
-    /// The unit, as the file or the caller said it; none when the limit is of how many are in flight.
+    /// The unit, as configured or sent; none for a limit of requests in flight.
     pub const fn unit(&self) -> Option<Unit> {
         self.unit
     }
 
-    /// How many units make the window.
+    /// The number of units in the window.
     pub const fn unit_multiplier(&self) -> NonZeroU32 {
         self.unit_multiplier
     }
@@ -307,7 +242,7 @@ impl Limit {
         self.requests_per_unit as u64
     }
 
-    /// How many may come at once.
+    /// How many hits can come at once.
     pub const fn burst(&self) -> u64 {
         self.burst as u64
     }
@@ -322,22 +257,22 @@ impl Limit {
         self.rate
     }
 
-    /// In how many steps the window slides, if it does not do so smoothly.
+    /// The number of steps in which the window slides; none when it slides continuously.
     pub const fn segments(&self) -> Option<NonZeroU16> {
         self.segments
     }
 
-    /// What becomes of refused hits, if the limit says.
+    /// Which limits count refused hits; none for the algorithm's default.
     pub const fn count_refused(&self) -> Option<CountRefused> {
         self.count_refused
     }
 
-    /// Whose windows they are, if not counted from 1970.
+    /// The calendar of its windows; none when they are counted from 1970.
     pub const fn calendar(&self) -> Option<&'static dyn Calendar> {
         self.calendar
     }
 
-    /// The aligned window that holds `now`.
+    /// The aligned window that contains `now`.
     pub fn window_at(&self, now: Timestamp) -> Span {
         if let Some(calendar) = self.calendar {
             return calendar.window_at(now);
@@ -349,8 +284,8 @@ impl Limit {
         }
     }
 
-    /// How long the limit speaks of, for people: `15 minutes`, `1 month in Europe/Paris`; `any moment` when it is of how
-    /// many are in flight.
+    /// The window in words: `15 minutes`, `1 month in Europe/Paris`, or `any moment` for a limit of
+    /// requests in flight.
     pub fn describe_window(&self) -> String {
         match (self.calendar, self.unit) {
             (Some(calendar), _) => calendar.name().to_owned(),
@@ -366,7 +301,7 @@ impl Limit {
 // === impl CountRefused ===
 
 impl CountRefused {
-    /// Every answer.
+    /// Every variant.
     pub const ALL: [Self; 3] = [Self::None, Self::Blocking, Self::All];
 
     /// Its name in rules files.
@@ -378,7 +313,7 @@ impl CountRefused {
         }
     }
 
-    /// The answer of that name.
+    /// The variant with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }

@@ -1,13 +1,15 @@
-//! Patterns: text with stars, and regular expressions, and what it takes to match many of them at once.
+//! Patterns: text with wildcards, regular expressions, and the interface that matches many at once.
 //!
-//! Text with stars: any number of `*`, anywhere, each standing for zero or more bytes. What comes before the first must
-//! begin the value, what comes after the last must end it, and the parts between must occur in order in what is left,
-//! without overlap. No escape, no other sign. A regular expression matches the whole value, as bytes.
+//! A wildcard pattern is text with any number of `*`, each standing for zero or more bytes. The
+//! part before the first `*` must begin the value, the part after the last must end it, and the
+//! parts between must occur in order in the rest, without overlap. There is no escape and no other
+//! special character. A regular expression matches the whole value, as bytes.
 //!
-//! Why only traits: many patterns are matched in one pass by an automaton, and `std` has none. What compiles them comes
-//! in from outside (`config`), as the hash does.
+//! Why only traits: an automaton matches many patterns in one pass, and `std` has none. The caller
+//! brings the compiler, as it brings the hash.
 //!
-//! What it deliberately does not do: match, or let a star reach from a key into a value, as the reference's does.
+//! What it deliberately does not do: match, or let a `*` span a key and its value, as the reference
+//! service does.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,38 +18,39 @@ use std::sync::Arc;
 /// One pattern, as configured.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Pattern<'p> {
-    /// Text with any number of `*`, each standing for zero or more bytes. Without one, this text.
+    /// Text with any number of `*`, each standing for zero or more bytes. Without a `*`, this text.
     Wildcard(&'p str),
     /// A regular expression for the whole value.
     Regex(&'p str),
 }
 
-/// Patterns, compiled, told by their place in the list they were compiled from.
+/// Compiled patterns, identified by their index in the list they were compiled from.
 pub trait PatternMatcher: fmt::Debug + Send + Sync {
-    /// The first, in the order given, that matches all of `text`. Once the steps are used up what
-    /// it says means nothing.
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize>;
+    /// The first pattern, in the order given, that matches all of `text`. The result is meaningless
+    /// once the steps are exhausted.
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize>;
 
-    /// Every one that matches all of `text`, in any order, some perhaps more than once.
+    /// Calls `found` with every pattern that matches all of `text`, in any order, perhaps more than
+    /// once.
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize));
 }
 
-/// How many steps of matching one request may take: some milliseconds of a processor. A value of a
-/// simple rule takes one step a byte, so the longest message by default takes a sixteenth of it.
+/// The matching steps that one request can take: some milliseconds of CPU time. A value takes one
+/// step a byte with a simple rule, so the longest message by default takes a sixteenth of it.
 pub const MATCHING_STEPS_MAX: u64 = 4_000_000;
 
-/// The steps of matching that are left. A step is one byte of a value, looked up in one table, or
-/// one pattern looked at.
+/// The matching steps that are left. A step is one byte of a value looked up in one table, or one
+/// pattern examined.
 #[derive(Debug)]
 pub struct StepBudget(Cell<u64>);
 
-/// What makes [`PatternMatcher`].
+/// Compiles patterns to a [`PatternMatcher`].
 pub trait PatternCompiler {
-    /// Makes one matcher of all of these.
+    /// Compiles one matcher of all these patterns.
     ///
     /// # Errors
     ///
-    /// When one of them is no pattern, or together they are larger than may be.
+    /// When one of them is invalid, or together they exceed the size limit.
     fn compile(
         &mut self,
         patterns: &[Pattern<'_>],
@@ -57,41 +60,41 @@ pub trait PatternCompiler {
 /// Why patterns could not be compiled.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PatternError {
-    /// One of them is none, in the parser's words.
+    /// A pattern is invalid. Holds the parser's message.
     Syntax(String),
-    /// Together they are larger than may be.
+    /// Together they exceed the size limit.
     TooLarge,
-    /// What was compiled before has used up what all may take.
+    /// All patterns compiled so far exceed the total size limit.
     TotalTooLarge,
     /// Each byte of a value would take too many steps.
     TooManySteps,
 }
 
-// === impl Steps ===
+// === impl StepBudget ===
 
 impl StepBudget {
-    /// So many.
+    /// A budget of this many steps.
     pub const fn new(steps: u64) -> Self {
         Self(Cell::new(steps))
     }
 
-    /// More than can be taken.
+    /// A budget without a bound.
     pub const fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// Takes steps that were made.
+    /// Spends steps.
     pub fn spend(&self, steps: usize) {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         self.0.set(self.0.get().saturating_sub(steps));
     }
 
-    /// How many are left.
+    /// The number of steps left.
     pub fn remaining(&self) -> u64 {
         self.0.get()
     }
 
-    /// Whether all are used up.
+    /// Whether no steps are left.
     pub fn is_exhausted(&self) -> bool {
         self.remaining() == 0
     }

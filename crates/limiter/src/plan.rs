@@ -1,187 +1,129 @@
-//! A request held against the rules: what to ask the store, and what each answer will mean.
+//! Matches a request against the rules: which buckets to ask, and what each outcome will mean.
 //!
-//! How: first every descriptor finds its rule, then rules that others replace fall out, then each limit left becomes
-//! one [`Check`], which carries all the store needs by value: a reload cannot pull a rule from under a request. A
-//! request that matches no limit has no checks and never waits for a store.
+//! How: every descriptor finds its rules, rules that others replace are dropped, and each limit
+//! that is left becomes one [`Check`]. A check carries all that the store needs by value, so a
+//! reload cannot take a rule away from a request. A request that matches no limit has no checks and
+//! never waits for a store.
 //!
-//! What it deliberately does not do: count, ask the time, know which store will answer.
+//! What it deliberately does not do: count, ask the time, know which store will decide.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::algorithm::{Algorithm, FixedWindow};
+use super::algorithm::FixedWindow;
+use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Operation, Override, Request};
-use super::key::{BucketIdentity, Key, KeyHasher, hash_holder};
-use super::limit::Limit;
+use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
-use super::rule::{Allowance, Rule};
+use super::replacements::Replacements;
+use super::rule::Allowance;
 use super::rule_set::{MatchedRules, RuleSet};
 use super::store_failure::OnStoreFailure;
 
-/// One question to the store.
-#[derive(Clone, Debug)]
-pub struct Check {
-    /// Whose bucket.
-    pub key: Key,
-    /// Against how much.
-    pub limit: Limit,
-    /// Counted how.
-    pub algorithm: &'static dyn Algorithm,
-    /// Taking or giving back how much, on whose behalf.
-    pub operation: Operation,
-    /// A number of the rule or the override that asks. Keys of the same share a bucket where a store has no room for
-    /// theirs.
-    pub fingerprint: u64,
-    /// Whether it is about that bucket: the store says so in a check that it decided there.
-    pub shared_bucket: bool,
-    /// Whether, where the store that replicas share does not decide, one of this replica's own may.
-    pub local: bool,
-    /// What Envoy's reference service calls this counter ([`Plan::set_reference_keys`]); none where nobody goes on
-    /// counting there.
-    pub reference_key: Option<Arc<[u8]>>,
-}
-
-/// What one descriptor came to, in the order asked.
+/// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DescriptorPlan {
     /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
     NoLimit,
-    /// A rule says unlimited.
+    /// A rule without a limit matched.
     Unlimited,
-    /// These of [`Plan::asked`] decide; never none.
+    /// These of [`Plan::checks`] decide. The range is never empty.
     Checks(Range<usize>),
 }
 
-/// One question of a plan.
-#[derive(Clone, Copy, Debug)]
-pub struct PlannedCheck<'p, 'r> {
-    /// What the store is asked.
-    pub check: &'p Check,
-    /// On whose behalf.
-    pub origin: LimitOrigin<'r>,
-}
-
-/// Whose limit a check is.
-#[derive(Clone, Copy, Debug)]
-pub enum LimitOrigin<'r> {
-    /// A configured rule's.
-    Rule(&'r Rule),
-    /// The request's own.
-    Override,
-}
-
-/// A whole request, ready to be asked.
+/// The plan of a whole request.
 #[derive(Debug)]
 pub struct Plan<'r> {
     rules: &'r RuleSet,
     buffer: PlanBuffer,
 }
 
-/// What a plan is written on. It borrows nothing, so it can wait for a store beside the generation of rules that it speaks
-/// of, and be written on again in the same memory.
+/// The memory of a plan. It borrows nothing, so it can wait for a store beside the generation of
+/// rules that it refers to, and be used again for the next request without an allocation.
 #[derive(Debug, Default)]
 pub struct PlanBuffer {
-    /// One a descriptor, in the order sent.
+    /// One for each descriptor, in the order sent.
     descriptors: Vec<DescriptorPlan>,
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     checks: Vec<Check>,
-    /// Each check's rule, by its index; none is an override.
+    /// The index of each check's rule; none for an override.
     rule_indices: Vec<Option<usize>>,
-    /// What each descriptor matched, enforced or not.
+    /// The rules that each descriptor matched, enforced or not.
     matched: Vec<MatchedRange>,
     domain_known: bool,
-    /// None where the domain's rules do not say.
+    /// None where the domain's rules do not set it.
     all_or_nothing: Option<bool>,
-    /// The same.
+    /// None where the domain's rules do not set it.
     on_store_failure: Option<OnStoreFailure>,
     invalid_overrides: u64,
-    /// Matching it took more steps than a request may take; then nothing else here counts.
+    /// Matching took more steps than one request may take. The plan is then invalid.
     matching_budget_exceeded: bool,
 }
 
-/// [`MatchedRules`], by number.
+/// [`MatchedRules`] as a range of rule indices.
 #[derive(Clone, Debug, Default)]
 struct MatchedRange {
     rules: Range<usize>,
     entries: usize,
 }
 
-/// The names that matched rules replace, each looked up in one step however many there are.
-#[derive(Default)]
-struct Replacements<'r> {
-    names: HashMap<&'r str, ReplacedBy>,
-}
-
-/// Who names a rule as replaced. One that names itself replaces only others of that name.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum ReplacedBy {
-    /// The rule of this number, and no other.
-    Rule(usize),
-    Several,
-}
-
 // === impl Plan ===
 
 impl<'r> Plan<'r> {
-    /// Holds `request` against `rules`.
+    /// Plans `request` against `rules`.
     pub fn new(rules: &'r RuleSet, request: &Request<'_>, hasher: &impl KeyHasher) -> Self {
         Self::with_buffer(PlanBuffer::default(), rules, request, hasher)
     }
 
-    /// The same, on a sheet that was used before.
+    /// Plans `request` in a buffer that was used before.
     pub fn with_buffer(
-        mut sheet: PlanBuffer,
+        mut buffer: PlanBuffer,
         rules: &'r RuleSet,
         request: &Request<'_>,
         hasher: &impl KeyHasher,
     ) -> Self {
-        sheet.clear();
+        buffer.clear();
         let mut plan = Self {
             rules,
-            buffer: sheet,
+            buffer: buffer,
         };
         plan.fill(request, hasher);
         plan
     }
 
-    /// The plan that this sheet holds; `rules` are those it was written by.
-    pub fn from_buffer(sheet: PlanBuffer, rules: &'r RuleSet) -> Self {
+    /// The plan in this buffer. `rules` must be the rules that it was made from.
+    pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
         Self {
             rules,
-            buffer: sheet,
+            buffer: buffer,
         }
     }
 
-    /// What it is written on.
+    /// Gives the buffer back, to use it again.
     pub fn into_buffer(self) -> PlanBuffer {
         self.buffer
     }
 
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     pub fn checks(&self) -> &[Check] {
         &self.buffer.checks
     }
 
-    /// What each descriptor came to, in the order sent.
+    /// The plan of each descriptor, in the order sent.
     pub fn descriptors(&self) -> &[DescriptorPlan] {
         &self.buffer.descriptors
     }
 
-    /// One question, by its place among [`Plan::checks`].
+    /// One check and its origin, by its index in [`Plan::checks`].
     pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
-        let subject = match self.buffer.rule_indices.get(position)? {
+        let origin = match self.buffer.rule_indices.get(position)? {
             Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
             None => LimitOrigin::Override,
         };
         let check = self.buffer.checks.get(position)?;
-        Some(PlannedCheck {
-            check,
-            origin: subject,
-        })
+        Some(PlannedCheck { check, origin })
     }
 
-    /// Every question, in order.
+    /// Every check and its origin, in order.
     pub fn planned_checks(&self) -> impl Iterator<Item = PlannedCheck<'_, 'r>> {
         (0..self.buffer.checks.len()).filter_map(|position| self.planned_check(position))
     }
@@ -195,7 +137,7 @@ impl<'r> Plan<'r> {
         })
     }
 
-    /// Whether there are rules for the request's domain at all.
+    /// Whether the request's domain has rules.
     pub fn domain_known(&self) -> bool {
         self.buffer.domain_known
     }
@@ -205,99 +147,100 @@ impl<'r> Plan<'r> {
         self.buffer.all_or_nothing.unwrap_or_default()
     }
 
-    /// Says whether it does where the domain's rules do not say: their own word comes first.
+    /// Sets it for a domain whose rules do not.
     pub fn set_default_all_or_nothing(&mut self, all_or_nothing: bool) {
         self.buffer.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
-    /// What becomes of the request when the shared store does not decide.
+    /// The answer to the request when the shared store does not decide.
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.buffer
             .on_store_failure
             .unwrap_or(OnStoreFailure::Error)
     }
 
-    /// Says so where the domain's rules do not: their own word comes first.
+    /// Sets it for a domain whose rules do not.
     pub fn set_default_on_store_failure(&mut self, on_store_failure: OnStoreFailure) {
         let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
         if *said == OnStoreFailure::Local {
             for check in &mut self.buffer.checks {
-                check.local = true;
+                check.may_fall_back = true;
             }
         }
     }
 
-    /// Puts to each check what Envoy's reference service calls the same counter, where it has one: for a store that goes on
-    /// counting there. It has one limit a descriptor, so where there are several none is the one.
-    pub fn set_reference_keys(&mut self, request: &Request<'_>) {
+    /// Sets [`Check::bucket_name`] by `naming`, for a store that continues the buckets of another
+    /// service. Skips descriptors with several limits: a name is that of one bucket.
+    pub fn name_buckets(&mut self, request: &Request<'_>, naming: BucketNaming) {
         let PlanBuffer {
-            descriptors: lines,
+            descriptors,
             checks,
-            rule_indices: subjects,
+            rule_indices,
             matched,
             ..
         } = &mut self.buffer;
-        let described = request.descriptors().zip(&*lines).zip(&*matched);
-        for ((descriptor, line), matched) in described {
-            let DescriptorPlan::Checks(asked) = line else {
+        let planned = request.descriptors().zip(&*descriptors).zip(&*matched);
+        for ((descriptor, plan), matched) in planned {
+            let DescriptorPlan::Checks(range) = plan else {
                 continue;
             };
             if matched.rules.len() > 1 {
                 continue;
             }
-            let (Some(check), Some(subject)) =
-                (checks.get_mut(asked.start), subjects.get(asked.start))
+            let (Some(check), Some(rule_index)) =
+                (checks.get_mut(range.start), rule_indices.get(range.start))
             else {
                 continue;
             };
-            let rule = subject.and_then(|index| self.rules.rules().get(index));
+            let rule = rule_index.and_then(|index| self.rules.rules().get(index));
             let levels = rule.map_or(descriptor.entries.len(), |_| matched.entries);
-            let identity = BucketIdentity {
+            check.bucket_name = naming(&BucketIdentity {
                 domain: request.domain,
                 entries: descriptor.entries.get(..levels).unwrap_or_default(),
                 algorithm: check.algorithm,
                 limit: &check.limit,
                 rule,
-            };
-            check.reference_key = identity.reference_key();
+            });
         }
     }
 
-    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. Then it is no plan, and asks
-    /// nothing.
+    /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. The plan is then invalid and
+    /// has no checks.
     pub fn matching_budget_exceeded(&self) -> bool {
         self.buffer.matching_budget_exceeded
     }
 
-    /// How many overrides had no usable unit and were not obeyed.
+    /// How many overrides had no usable unit and were ignored.
     pub fn invalid_overrides(&self) -> u64 {
         self.buffer.invalid_overrides
     }
 
     fn fill(&mut self, request: &Request<'_>, hasher: &impl KeyHasher) {
-        let sheet = &mut self.buffer;
+        let buffer = &mut self.buffer;
         let domain = self.rules.domain(request.domain);
-        sheet.domain_known = domain.is_some();
+        buffer.domain_known = domain.is_some();
         let Some(domain) = domain else {
-            sheet
+            buffer
                 .descriptors
                 .resize(request.len(), DescriptorPlan::NoLimit);
-            sheet.matched.resize(request.len(), MatchedRange::default());
+            buffer
+                .matched
+                .resize(request.len(), MatchedRange::default());
             return;
         };
-        sheet.all_or_nothing = domain.all_or_nothing();
-        sheet.on_store_failure = domain.on_store_failure();
+        buffer.all_or_nothing = domain.all_or_nothing();
+        buffer.on_store_failure = domain.on_store_failure();
         let steps = StepBudget::new(MATCHING_STEPS_MAX);
         let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
                 Some(Override::Limit(_)) => MatchedRules::default(),
-                not_obeyed => {
-                    let not_obeyed = u64::from(not_obeyed.is_some());
-                    sheet.invalid_overrides = sheet.invalid_overrides.saturating_add(not_obeyed);
+                invalid => {
+                    let invalid = u64::from(invalid.is_some());
+                    buffer.invalid_overrides = buffer.invalid_overrides.saturating_add(invalid);
                     let found = domain.find(descriptor.entries, &steps);
                     if steps.is_exhausted() {
-                        sheet.matching_budget_exceeded = true;
+                        buffer.matching_budget_exceeded = true;
                         return;
                     }
                     found.unwrap_or_default()
@@ -307,7 +250,7 @@ impl<'r> Plan<'r> {
                 replaced.add(rule);
             }
             let start = matched.rules.first().map_or(0, |rule| rule.index);
-            sheet.matched.push(MatchedRange {
+            buffer.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
             });
@@ -319,7 +262,7 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// What a descriptor comes to; its checks are put to those already there.
+    /// Plans one descriptor and appends its checks.
     fn plan_descriptor(
         &mut self,
         domain: &[u8],
@@ -328,8 +271,8 @@ impl<'r> Plan<'r> {
         replaced: &Replacements<'r>,
         hasher: &impl KeyHasher,
     ) -> DescriptorPlan {
-        let sheet = &mut self.buffer;
-        let start = sheet.checks.len();
+        let buffer = &mut self.buffer;
+        let start = buffer.checks.len();
         if let Some(Override::Limit(limit)) = descriptor.limit {
             let identity = BucketIdentity {
                 domain,
@@ -338,16 +281,16 @@ impl<'r> Plan<'r> {
                 limit: &limit,
                 rule: None,
             };
-            sheet.push_check(&identity, descriptor.hits.into(), hasher);
-            return DescriptorPlan::Checks(start..sheet.checks.len());
+            buffer.push_check(&identity, descriptor.hits.into(), hasher);
+            return DescriptorPlan::Checks(start..buffer.checks.len());
         }
-        let Some(matched) = sheet.matched.get(position).cloned() else {
+        let Some(matched) = buffer.matched.get(position).cloned() else {
             return DescriptorPlan::NoLimit;
         };
         if matched.rules.is_empty() {
             return DescriptorPlan::NoLimit;
         }
-        // Who holds a slot is no part of what a bucket is.
+        // The holder of a slot is not part of the bucket's identity.
         let (entries, held) = descriptor
             .entries
             .split_at_checked(matched.entries)
@@ -359,9 +302,9 @@ impl<'r> Plan<'r> {
             if replaced.replaces(rule) {
                 continue;
             }
-            // Several limits may stand here, of which not each has slots.
+            // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
-            let ask = Operation {
+            let operation = Operation {
                 hits: descriptor.hits,
                 holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
             };
@@ -372,56 +315,19 @@ impl<'r> Plan<'r> {
                 limit,
                 rule: Some(rule),
             };
-            sheet.push_check(&identity, ask, hasher);
+            buffer.push_check(&identity, operation, hasher);
         }
-        match sheet.checks.len() {
+        match buffer.checks.len() {
             end if end == start => DescriptorPlan::NoLimit,
             end => DescriptorPlan::Checks(start..end),
         }
     }
 }
 
-// === impl Replaced ===
-
-impl<'r> Replacements<'r> {
-    /// Takes in what a matched rule names.
-    fn add(&mut self, rule: &'r Rule) {
-        for name in &rule.replaces {
-            let by = self
-                .names
-                .entry(name)
-                .or_insert(ReplacedBy::Rule(rule.index));
-            if *by != ReplacedBy::Rule(rule.index) {
-                *by = ReplacedBy::Several;
-            }
-        }
-    }
-
-    /// Whether another matched rule names this one; it is then not counted.
-    fn replaces(&self, rule: &Rule) -> bool {
-        // Most rule sets replace nothing: then no name is hashed.
-        !self.names.is_empty()
-            && match self.names.get(rule.name.as_str()) {
-                None => false,
-                Some(ReplacedBy::Several) => true,
-                Some(ReplacedBy::Rule(index)) => *index != rule.index,
-            }
-    }
-}
-
-// === impl Check ===
-
-impl Check {
-    /// Whether its hits pass in a bucket never used; else they never do.
-    pub fn can_ever_pass(&self) -> bool {
-        self.operation.hits.requested() <= self.limit.burst()
-    }
-}
-
-// === impl Sheet ===
+// === impl PlanBuffer ===
 
 impl PlanBuffer {
-    /// What the store is to be asked, in order.
+    /// The checks for the store, in order.
     pub fn checks(&self) -> &[Check] {
         &self.checks
     }
@@ -437,36 +343,26 @@ impl PlanBuffer {
         self.matching_budget_exceeded = false;
     }
 
-    /// Puts the question about this bucket to those already there.
+    /// Appends the check of one bucket.
     fn push_check(
         &mut self,
         identity: &BucketIdentity<'_>,
-        ask: Operation,
+        operation: Operation,
         hasher: &impl KeyHasher,
     ) {
         self.checks.push(Check {
             key: identity.key(hasher),
             limit: *identity.limit,
             algorithm: identity.algorithm,
-            operation: ask,
+            operation,
             fingerprint: match identity.rule {
                 Some(rule) => rule.fingerprint,
                 None => override_fingerprint(identity.limit),
             },
             shared_bucket: false,
-            local: false,
-            reference_key: None,
+            may_fall_back: false,
+            bucket_name: None,
         });
         self.rule_indices.push(identity.rule.map(|rule| rule.index));
     }
-}
-
-/// All overrides of the same limit are of one source.
-fn override_fingerprint(limit: &Limit) -> u64 {
-    let numbers = [limit.requests(), limit.window().as_us()];
-    // Each bit of a number reaches all of the sum's: a multiplication by an odd constant, and its upper half on the lower.
-    numbers.into_iter().fold(1, |sum: u64, number| {
-        let mixed = (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    })
 }

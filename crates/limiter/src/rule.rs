@@ -1,9 +1,10 @@
-//! One configured limit: where it stands, what it allows, how it is told from others.
+//! One configured limit: its path in the tree, what it allows, and its identity.
 //!
-//! Why the place is kept: a rule's metrics, its bucket where values share one, and everything a person is told about it
-//! follow from the levels that lead to it. Matching does not: the tree (`rule_set`) is made for that.
+//! Why the path is kept: a rule's metrics, the bucket that its values share, and every message
+//! about it follow from the levels that lead to it. Matching does not use it: it has its own tree
+//! (`rule_set`).
 //!
-//! What it deliberately does not do: find itself, count, read YAML.
+//! What it deliberately does not do: match, count, read YAML.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use super::values::{LevelValues, Values};
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Allowance {
-    /// Never counted, always within.
+    /// No limit: never counted, always within.
     Unlimited,
-    /// So many, counted that way.
+    /// A limit and its algorithm.
     Limited {
-        /// How many, in how long.
+        /// The limit.
         limit: Limit,
-        /// How they are counted.
+        /// The algorithm that counts.
         algorithm: &'static dyn Algorithm,
     },
 }
@@ -36,35 +37,37 @@ pub struct Level {
     pub key: String,
     /// The values.
     pub values: LevelValues,
-    /// How many bits of an IPv6 address tell its bucket from others. Values that are no address are left as they are.
+    /// The number of leading bits of an IPv6 address that identify its bucket. Values that are not
+    /// addresses stay as they are.
     pub ipv6_prefix: Option<u8>,
-    /// All values that match a pattern, list, prefix or regular expression share one bucket and one label: the level's.
+    /// All values that match a pattern, list, prefix or regular expression share one bucket and one
+    /// label: the level's.
     pub share_threshold: bool,
-    /// The value as it came stands in the metric's label.
+    /// The metric's label holds the value as sent.
     pub value_to_metric: bool,
 }
 
-/// What a value counts as: what stands for it in a bucket's identity.
+/// What stands for a value in a bucket's identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdentityValue<'v> {
-    /// This text: the value as it came, or a pattern that many values share.
+    /// This text: the value as sent, or a pattern that many values share.
     Text(&'v [u8]),
-    /// This address, or all of this prefix, however spelled.
+    /// This address or prefix, however it was spelled.
     Address(Prefix),
     /// All values of the level together.
     All(&'v LevelValues),
 }
 
-/// What the caller's caller sees when this limit refuses.
+/// The response sent to the client when this limit refuses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct OverLimitResponse {
-    /// The body of the answer; empty for none.
+    /// The response body; empty for none.
     pub body: Template,
-    /// Headers of the answer, in the order written.
+    /// The response headers, in the order written.
     pub headers: Vec<(String, Template)>,
 }
 
-/// Text with gaps that each answer fills.
+/// Text with placeholders.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -76,18 +79,18 @@ enum Part {
     Placeholder(Placeholder),
 }
 
-/// What fills a gap.
+/// A placeholder in a template.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Placeholder {
-    /// How many may pass.
+    /// The number of requests that may pass.
     Limit,
-    /// In how long, in words.
+    /// The window, in words.
     Window,
-    /// When to try again.
+    /// The seconds until the client can retry.
     RetryAfterSeconds,
 }
 
-/// Free-form values that go back to the caller with a rule's answer.
+/// Free-form metadata that the answer carries when its descriptor passed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetadataValue {
     /// Nothing.
@@ -107,38 +110,39 @@ pub enum MetadataValue {
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// The domain it is configured in, shared with its neighbours.
+    /// The domain that it is configured in. Shared by the domain's rules.
     pub domain: Arc<str>,
-    /// The levels that lead to it, outermost first, shared with its neighbours. Matching has its own tree.
+    /// The levels that lead to it, outermost first. Shared by neighbouring rules.
     pub path: Vec<Arc<Level>>,
-    /// The label by which other rules replace this one, and which goes out with its status. May be empty.
+    /// The name in its status, and by which other rules replace this one. Can be empty.
     pub name: String,
     /// What it allows.
     pub allowance: Allowance,
-    /// The key of the entry that says who holds a slot.
+    /// The key of the entry that names the holder of a slot.
     pub holder_key: Option<String>,
-    /// Names of rules that this one replaces where both match one request.
+    /// Names of rules that this one replaces when both match one request.
     pub replaces: Vec<String>,
     /// Counted and measured, never enforced.
     pub shadow_mode: bool,
-    /// One of several ways to pass: quotas refuse only when all of them do.
+    /// A quota: quotas refuse only when all of them do.
     pub quota_mode: bool,
-    /// Its metric's labels hold every value as it came.
+    /// The labels of its metric hold every value as sent.
     pub detailed_metric: bool,
-    /// What goes back to the caller when the descriptor passed; [`Value::Map`] or nothing.
+    /// Metadata of the answer when the descriptor passed; [`MetadataValue::Map`] or none.
     pub metadata: Option<MetadataValue>,
-    /// What the caller's caller sees on a refusal, shared with the other limits of the descriptor.
+    /// The response sent to the client on a refusal. Shared by the limits of the descriptor.
     pub over_limit: Option<Arc<OverLimitResponse>>,
-    /// Its position in its rule set.
+    /// Its index in its rule set.
     pub index: usize,
-    /// Tells it from other rules, also those of other rule sets: what stands where it stood and counts alike has the same.
+    /// Identifies the rule across rule sets: a rule with the same path that counts alike has the
+    /// same number.
     pub fingerprint: u64,
 }
 
 // === impl Level ===
 
 impl Level {
-    /// A level of the reference's grammar: an empty value stands for any.
+    /// A level in the reference service's grammar: an empty value matches any.
     pub fn new(key: &str, value: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -157,7 +161,7 @@ impl Level {
         }
     }
 
-    /// What a value that came to this level counts as.
+    /// What stands for a value of this level in a bucket's identity.
     pub fn identity_value<'v>(&'v self, value: &'v [u8]) -> IdentityValue<'v> {
         match &*self.values {
             Values::Any if self.share_threshold => IdentityValue::Text(b""),
@@ -169,29 +173,6 @@ impl Level {
         }
     }
 
-    /// Appends the pattern that stands for all values in the reference's name of a counter: key and value of the pattern joined
-    /// by `_`, without the key that was sent if they begin with it. So where the key itself is a pattern, that is part of it.
-    fn push_reference_pattern(&self, key: &[u8], name: &mut Vec<u8>) -> Option<()> {
-        let start = name.len();
-        name.extend_from_slice(self.key.as_bytes());
-        match &*self.values {
-            Values::Text(value) => {
-                name.push(b'_');
-                name.extend_from_slice(value.as_bytes());
-            }
-            Values::Any if self.key.contains('*') => {}
-            Values::Any | Values::List(_) | Values::Prefixes(_) | Values::Regex(_) => return None,
-        }
-        let pattern = name.get(start..).unwrap_or_default();
-        let begins_with_key = pattern
-            .strip_prefix(key)
-            .is_some_and(|rest| rest.starts_with(b"_"));
-        if begins_with_key {
-            name.drain(start..start.saturating_add(key.len()).saturating_add(1));
-        }
-        Some(())
-    }
-
     fn address<'v>(&self, value: &'v [u8]) -> IdentityValue<'v> {
         match Address::parse(value) {
             Some(address) => IdentityValue::Address(address.bucket_prefix(self.ipv6_prefix)),
@@ -200,13 +181,13 @@ impl Level {
     }
 }
 
-// === impl Gap ===
+// === impl Placeholder ===
 
 impl Placeholder {
-    /// Every gap.
+    /// Every placeholder.
     pub const ALL: [Self; 3] = [Self::Limit, Self::Window, Self::RetryAfterSeconds];
 
-    /// How it is written.
+    /// The text in a template.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limit => "{limit}",
@@ -219,26 +200,26 @@ impl Placeholder {
 // === impl Template ===
 
 impl Template {
-    /// Reads text with gaps. Other braces are text: a body may well be JSON.
+    /// Parses text with placeholders. Other braces are text, since a body can be JSON.
     pub fn new(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text;
         loop {
-            let gaps = Placeholder::ALL.iter().filter_map(|gap| {
-                let written = gap.as_str();
+            let placeholders = Placeholder::ALL.iter().filter_map(|placeholder| {
+                let written = placeholder.as_str();
                 let at = rest.find(written)?;
-                Some((at, *gap, at.saturating_add(written.len())))
+                Some((at, *placeholder, at.saturating_add(written.len())))
             });
-            let next = gaps.min_by_key(|(at, ..)| *at);
+            let next = placeholders.min_by_key(|(at, ..)| *at);
             let until = next.map_or(rest.len(), |(at, ..)| at);
             match rest.get(..until) {
                 Some("") | None => {}
                 Some(text) => parts.push(Part::Text(text.to_owned())),
             }
-            let Some((_, gap, after)) = next else {
+            let Some((_, placeholder, after)) = next else {
                 return Self { parts };
             };
-            parts.push(Part::Placeholder(gap));
+            parts.push(Part::Placeholder(placeholder));
             rest = rest.get(after..).unwrap_or_default();
         }
     }
@@ -248,13 +229,13 @@ impl Template {
         self.parts.is_empty()
     }
 
-    /// The text, each gap filled.
-    pub fn render(&self, filling: impl Fn(Placeholder) -> String) -> String {
+    /// The text with each placeholder filled.
+    pub fn render(&self, value_of: impl Fn(Placeholder) -> String) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Placeholder(gap) => text.push_str(&filling(*gap)),
+                Part::Placeholder(placeholder) => text.push_str(&value_of(*placeholder)),
             }
         }
         text
@@ -264,7 +245,7 @@ impl Template {
 // === impl Rule ===
 
 impl Rule {
-    /// A rule at the end of `path` that says nothing yet.
+    /// A rule at the end of `path` without a limit.
     pub fn new(domain: impl Into<Arc<str>>, path: Vec<Arc<Level>>) -> Self {
         Self {
             domain: domain.into(),
@@ -283,8 +264,8 @@ impl Rule {
         }
     }
 
-    /// The number that is to be its `source`, made of domain, path, name, algorithm and window. Costs a hash: once, when
-    /// rules are read. Its secret is known, for all this comes from the operator.
+    /// Computes `fingerprint` from domain, path, name, algorithm and window. It costs one hash when
+    /// rules are read. The hash needs no secret, since its input comes from the operator.
     pub(super) fn compute_fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.domain, self.labels(), &self.name).hash(&mut hasher);
@@ -300,7 +281,7 @@ impl Rule {
         self.path.iter().map(|level| level.label()).collect()
     }
 
-    /// Where it stands, for people: the domain and its labels, joined by dots.
+    /// The domain and the labels, joined by dots. For messages.
     pub fn full_name(&self) -> String {
         let mut names = vec![self.domain.to_string()];
         names.extend(self.labels());
@@ -312,7 +293,7 @@ impl Rule {
         self.detailed_metric || self.path.iter().any(|level| self.label_has_value(level))
     }
 
-    /// Whether a level's label holds the value as it came.
+    /// Whether a level's label holds the value as sent.
     pub fn label_has_value(&self, level: &Level) -> bool {
         (self.detailed_metric || level.value_to_metric) && !level.share_threshold
     }
@@ -334,9 +315,9 @@ impl Rule {
         labels.collect()
     }
 
-    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service writes `key_` for
-    /// `detailed_metric`, except where a level of the rule shares its threshold. A value that is the pattern's own text counts
-    /// there as named by the rule, and shares nothing.
+    /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service
+    /// writes `key_` for `detailed_metric`, except where a level of the rule shares its threshold.
+    /// A value equal to the pattern's own text counts there as configured, and shares nothing.
     pub fn empty_values_keep_underscore(&self, entries: &[Entry<'_>]) -> bool {
         let mut levels = self.path.iter().zip(entries);
         self.detailed_metric
@@ -345,36 +326,17 @@ impl Rule {
             })
     }
 
-    /// Whether this entry says who holds a slot.
+    /// Whether this entry names the holder of a slot.
     pub fn is_holder_entry(&self, entry: &Entry<'_>) -> bool {
         let key = self.holder_key.as_ref();
         key.is_some_and(|key| key.as_bytes() == entry.key)
     }
 
-    /// What a value that came to a level counts as.
+    /// What stands for the value at a level in a bucket's identity.
     pub fn identity_value<'v>(&'v self, level: usize, value: &'v [u8]) -> IdentityValue<'v> {
         let level = self.path.get(level);
         level.map_or(IdentityValue::Text(value), |level| {
             level.identity_value(value)
         })
-    }
-
-    /// Appends the value of an entry as it appears in the name that Envoy's reference service gives to a counter: the value as
-    /// sent or, with `share_threshold`, the pattern. None where that service has no such level.
-    pub fn push_reference_value(
-        &self,
-        level: usize,
-        entry: &Entry<'_>,
-        name: &mut Vec<u8>,
-    ) -> Option<()> {
-        let configured = self.path.get(level).filter(|level| level.share_threshold);
-        match (configured, self.identity_value(level, entry.value)) {
-            (Some(level), _) => level.push_reference_pattern(entry.key, name),
-            (None, IdentityValue::Text(text)) => {
-                name.extend_from_slice(text);
-                Some(())
-            }
-            (None, IdentityValue::Address(_) | IdentityValue::All(_)) => None,
-        }
     }
 }

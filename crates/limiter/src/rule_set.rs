@@ -1,18 +1,19 @@
-//! The configured tree, and how a descriptor finds its rule in it.
+//! The configured tree of rules, and how a descriptor finds its rules in it.
 //!
-//! How: one level of the tree per entry of the descriptor. At each level `descriptor_matcher` finds the node: exactly this value
-//! wins, then lists, prefixes, patterns, regular expressions, and the key's default. The branch taken is final, and
-//! only the rule of the node that the *last* entry reaches applies: deeper or shallower ones do not. These are the
-//! reference service's rules, but for one thing: keys and values are compared apart, never as joined text, so `a` +
-//! `b_c` and `a_b` + `c` cannot meet.
+//! How: one level of the tree for each entry of the descriptor. At each level `descriptor_matcher`
+//! finds the node: exact value first, then lists, prefixes, patterns, regular expressions, and the
+//! key's default. The branch taken is final. Only the rule of the node that the *last* entry
+//! reaches applies, not deeper or shallower ones. This is how the reference service matches, with
+//! one difference: keys and values are compared separately, never as joined text, so `a` + `b_c`
+//! and `a_b` + `c` cannot collide.
 //!
-//! A set is built node by node and then compiled, once, which makes its patterns match.
+//! A set is built node by node and then compiled once, which makes its patterns match.
 //!
-//! Why an arena of nodes: a pattern is reachable by its own text as well (an exact match of the pattern), and two ways
-//! to one node want an index, not a box.
+//! Why an arena of nodes: a pattern can be reached by its own text too (an exact match of the
+//! pattern). Two paths to one node need an index, not a box.
 //!
-//! What it deliberately does not do: read YAML (`config`), count (`store`), know metrics. A node without a rule is
-//! how a value is let through: no limit applies to it.
+//! What it deliberately does not do: read YAML (`rules`), count (`store`), know metrics. A node
+//! without a rule lets a value pass: no limit applies to it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -20,14 +21,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::descriptor_matcher::{DescriptorMatcher, NodeIndex};
+use super::descriptor_matcher::DescriptorMatcher;
+use super::node_match::NodeIndex;
 use super::pattern::{PatternCompiler, PatternError, StepBudget};
 use super::rule::{Level, Rule};
 use super::store_failure::OnStoreFailure;
 
-pub use super::descriptor_matcher::{AddNodeError, MatchKind};
+pub use super::node_match::{AddNodeError, MatchKind};
 
-/// Everything configured, for all domains. Never changed once in use: a reload makes a new one.
+/// The rules of all domains. Immutable once in use: a reload makes a new set.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Vec<u8>, Domain>,
@@ -35,27 +37,28 @@ pub struct RuleSet {
     rules: Vec<Rule>,
 }
 
-/// Where a descriptor led.
+/// What a descriptor matched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Match<'r> {
-    /// No rules at all for this domain.
+    /// The domain has no rules.
     UnknownDomain,
     /// No rule applies.
     None,
-    /// These do.
+    /// These rules apply.
     Rules(MatchedRules<'r>),
 }
 
 /// The rules of one descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MatchedRules<'r> {
-    /// One a limit, in the order written.
+    /// One for each limit, in the order written.
     pub rules: &'r [Rule],
-    /// How many of the descriptor's entries led there: all, or all but the last, which then says who holds a slot.
+    /// How many of the descriptor's entries led there: all, or all but the last, which then names
+    /// the holder of a slot.
     pub entries: usize,
 }
 
-/// The rules of one domain, as requests see them.
+/// The rules of one domain, to match requests against.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainRules<'r> {
     rules: &'r RuleSet,
@@ -66,50 +69,51 @@ pub struct DomainRules<'r> {
 #[derive(Clone, Debug, Default)]
 struct Domain {
     matcher: DescriptorMatcher,
-    /// Whether a request takes from all its limits or from none; none when nothing is said.
+    /// Whether a request takes from all its limits or from none; none when not configured.
     all_or_nothing: Option<bool>,
-    /// What becomes of a request that the shared store did not decide; none when nothing is said.
+    /// The answer when the shared store does not decide; none when not configured.
     on_store_failure: Option<OnStoreFailure>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// As configured, for people.
+    /// As configured, for `explain`.
     level: Arc<Level>,
-    /// Where its rules stand among all.
+    /// The range of its rules in [`RuleSet::rules`].
     rules: Range<usize>,
     children: DescriptorMatcher,
 }
 
-/// How many names a [`TraceStep`] lists.
+/// How many suggestions and other matches a [`TraceStep`] lists.
 const NAMES_SHOWN_MAX: usize = 10;
 
 /// One step of [`RuleSet::trace`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceStep<'r> {
-    /// How this entry was matched, and by which level; none when nothing fits.
+    /// How this entry matched, and which level; none when no level matches.
     pub matched: Option<(MatchKind, &'r Level)>,
-    /// What would fit too but counts for less, some of it, first what would be next.
+    /// What else matches with lower precedence, in order of precedence, at most some.
     pub other_matches: Vec<(MatchKind, &'r Level)>,
-    /// Values configured here for the entry's key, or, when the key is unknown, keys; some of them.
+    /// Values configured here for the entry's key or, for an unknown key, the known keys; at most
+    /// some.
     pub suggestions: Vec<String>,
     /// Whether the level reached has a limit of its own.
     pub has_rule: bool,
 }
 
-/// Where [`RuleSet::add_node`] puts a node.
+/// The parent of a node that [`RuleSet::add_node`] adds.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'d> {
-    /// At the root of this domain.
+    /// The root of this domain.
     Domain(&'d str),
-    /// Below the node of this number.
+    /// The node with this index.
     Node(usize),
 }
 
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// Makes a domain known, with no rules yet. Says whether it was new.
+    /// Adds a domain without rules. Gives whether it is new.
     pub fn add_domain(&mut self, domain: &str) -> bool {
         match self.domains.entry(domain.as_bytes().to_vec()) {
             Slot::Occupied(_) => false,
@@ -120,18 +124,18 @@ impl RuleSet {
         }
     }
 
-    /// Adds a node for a level of the tree. Gives its number.
+    /// Adds a node for a level of the tree. Gives its index.
     ///
     /// # Errors
     ///
-    /// When the parent does not exist or has a node alike.
+    /// When the parent does not exist or has an equal child.
     pub fn add_node(
         &mut self,
         parent: Parent<'_>,
         level: impl Into<Arc<Level>>,
     ) -> Result<usize, AddNodeError> {
         let node = self.nodes.len();
-        let siblings = match parent {
+        let matcher = match parent {
             Parent::Domain(domain) => self
                 .domains
                 .get_mut(domain.as_bytes())
@@ -139,7 +143,7 @@ impl RuleSet {
             Parent::Node(parent) => self.nodes.get_mut(parent).map(|node| &mut node.children),
         };
         let level = level.into();
-        siblings.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
+        matcher.ok_or(AddNodeError::NoParent)?.add(&level, node)?;
         self.nodes.push(Node {
             level,
             ..Node::default()
@@ -147,29 +151,33 @@ impl RuleSet {
         Ok(node)
     }
 
-    /// Makes patterns match: those added since the last time. Until then they do not.
+    /// Compiles the patterns that were added since the last time. They do not match before.
     ///
     /// # Errors
     ///
-    /// Of patterns that cannot be compiled together, the number of the first one's node, and why.
+    /// For each group of patterns that cannot be compiled, the index of its first node, and why.
     pub fn compile(
         &mut self,
         compiler: &mut dyn PatternCompiler,
     ) -> Result<(), Vec<(usize, PatternError)>> {
-        let mut wrong = Vec::new();
-        // By name, so that the same files come to the same automata.
+        let mut errors = Vec::new();
+        // By name, so that the same files give the same automata.
         let mut domains: Vec<_> = self.domains.iter_mut().collect();
         domains.sort_unstable_by_key(|(name, _)| *name);
         for (_, domain) in domains {
-            domain.matcher.compile(compiler, &mut wrong);
+            domain.matcher.compile(compiler, &mut errors);
         }
         for node in &mut self.nodes {
-            node.children.compile(compiler, &mut wrong);
+            node.children.compile(compiler, &mut errors);
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(errors)
+        }
     }
 
-    /// Gives a node its rules. `index` and `source` are set here.
+    /// Sets the rules of a node, and their `index` and `fingerprint`.
     pub fn set_rules(&mut self, node: usize, rules: impl IntoIterator<Item = Rule>) {
         if let Some(node) = self.nodes.get_mut(node) {
             let start = self.rules.len();
@@ -182,26 +190,28 @@ impl RuleSet {
         }
     }
 
-    /// Says whether from now on a request in this domain takes from all its limits or from none.
+    /// Sets whether a request in this domain takes from all its limits or from none.
     pub fn set_all_or_nothing(&mut self, domain: &str, whole: bool) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
             domain.all_or_nothing = Some(whole);
         }
     }
 
-    /// Whether a request in this domain takes from all its limits or from none; none when its rules do not say.
+    /// Whether a request in this domain takes from all its limits or from none; none when its rules
+    /// do not set it.
     pub fn all_or_nothing(&self, domain: &[u8]) -> Option<bool> {
         self.domains.get(domain)?.all_or_nothing
     }
 
-    /// Says what from now on becomes of a request in this domain that the shared store did not decide.
+    /// Sets the answer to requests in this domain when the shared store does not decide.
     pub fn set_on_store_failure(&mut self, domain: &str, on_store_failure: OnStoreFailure) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
             domain.on_store_failure = Some(on_store_failure);
         }
     }
 
-    /// What becomes of a request in this domain that the shared store did not decide; none when its rules do not say.
+    /// The answer to requests in this domain when the shared store does not decide; none when its
+    /// rules do not set it.
     pub fn on_store_failure(&self, domain: &[u8]) -> Option<OnStoreFailure> {
         self.domains.get(domain)?.on_store_failure
     }
@@ -211,7 +221,7 @@ impl RuleSet {
         &self.rules
     }
 
-    /// How many domains are known.
+    /// The number of known domains.
     pub fn domain_count(&self) -> usize {
         self.domains.len()
     }
@@ -229,20 +239,20 @@ impl RuleSet {
         self.domains.contains_key(domain)
     }
 
-    /// How a descriptor finds its rule, step by step: for people.
+    /// Traces how a descriptor finds its rule. For `explain`.
     pub fn trace<'r>(&'r self, domain: &[u8], entries: &[Entry<'_>]) -> Vec<TraceStep<'r>> {
         let Some(domain) = self.domains.get(domain) else {
             return Vec::new();
         };
-        let mut siblings = &domain.matcher;
+        let mut matcher = &domain.matcher;
         let mut steps = Vec::new();
         for entry in entries {
-            let mut fitting = siblings.find_all(entry).into_iter();
+            let mut fitting = matcher.find_all(entry).into_iter();
             let found = fitting.next();
-            let level = |(how, node): (MatchKind, NodeIndex)| {
-                Some((how, self.nodes.get(node)?.level.as_ref()))
+            let level = |(kind, node): (MatchKind, NodeIndex)| {
+                Some((kind, self.nodes.get(node)?.level.as_ref()))
             };
-            let mut instead = siblings.suggestions(entry.key);
+            let mut instead = matcher.suggestions(entry.key);
             instead.truncate(NAMES_SHOWN_MAX);
             steps.push(TraceStep {
                 matched: found.and_then(level),
@@ -257,12 +267,12 @@ impl RuleSet {
             let Some(node) = found.and_then(|(_, node)| self.nodes.get(node)) else {
                 break;
             };
-            siblings = &node.children;
+            matcher = &node.children;
         }
         steps
     }
 
-    /// The rules of a domain; none when there are none.
+    /// The rules of a domain; none when it is unknown.
     pub fn domain(&self, domain: &[u8]) -> Option<DomainRules<'_>> {
         let domain = self.domains.get(domain)?;
         Some(DomainRules {
@@ -286,20 +296,20 @@ impl RuleSet {
 // === impl DomainRules ===
 
 impl<'r> DomainRules<'r> {
-    /// Whether a request here takes from all its limits or from none; none when the rules do not say.
+    /// Whether a request takes from all its limits or from none; none when the rules do not set it.
     pub fn all_or_nothing(&self) -> Option<bool> {
         self.domain.all_or_nothing
     }
 
-    /// What becomes of a request here that the shared store did not decide; none when the rules do not say.
+    /// The answer when the shared store does not decide; none when the rules do not set it.
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
         self.domain.on_store_failure
     }
 
-    /// The rules for a descriptor; none when no limit applies. Once `steps` are used up what it
-    /// says means nothing.
+    /// The rules for a descriptor; none when no limit applies. The result is meaningless once
+    /// `steps` are exhausted.
     pub fn find(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
-        let mut siblings = &self.domain.matcher;
+        let mut matcher = &self.domain.matcher;
         let mut reached: &[Rule] = &[];
         for (level, entry) in entries.iter().enumerate() {
             let last = level.saturating_add(1) == entries.len();
@@ -309,11 +319,11 @@ impl<'r> DomainRules<'r> {
                     entries: level,
                 });
             }
-            let (_, node) = siblings.find(entry, steps)?;
+            let (_, node) = matcher.find(entry, steps)?;
             let node = self.rules.nodes.get(node)?;
             let rules = self.rules.rules.get(node.rules.clone());
             reached = rules.unwrap_or_default();
-            siblings = &node.children;
+            matcher = &node.children;
         }
         (!reached.is_empty()).then_some(MatchedRules {
             rules: reached,

@@ -1,24 +1,24 @@
-//! What a request is answered when the store that replicas share is out of order.
+//! The answer to requests when the store that replicas share does not decide.
 //!
-//! Why it is a word of the limiter's: a domain's rules may say it, and a check carries what a store must know of it.
+//! Why the limiter has it: the rules of a domain can set it.
 
-/// What becomes of a request that the store which replicas share did not decide.
+/// The answer to a request that the shared store did not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OnStoreFailure {
-    /// Its caller gets an error, and decides.
+    /// An error. The caller decides.
     Error,
-    /// It passes.
+    /// The request passes.
     Allow,
-    /// It is refused.
+    /// The request is refused.
     Deny,
-    /// This replica decides by itself, each limit divided by the number of replicas.
+    /// This replica decides alone, with each limit divided by the number of replicas.
     Local,
 }
 
 // === impl OnStoreFailure ===
 
 impl OnStoreFailure {
-    /// Every answer.
+    /// Every variant.
     pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
 
     /// Its name in rules files and settings.
@@ -31,7 +31,7 @@ impl OnStoreFailure {
         }
     }
 
-    /// The answer of that name.
+    /// The variant with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }

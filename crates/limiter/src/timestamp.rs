@@ -1,10 +1,12 @@
-//! A point in time, as the limiter counts it.
+//! A point in time, in microseconds.
 //!
-//! Why microseconds in 53 bits: a limit of three billion a second needs finer than milliseconds, and a script in
-//! Redis computes with doubles, which hold whole numbers exactly up to 2^53 − 1 (in microseconds: the year 2255).
-//! All arithmetic saturates at both ends, so no clock and no window can wrap it.
+//! Why microseconds in 53 bits: a limit of three billion a second needs finer steps than
+//! milliseconds, and a script in Redis computes with doubles, which hold whole numbers exactly up
+//! to 2^53 − 1 (in microseconds: the year 2255). All arithmetic saturates at both ends, so no clock
+//! and no window can make it wrap.
 //!
-//! What it deliberately does not do: ask what time it is, know calendars or zones, measure how long work took.
+//! What it deliberately does not do: read a clock, know calendars or zones, measure how long work
+//! took.
 
 /// Microseconds since 1970-01-01T00:00:00Z, from 0 to [`Timestamp::MAX_US`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -1,7 +1,8 @@
-//! Which values a level of the tree speaks of, and the text that stands for them in labels.
+//! The values that a level of the tree matches, and their text in labels.
 //!
-//! Why that text is made when a level is, and kept: it tells one set of labels from another, for every request that a
-//! metric's labels depend on, and a request must not cost memory. A value or pattern is its own text and is kept once.
+//! Why the text is made once and kept: it identifies a set of labels, for every request that a
+//! metric's labels depend on, and a request must not allocate. A value or a pattern is its own text
+//! and is stored once.
 //!
 //! What it deliberately does not do: match (`descriptor_matcher` does), read YAML.
 
@@ -10,37 +11,37 @@ use std::ops::Deref;
 
 use super::address::Prefix;
 
-/// Which values a level speaks of.
+/// The values that a level matches.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Values {
-    /// Any.
+    /// Any value.
     #[default]
     Any,
-    /// This one, or, where it holds a `*`, all that fit. Never empty.
+    /// This value or, with a `*`, all values that match. Never empty.
     Text(String),
-    /// Any of these. Never empty, and no sibling lists one of them too.
+    /// Any of these values. Never empty, and no sibling lists one of them too.
     List(Vec<String>),
-    /// Addresses that lie in any of these. Never empty, and no sibling has one of them too.
+    /// Addresses in any of these prefixes. Never empty, and no sibling has one of them too.
     Prefixes(Vec<Prefix>),
-    /// All that match this regular expression as a whole.
+    /// Values that match this regular expression as a whole.
     Regex(String),
 }
 
-/// Values and their text in labels. It is what its values are: they cannot be changed without it.
+/// Values and their text in labels. The values cannot be changed without the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LevelValues {
     values: Values,
-    /// The text of what is more than one text; else empty.
+    /// The text of a list, prefixes or a regular expression; else empty.
     label: Box<str>,
 }
 
-/// How much of a list or regular expression stands in a label, in bytes.
+/// The longest text of a list or regular expression in a label, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
 
 // === impl Values ===
 
 impl Values {
-    /// The value of the reference's grammar: empty stands for any.
+    /// A value in the reference service's grammar: empty matches any value.
     pub fn from_text(value: &str) -> Self {
         if value.is_empty() {
             Self::Any
@@ -49,7 +50,7 @@ impl Values {
         }
     }
 
-    /// Whether many values match that are not all values, so that they may share a bucket.
+    /// Whether many values match, but not all. They can then share a bucket.
     pub fn match_many(&self) -> bool {
         match self {
             Self::Any => false,
@@ -62,8 +63,8 @@ impl Values {
 // === impl LevelValues ===
 
 impl LevelValues {
-    /// As they stand in labels: empty for any, `free|trial`, `10.0.0.0/8|fd00::/8`, `~REGEX`. A value or pattern is
-    /// whole, of others there is only so much.
+    /// The text in labels: empty for any value, `free|trial`, `10.0.0.0/8|fd00::/8`, `~REGEX`. A
+    /// value or pattern is complete; other texts are cut.
     pub fn text(&self) -> &str {
         match &self.values {
             Values::Any => "",
@@ -96,12 +97,12 @@ impl Deref for LevelValues {
     }
 }
 
-/// Joined by `|`, and cut where it grows too long.
+/// Joins the parts by `|`, and cuts a text that is too long.
 fn bounded(parts: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let mut text = String::new();
     for part in parts {
         let separator = if text.is_empty() { "" } else { "|" };
-        // A String takes all that is written.
+        // Writing to a String never fails.
         let _ = write!(text, "{separator}{part}");
         if text.len() > LABEL_BYTES_MAX {
             let mut end = LABEL_BYTES_MAX;

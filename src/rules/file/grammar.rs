@@ -1,10 +1,13 @@
-//! What may stand where in a rules file: one table, from which the loader knows its names and the JSON Schema is made.
+//! What may stand where in a rules file: one table, from which the loader knows its names and the
+//! JSON Schema is made.
 //!
-//! Why a table: a name that the loader knows and the schema does not, or the other way round, would make an editor contradict
-//! the service. How: a [`Mapping`] lists its [`Field`]s; a field says whose name it is, what its value may be and what it is
-//! for. Mappings hold one another, so the tables below are all there is.
+//! Why a table: a name that the loader knows and the schema does not, or the other way round, would
+//! make an editor contradict the service. How: a [`Mapping`] lists its [`Field`]s; a field says
+//! whose name it is, what its value may be and what it is for. Mappings hold one another, so the
+//! tables below are all there is.
 //!
-//! What it deliberately does not do: read values (`fields`), or know what two fields mean together (`mod`, `rate_limit`).
+//! What it deliberately does not do: read values (`fields`), or know what two fields mean together
+//! (`mod`, `rate_limit`).
 
 use std::ops::RangeInclusive;
 

@@ -4,9 +4,9 @@
 
 use std::collections::HashSet;
 
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
-use crate::rules::file::{Loader, Phase};
+use crate::rules::file::loader::{Loader, Phase};
 use crate::rules::yaml::{Content, Node};
 use tollgate_limiter::MetadataValue;
 

@@ -1,7 +1,7 @@
 //! What stands under `over_limit`: what the caller's caller sees on a refusal.
 //!
-//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name or a value that cannot
-//! be sent. Those that frame a message are the proxy's to say.
+//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name
+//! or a value that cannot be sent. Those that frame a message are the proxy's to say.
 //!
 //! What it deliberately does not do: read the body. Only the three gaps mean something in it.
 
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::diagnostic::Position;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::{Fields, Pair};
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Allowance, OverLimitResponse, Rule, Template};
 

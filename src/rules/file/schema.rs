@@ -1,11 +1,13 @@
 //! The JSON Schema of a rules file, so that an editor completes and checks it.
 //!
-//! How: made of the same table that the loader reads by (`grammar`), plus what fields of a limit mean together as far as a
-//! schema can say it. What the loader takes without a word the schema accepts; what the schema refuses the loader refuses
-//! or warns of (`tests/rules/schema.rs` holds every fixture against both).
+//! How: made of the same table that the loader reads by (`grammar`), plus what fields of a limit
+//! mean together as far as a schema can say it. What the loader takes without a word the schema
+//! accepts; what the schema refuses the loader refuses or warns of (`tests/rules/schema.rs` holds
+//! every fixture against both).
 //!
-//! What it deliberately does not do: say what needs a look at more than one place (duplicates, `replaces` of oneself) or at
-//! what a text means (prefixes, regular expressions, zones). `tollgate check` does.
+//! What it deliberately does not do: say what needs a look at more than one place (duplicates,
+//! `replaces` of oneself) or at what a text means (prefixes, regular expressions, zones). `tollgate
+//! check` does.
 
 use serde_json::{Map, Value, json};
 
@@ -57,7 +59,8 @@ fn object(mapping: &Mapping) -> Value {
     })
 }
 
-/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match everything; a text may be written as a number or a truth.
+/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match
+/// everything; a text may be written as a number or a truth.
 fn property(field: &Field) -> Value {
     // A whole number may stand for text as long as it fits 64 bits.
     let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
@@ -133,7 +136,8 @@ fn case_insensitive_pattern(words: &[&str]) -> String {
     format!("^({})$", each.collect::<Vec<_>>().join("|"))
 }
 
-/// At most one of the fields that say which values a level takes, and of those that hold its limits.
+/// At most one of the fields that say which values a level takes, and of those that hold its
+/// limits.
 fn exclusive_fields() -> Value {
     let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     let ways = ["value", "values", "cidr", "regex"];

@@ -1,19 +1,19 @@
-//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and `ipv6_prefix`.
+//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and
+//! `ipv6_prefix`.
 //!
-//! A problem of a list is told at its item. What is too large only together, all patterns of a key, is known once every
-//! file is read; until then the loader keeps where each pattern stands.
+//! A problem of a list is told at its item. What is too large only together, all patterns of a key,
+//! is known once every file is read; until then the loader keeps where each pattern stands.
 //!
 //! What it deliberately does not do: match (`limiter`), compile (`patterns`).
 
 use std::rc::Rc;
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
-use crate::rules::patterns::RegexError;
+use crate::rules::file::loader::Loader;
 use crate::rules::yaml::{Content, Node};
-use tollgate_limiter::{AddNodeError, Level, PatternError, Prefix, PrefixError, Values};
+use tollgate_limiter::{AddNodeError, Level, Values};
 
 /// How many items a list of values or prefixes may have.
 pub const LIST_ITEMS_MAX: usize = 10_000;
@@ -21,18 +21,8 @@ pub const LIST_ITEMS_MAX: usize = 10_000;
 /// The names of which a descriptor has one at most.
 const NAMES: [&str; 4] = ["value", "values", "cidr", "regex"];
 
-/// Where a descriptor with patterns stands: what a problem needs that is found when all files are read.
-#[derive(Clone, Debug)]
-pub(crate) struct PatternOrigin {
-    pub(crate) node: usize,
-    pub(crate) key: String,
-    pub(crate) file: String,
-    pub(crate) at: Position,
-    pub(crate) path: String,
-}
-
 /// Which of [`NAMES`] a level was written by.
-fn name(values: &Values) -> &'static str {
+pub(super) fn name(values: &Values) -> &'static str {
     match values {
         Values::Any | Values::Text(_) => "value",
         Values::List(_) => "values",
@@ -100,8 +90,8 @@ impl Loader<'_> {
         values.filter(|_| others.is_empty())
     }
 
-    /// Whether a name without anything behind it is at most `value`, with which the reference means any value. Ours say
-    /// so: who leaves prefixes out hardly means every address.
+    /// Whether a name without anything behind it is at most `value`, with which the reference means
+    /// any value. Ours say so: who leaves prefixes out hardly means every address.
     fn no_empty_fields(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> bool {
         let empty = NAMES.into_iter().filter(|name| *name != "value");
         let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();
@@ -113,7 +103,7 @@ impl Loader<'_> {
         empty.is_empty()
     }
 
-    fn list(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
+    pub(super) fn list(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let items = self.items(
             fields,
             path,
@@ -142,29 +132,8 @@ impl Loader<'_> {
         (values.len() == items.len()).then_some(Values::List(values))
     }
 
-    fn prefixes(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
-        let mut prefixes = Vec::new();
-        if let Some(text) = fields.given("cidr").and_then(Node::text) {
-            let prefix = self.prefix(text, fields.position_of("cidr"), path)?;
-            prefixes.push(prefix);
-            return Some(Values::Prefixes(prefixes));
-        }
-        let advice = "write a prefix or a list of them: `cidr: [10.0.0.0/8, \"fd00::/8\"]`";
-        let items = self.items(fields, path, "cidr", advice);
-        self.check_list_length(fields, path, ("cidr", items), "prefixes")?;
-        for (position, item) in items.iter().enumerate() {
-            let path = path.item("cidr", position);
-            let advice = "remove it, or write a prefix such as 10.0.0.0/8";
-            let Some(text) = self.item_text(item, &path, advice) else {
-                continue;
-            };
-            prefixes.extend(self.prefix(text, item.at, &path));
-        }
-        (prefixes.len() == items.len()).then_some(Values::Prefixes(prefixes))
-    }
-
     /// Whether a list has items, and not too many; if not, says so.
-    fn check_list_length(
+    pub(super) fn check_list_length(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
@@ -187,7 +156,7 @@ impl Loader<'_> {
     }
 
     /// An item's text; `when_empty` is what to do where there is none.
-    fn item_text<'n>(
+    pub(super) fn item_text<'n>(
         &mut self,
         item: &'n Node,
         path: &FieldPath<'_>,
@@ -203,144 +172,6 @@ impl Loader<'_> {
         };
         self.error(item.at, path, message.to_owned(), advice);
         None
-    }
-
-    fn prefix(&mut self, text: &str, at: Position, path: &FieldPath<'_>) -> Option<Prefix> {
-        let error = match Prefix::parse(text) {
-            Ok(prefix) => return Some(prefix),
-            Err(error) => error,
-        };
-        let excerpt = excerpt(text);
-        let (message, advice) = match error {
-            PrefixError::NoAddress => (
-                format!("'{excerpt}' is no prefix of addresses"),
-                "write it as 10.0.0.0/8, \"fd00::/8\", or an address alone".to_owned(),
-            ),
-            PrefixError::Length(most) => (
-                format!("the length of '{excerpt}' is not a whole number from 0 to {most}"),
-                format!("write such a number after the `/`, or none for /{most}"),
-            ),
-            // All of it would be far more than the version 4 addresses that were meant.
-            PrefixError::HostBits { network, host } if network.is_v6() && !host.is_v6() => (
-                format!(
-                    "'{excerpt}' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits"
-                ),
-                format!(
-                    "write a length from 96 to 128, 0.0.0.0/0 for all of IPv4, or {host:#} for the one address"
-                ),
-            ),
-            PrefixError::HostBits { network, host } => (
-                format!("'{excerpt}' has bits set beyond its prefix"),
-                format!("write {network:#} for all of it, or {host:#} for the one address"),
-            ),
-        };
-        self.error(at, path, message, &advice);
-        None
-    }
-
-    fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
-        let text = self.text(fields, path, "regex");
-        let at = fields.position_of("regex");
-        // What is no text has been spoken of.
-        fields.given("regex")?.text()?;
-        if text.is_empty() {
-            let advice = "remove it to match any value, or write `^$` for an empty one";
-            self.error(at, path, "regex is empty".to_owned(), advice);
-            return None;
-        }
-        if !self.check_length(text, at, path) {
-            return None;
-        }
-        if self.good_regexes.contains(text) {
-            return Some(Values::Regex(text.to_owned()));
-        }
-        let (message, advice) = match self.automata.check(text) {
-            Ok(()) => {
-                self.good_regexes.insert(text.to_owned());
-                return Some(Values::Regex(text.to_owned()));
-            }
-            Err(RegexError::TooLarge) => (
-                format!("regex '{}' is too large once it is compiled", excerpt(text)),
-                "repeat less, or use several descriptors",
-            ),
-            Err(RegexError::NoRoomLeft) => (
-                format!(
-                    "all patterns are too large together, and no room is left for regex '{}'",
-                    excerpt(text)
-                ),
-                "use fewer, or repeat less; `values` and `cidr` may list many",
-            ),
-            Err(error @ RegexError::Unicode(_)) => (
-                format!("regex '{}': {error}", excerpt(text)),
-                "remove `(?u)`; letters beyond ASCII match as their bytes in UTF-8",
-            ),
-            Err(error @ RegexError::UnicodeClass(_)) => (
-                format!("regex '{}': {error}", excerpt(text)),
-                "write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\\x80-\\xff]+` for any of them; `\\w` and `\\d` know ASCII only",
-            ),
-            Err(error) => (
-                format!(
-                    "regex '{}' cannot be read: {}",
-                    excerpt(text),
-                    excerpt(&error.to_string())
-                ),
-                "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
-            ),
-        };
-        self.error(at, path, message, advice);
-        None
-    }
-
-    /// How many bits of an IPv6 address tell its bucket from others.
-    pub(crate) fn ipv6_prefix(
-        &mut self,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-        values: Option<&Values>,
-        share_threshold: bool,
-    ) -> Option<u8> {
-        let number = self.integer(fields, path, "ipv6_prefix")?;
-        let at = fields.position_of("ipv6_prefix");
-        let Some(bits) = u8::try_from(number)
-            .ok()
-            .filter(|bits| (1..=128).contains(bits))
-        else {
-            let message = format!("ipv6_prefix must be from 1 to 128, but is {number}");
-            self.error(at, path, message, "write 64 for one bucket a network");
-            return None;
-        };
-        let longest = match values {
-            Some(Values::Prefixes(prefixes)) => {
-                let v6 = prefixes.iter().filter(|prefix| prefix.is_v6());
-                let Some(longest) = v6.max_by_key(|prefix| prefix.length()) else {
-                    let message = "ipv6_prefix means nothing where no prefix of cidr is of IPv6";
-                    self.error(at, path, message.to_owned(), "remove it");
-                    return None;
-                };
-                Some(longest)
-            }
-            // When something is wrong with them that has been said.
-            Some(Values::Any) | None => None,
-            Some(values @ (Values::Text(_) | Values::List(_) | Values::Regex(_))) => {
-                let message = format!("ipv6_prefix means nothing beside {}", name(values));
-                let advice = "remove it; it belongs beside `cidr`, or where any value matches";
-                self.error(at, path, message, advice);
-                return None;
-            }
-        };
-        if let Some(longest) = longest.filter(|longest| longest.length() > bits) {
-            let message = format!(
-                "ipv6_prefix {bits} groups more than the prefix {longest:#} that it stands beside"
-            );
-            let advice = format!("write {} or more", longest.length());
-            self.error(at, path, message, &advice);
-        }
-        if share_threshold && longest.is_some() {
-            let message = "ipv6_prefix means nothing beside share_threshold";
-            let advice = "remove one: all that match share one bucket, or each group has its own";
-            self.error(at, path, message.to_owned(), advice);
-        }
-        Some(bits)
     }
 
     /// Says that a list, prefixes or a regular expression stand twice among siblings.
@@ -373,77 +204,6 @@ impl Loader<'_> {
             );
             let advice = "keep it in one descriptor of this key at this level";
             self.error(at, &path, message, advice);
-        }
-    }
-
-    /// Remembers where a level with patterns stands.
-    pub(crate) fn record_origin(
-        &mut self,
-        node: usize,
-        level: &Level,
-        fields: &Fields<'_>,
-        path: &FieldPath<'_>,
-    ) {
-        let is_pattern = match &*level.values {
-            Values::Regex(_) => true,
-            Values::Text(value) => value.contains('*'),
-            _ => false,
-        };
-        if is_pattern || level.key.contains('*') {
-            self.origins.push(PatternOrigin {
-                node,
-                key: level.key.clone(),
-                file: self.file.to_owned(),
-                at: match &*level.values {
-                    Values::Any => fields.position_of("key"),
-                    values => fields.position_of(name(values)),
-                },
-                path: path.to_string(),
-            });
-        }
-    }
-
-    /// Makes the patterns of all files match, or says which are too large.
-    pub(crate) fn compile(&mut self) {
-        let Err(wrong) = self.rules.compile(&mut self.automata) else {
-            return;
-        };
-        // What comes after the one that found no room was not tried, and is not to blame.
-        let mut no_room = false;
-        for (node, error) in wrong {
-            if error == PatternError::TotalTooLarge && std::mem::replace(&mut no_room, true) {
-                continue;
-            }
-            // They were added in the order of their numbers.
-            let origin = self
-                .origins
-                .binary_search_by_key(&node, |origin| origin.node);
-            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
-                continue;
-            };
-            let key = excerpt(&origin.key);
-            let message = match error {
-                PatternError::TooLarge => format!(
-                    "the patterns of key '{key}' at this level, of which this is the first, are too large together"
-                ),
-                PatternError::TotalTooLarge => format!(
-                    "all patterns are too large together, and no room is left for those of key '{key}'"
-                ),
-                PatternError::TooManySteps => format!(
-                    "each byte of a value would take too many steps in the patterns of key '{key}' at this level, of which this is the first"
-                ),
-                PatternError::Syntax(words) => {
-                    format!(
-                        "the patterns of key '{key}' cannot be compiled: {}",
-                        excerpt(&words)
-                    )
-                }
-            };
-            self.error_at(
-                origin.clone(),
-                message,
-                "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
-            );
         }
     }
 }

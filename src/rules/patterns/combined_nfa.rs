@@ -1,8 +1,9 @@
-//! Many patterns into one NFA, each known by its number: regular expressions side by side, texts with stars as a trie.
+//! Many patterns into one NFA, each known by its number: regular expressions side by side, texts
+//! with stars as a trie.
 //!
-//! Why a trie: of `*bot*` and `*crawler*` each would wait for its word in a state of its own, and a state of the DFA is
-//! a set of those, so a thousand words would take a thousand times longer to compile. Begun in one place they are one
-//! state.
+//! Why a trie: of `*bot*` and `*crawler*` each would wait for its word in a state of its own, and a
+//! state of the DFA is a set of those, so a thousand words would take a thousand times longer to
+//! compile. Begun in one place they are one state.
 //!
 //! What it deliberately does not do: tell which pattern comes first; all that match are found.
 
@@ -195,7 +196,8 @@ impl Trie {
         (last < NODES_MAX).then_some(last)
     }
 
-    /// Adds a state for each place, from the last to the root, which it gives. The patterns end in these states.
+    /// Adds a state for each place, from the last to the root, which it gives. The patterns end in
+    /// these states.
     fn states(&self, builder: &mut Builder, ends: &[StateID]) -> Option<StateID> {
         let mut states = vec![StateID::ZERO; self.nodes.len()];
         for (number, node) in self.nodes.iter().enumerate().rev() {

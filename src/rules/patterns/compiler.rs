@@ -17,7 +17,8 @@ use crate::rules::patterns::regex::{RegexError, nfa, parse, whole_value};
 use crate::rules::patterns::sequences::Sequences;
 use tollgate_limiter::{Pattern, PatternCompiler, PatternError, PatternMatcher};
 
-/// Compiles patterns, and remembers what it compiled: the same patterns at another level share one automaton.
+/// Compiles patterns, and remembers what it compiled: the same patterns at another level share one
+/// automaton.
 #[derive(Debug)]
 pub struct Automata {
     left: Budget,
@@ -39,7 +40,8 @@ impl Default for Automata {
 }
 
 impl Automata {
-    /// Whether `regex` is a regular expression that can be used. Looking takes budget as compiling does.
+    /// Whether `regex` is a regular expression that can be used. Looking takes budget as compiling
+    /// does.
     ///
     /// # Errors
     ///
@@ -120,8 +122,9 @@ impl Automata {
         }))
     }
 
-    /// Several tables for patterns that do not fit into one. How many go into one is learnt on the way: half as many as
-    /// did not fit, and of regular expressions twice as many as did, tried less and less often while it is in vain.
+    /// Several tables for patterns that do not fit into one. How many go into one is learnt on the
+    /// way: half as many as did not fit, and of regular expressions twice as many as did, tried
+    /// less and less often while it is in vain.
     fn compile_in_groups(
         &mut self,
         patterns: &[ParsedPattern<'_>],
@@ -172,7 +175,8 @@ impl Automata {
         Ok(())
     }
 
-    /// One table for these, which are some of so many that still wait for theirs, and take no more than their share.
+    /// One table for these, which are some of so many that still wait for theirs, and take no more
+    /// than their share.
     fn dense_within_share(
         &mut self,
         patterns: &[ParsedPattern<'_>],
@@ -204,7 +208,8 @@ impl Automata {
         self.dense(patterns, numbers, budget)
     }
 
-    /// One table of states for these of the patterns. None when it would be too large, or take too long to make.
+    /// One table of states for these of the patterns. None when it would be too large, or take too
+    /// long to make.
     fn dense(
         &mut self,
         patterns: &[ParsedPattern<'_>],

@@ -1,5 +1,5 @@
-//! What compiled patterns are matched by: a table of states, several where one needs too many, and states made when
-//! needed.
+//! What compiled patterns are matched by: a table of states, several where one needs too many, and
+//! states made when needed.
 //!
 //! What it deliberately does not do: choose among them (`super`).
 
@@ -115,8 +115,8 @@ impl DenseMatcher {
         self.dfa.memory_usage().saturating_add(own)
     }
 
-    /// Goes from state to state and hands over those in which a pattern has matched; stops when nothing can match any
-    /// more.
+    /// Goes from state to state and hands over those in which a pattern has matched; stops when
+    /// nothing can match any more.
     fn walk(&self, text: &[u8], steps: &StepBudget, mut matched: impl FnMut(StateID)) {
         let dfa = &self.dfa;
         let Some(mut state) = self.start() else {
@@ -142,7 +142,7 @@ impl DenseMatcher {
 }
 
 impl PatternMatcher for DenseMatcher {
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let mut first = NO_PATTERN;
         self.walk(text, steps, |state| {
             let here = self.firsts.get(self.number(state));
@@ -171,9 +171,9 @@ impl fmt::Debug for DenseMatcher {
 // === impl GroupedMatcher ===
 
 impl PatternMatcher for GroupedMatcher {
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let first = |part: &PatternGroup| {
-            let index = part.matcher.first(text, steps)?;
+            let index = part.matcher.first_match(text, steps)?;
             part.numbers.get(index).copied()
         };
         let parts = self.0.iter().take_while(|_| !steps.is_exhausted());
@@ -194,7 +194,7 @@ impl PatternMatcher for GroupedMatcher {
 // === impl LazyMatcher ===
 
 impl PatternMatcher for LazyMatcher {
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         // How many it makes cannot be asked for, so the most is taken, and before they are made.
         steps.spend(text.len().saturating_add(1).saturating_mul(self.states));
         if steps.is_exhausted() {
@@ -205,7 +205,7 @@ impl PatternMatcher for LazyMatcher {
     }
 
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
-        if let Some(only) = self.first(text, steps) {
+        if let Some(only) = self.first_match(text, steps) {
             found(only);
         }
     }

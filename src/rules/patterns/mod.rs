@@ -16,10 +16,11 @@
 //! What matching takes is counted in steps (`limiter::StepBudget`). A request that takes too many is
 //! refused, and so are rules of which each byte of a value would take too many.
 //!
-//! Everything is on bytes: `.` is any byte, line feed and 0xFF too, so that nobody slips past a rule by sending one,
-//! and a letter beyond ASCII is its bytes in UTF-8. The whole value must match; the ends are put into the parsed
-//! expression, not into its text, where `a|b` or a comment would swallow them. A pattern that ends in "anything" ends
-//! its search there: "matched already" is then no state of its own, which would double those of all others.
+//! Everything is on bytes: `.` is any byte, line feed and 0xFF too, so that nobody slips past a
+//! rule by sending one, and a letter beyond ASCII is its bytes in UTF-8. The whole value must
+//! match; the ends are put into the parsed expression, not into its text, where `a|b` or a comment
+//! would swallow them. A pattern that ends in "anything" ends its search there: "matched already"
+//! is then no state of its own, which would double those of all others.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -28,7 +29,8 @@
 //! | `matchers` | what matches |
 //! | `sequences` | what matches texts with several stars, by their fixed parts |
 //!
-//! What it deliberately does not do: Unicode classes and case (`(?u)` is refused), captures, look where a rule stands.
+//! What it deliberately does not do: Unicode classes and case (`(?u)` is refused), captures, look
+//! where a rule stands.
 
 mod budget;
 mod combined_nfa;

@@ -23,8 +23,8 @@ pub(crate) enum ParsedPattern<'p> {
 pub(crate) enum PatternKind {
     /// Any number of them make a table that is no larger than they are.
     Plain,
-    /// Text in which a star comes after another: of each such pattern one part may be found and the next not, and it
-    /// takes a state for each way in which they all may be so.
+    /// Text in which a star comes after another: of each such pattern one part may be found and the
+    /// next not, and it takes a state for each way in which they all may be so.
     Entangled,
     /// Who knows.
     Regex,

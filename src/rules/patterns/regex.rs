@@ -1,4 +1,5 @@
-//! Texts into parsed expressions: text with stars, and regular expressions, on bytes and for the whole value.
+//! Texts into parsed expressions: text with stars, and regular expressions, on bytes and for the
+//! whole value.
 //!
 //! What it deliberately does not do: bound what comes of many together.
 

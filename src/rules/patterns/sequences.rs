@@ -154,7 +154,7 @@ impl Sequences {
 }
 
 impl PatternMatcher for Sequences {
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         let mut first = None;
         self.search(text, steps, &mut |pattern| {
             first = Some(pattern);
@@ -363,7 +363,7 @@ mod tests {
                 sequences.each_match(value.as_bytes(), &steps, &mut |one| each.push(one));
                 each.sort_unstable();
                 assert_eq!(each, expected, "{patterns:?} {value}");
-                let first = sequences.first(value.as_bytes(), &steps);
+                let first = sequences.first_match(value.as_bytes(), &steps);
                 assert_eq!(first, expected.first().copied(), "{patterns:?} {value}");
                 matches += expected.len();
             }
@@ -376,11 +376,11 @@ mod tests {
         let sequences = Sequences::new(&["*a*b*", "*a*c*"]).unwrap();
         let value = [b'a'; 1_000];
         let steps = StepBudget::new(500);
-        assert_eq!(sequences.first(&value, &steps), None);
+        assert_eq!(sequences.first_match(&value, &steps), None);
         assert!(steps.is_exhausted());
         // Another thread's, or the next value's, begins anew.
         let steps = StepBudget::new(500);
-        assert_eq!(sequences.first(b"xaxcx", &steps), Some(1));
+        assert_eq!(sequences.first_match(b"xaxcx", &steps), Some(1));
         assert!(!steps.is_exhausted());
     }
 }

@@ -1,7 +1,7 @@
 //! How long to wait before the server is tried again.
 //!
-//! How: each wait is twice the one before, up to a bound, give or take a random share, so that replicas which lost their
-//! server together do not come back together.
+//! How: each wait is twice the one before, up to a bound, give or take a random share, so that
+//! replicas which lost their server together do not come back together.
 //!
 //! What it deliberately does not do: wait.
 

@@ -1,11 +1,12 @@
 //! Rules as an xDS server sends them, as the document that a rules file is.
 //!
-//! Why a document: the loader then finds in them what it finds in files, and says it in the same words; what stands for a
-//! line is the resource's name. How: fields that protobuf leaves out are left out; a unit is written by its protobuf name,
-//! as the reference does, so `UNKNOWN` is what it calls a unit that is none.
+//! Why a document: the loader then finds in them what it finds in files, and says it in the same
+//! words; what stands for a line is the resource's name. How: fields that protobuf leaves out are
+//! left out; a unit is written by its protobuf name, as the reference does, so `UNKNOWN` is what it
+//! calls a unit that is none.
 //!
-//! What it deliberately does not do: judge, or know more than the reference's messages hold (no `value_to_metric`,
-//! `share_threshold`, or algorithms).
+//! What it deliberately does not do: judge, or know more than the reference's messages hold (no
+//! `value_to_metric`, `share_threshold`, or algorithms).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,7 +1,8 @@
 //! Where the xDS server is, and a connection to it.
 //!
-//! How: certificates are read for every connection, so that what was exchanged is used without a restart. A server that is
-//! silent is asked by an HTTP/2 ping only once in five minutes: Go's servers take more for an attack and hang up.
+//! How: certificates are read for every connection, so that what was exchanged is used without a
+//! restart. A server that is silent is asked by an HTTP/2 ping only once in five minutes: Go's
+//! servers take more for an attack and hang up.
 //!
 //! What it deliberately does not do: try again.
 
@@ -10,15 +11,15 @@ use std::time::Duration;
 use tonic::transport::Channel;
 
 use crate::grpc_client::{ChannelError, ClientTls, ErrorRecord, Reconnect, ServerEndpoint};
-use crate::rules::xds::XdsError;
+use crate::rules::xds::error::XdsError;
 use crate::settings::XdsSettings;
 use crate::tls::ClientFiles;
 
 /// How long a connection may take, TLS included.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a silent server is asked whether it is there, and how long it has to say so. grpc-go allows one ping in five
-/// minutes unless its program says otherwise.
+/// How often a silent server is asked whether it is there, and how long it has to say so. grpc-go
+/// allows one ping in five minutes unless its program says otherwise.
 const PING_INTERVAL: Duration = Duration::from_secs(310);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -78,15 +79,5 @@ impl XdsEndpoint {
             return Err(XdsError::Connect(words));
         };
         Ok(connected?)
-    }
-}
-
-impl From<ChannelError> for XdsError {
-    fn from(error: ChannelError) -> Self {
-        match error {
-            ChannelError::Address(words) => Self::Settings(words),
-            ChannelError::Files(error) => Self::Tls(error),
-            other => Self::Connect(other.to_string()),
-        }
     }
 }

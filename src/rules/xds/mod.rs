@@ -1,18 +1,20 @@
 //! Rules from an xDS server: a client of its aggregated service (ADS), state of the world.
 //!
-//! How: one stream at a time. Each answer holds all rules there are; it is loaded as files are, by the same loader, within
-//! the same bounds, and the next request says that it was taken (ACK) or why not (NACK), in the loader's own sentences. When
-//! the stream is lost the rules in use stay, and it is tried again after a while.
+//! How: one stream at a time. Each answer holds all rules there are; it is loaded as files are, by
+//! the same loader, within the same bounds, and the next request says that it was taken (ACK) or
+//! why not (NACK), in the loader's own sentences. When the stream is lost the rules in use stay,
+//! and it is tried again after a while.
 //!
-//! On a new stream nothing is said of what an earlier one brought: a server that was started anew may count its versions
-//! anew, and would take ours for its own.
+//! On a new stream nothing is said of what an earlier one brought: a server that was started anew
+//! may count its versions anew, and would take ours for its own.
 //!
-//! What it deliberately does not do: count, log or keep rules (`app` is told), ask for less than everything, speak the
-//! incremental variant.
+//! What it deliberately does not do: count, log or keep rules (`app` is told), ask for less than
+//! everything, speak the incremental variant.
 
 mod backoff;
 mod document;
 mod endpoint;
+mod error;
 #[doc(hidden)]
 pub mod proto;
 mod resources;
@@ -30,6 +32,7 @@ use tonic::{Code, Request};
 
 use self::backoff::Backoff;
 use self::endpoint::XdsEndpoint;
+pub use self::error::XdsError;
 use self::proto::envoy::config::core::v3::Node;
 use self::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use self::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -41,7 +44,6 @@ use crate::grpc_client::error_chain;
 use crate::rules::file::Options;
 use crate::rules::reload::{LoadError, RulesUpdate};
 use crate::settings::XdsSettings;
-use crate::tls::TlsError;
 
 /// How large an answer may be unless said: gRPC's own default.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -77,23 +79,6 @@ pub enum XdsEvent {
         /// How long.
         retry_in: Duration,
     },
-}
-
-/// Why there is no stream.
-#[derive(Debug, thiserror::Error)]
-pub enum XdsError {
-    /// A setting cannot be understood. No value of a header is in it.
-    #[error("{0}")]
-    Settings(String),
-    /// There is no connection.
-    #[error("no connection to the xDS server: {0}")]
-    Connect(String),
-    /// Certificates are not good.
-    #[error("{0}")]
-    Tls(#[from] TlsError),
-    /// The server ended the stream.
-    #[error("the xDS server ended the stream: {0}")]
-    Ended(String),
 }
 
 // === impl XdsClient ===

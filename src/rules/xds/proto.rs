@@ -1,4 +1,5 @@
-//! The generated protobuf types of xDS, under their package names (`build.rs` makes them from `proto/`).
+//! The generated protobuf types of xDS, under their package names (`build.rs` makes them from
+//! `proto/`).
 //!
 //! What this deliberately does not do: leave this room, but for tests that play the server.
 #![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated

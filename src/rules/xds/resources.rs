@@ -1,8 +1,8 @@
 //! What an xDS server sent, as rules.
 //!
-//! How: every answer holds all domains, so it is a whole rule set, taken or refused as a directory of files is. A server
-//! may send resources in any order (Go's maps have none); they are put in that of their names, so that replicas agree on
-//! rules, messages and hash.
+//! How: every answer holds all domains, so it is a whole rule set, taken or refused as a directory
+//! of files is. A server may send resources in any order (Go's maps have none); they are put in
+//! that of their names, so that replicas agree on rules, messages and hash.
 //!
 //! What it deliberately does not do: speak to a server (`mod`).
 
@@ -89,8 +89,8 @@ fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
     configs.collect()
 }
 
-/// What prost says, short: it names every message on the way down, of which there may be a hundred. Where it began and what is
-/// wrong stay.
+/// What prost says, short: it names every message on the way down, of which there may be a hundred.
+/// Where it began and what is wrong stay.
 fn brief(words: &str) -> String {
     let (head, tail) = (80, 120);
     let count = words.chars().count();
@@ -210,8 +210,8 @@ descriptors:
         );
     }
 
-    /// Found by the fuzz target `xds` (1): a hundred descriptors within one another, the last one cut off, were told with the name
-    /// of each.
+    /// Found by the fuzz target `xds` (1): a hundred descriptors within one another, the last one
+    /// cut off, were told with the name of each.
     #[test]
     fn regression_1_what_breaks_deep_down_is_told_briefly() {
         let mut bytes = vec![0x12, 5];

@@ -56,7 +56,7 @@ struct HeldLease {
     limit: Limit,
     algorithm: &'static dyn Algorithm,
     source: u64,
-    reference_key: Option<Arc<[u8]>>,
+    bucket_name: Option<Arc<[u8]>>,
     unspent: u64,
     /// The store's time of the oldest of them.
     taken_at: Timestamp,
@@ -326,7 +326,7 @@ impl HeldLease {
             limit: check.limit,
             algorithm: check.algorithm,
             source: check.fingerprint,
-            reference_key: check.reference_key.clone(),
+            bucket_name: check.bucket_name.clone(),
             unspent: 0,
             taken_at: Timestamp::default(),
             ends_us: 0,
@@ -388,8 +388,8 @@ impl HeldLease {
             },
             fingerprint: self.source,
             shared_bucket: false,
-            local: false,
-            reference_key: self.reference_key.clone(),
+            may_fall_back: false,
+            bucket_name: self.bucket_name.clone(),
         })
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! The promise: the shared store is debited before anything is admitted, so what all replicas admit is never more than it
 //! granted. A fixed window's lease dies with its window. Of sliding windows and token buckets the promise holds over a span
-//! longer by a lease's age. What else there is ([`tollgate_limiter::Lease::Never`]) is asked of the shared store, check by check.
+//! longer by a lease's age. What else there is ([`tollgate_limiter::LeasePolicy::Never`]) is asked of the shared store, check by check.
 //!
 //! How: partitions, each with a worker that owns its leases; the way to them is `store/queue`. A check that a lease
 //! answers never leaves its worker. Others of the same bucket wait together for one take.
@@ -29,7 +29,7 @@ use crate::store::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::store::{
     ApplyFuture, BatchClient, CommitMode, Deadline, DrainFuture, Store, StoreError, StoreHealth,
 };
-use tollgate_limiter::Check;
+use tollgate_limiter::{BucketNaming, Check};
 
 /// The store's handle.
 pub struct LeasedStore {
@@ -106,8 +106,8 @@ impl Store for LeasedStore {
         Some(Box::new(QueueBatchClient::new(Arc::clone(&self.queues))))
     }
 
-    fn wants_reference_keys(&self) -> bool {
-        self.shared.wants_reference_keys()
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        self.shared.bucket_naming()
     }
 
     fn drain(&self) -> DrainFuture<'_> {

@@ -11,20 +11,20 @@
 //! What it deliberately does not do: forget for a key that never passes.
 
 use crate::store::memory::bucket::Bucket;
-use crate::store::memory::partition::Partition;
-use crate::store::memory::table::BLOCK_SLOTS;
+use crate::store::memory::marks_table::MarksTable;
+use crate::store::memory::table::{BLOCK_SLOTS, Table};
 use tollgate_limiter::{Key, Timestamp};
 
 /// For what there must be room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SpaceRequest {
-    pub(crate) key: Key,
+pub(super) struct SpaceRequest {
+    pub(super) key: Key,
     /// A bucket.
-    pub(crate) bucket: bool,
+    pub(super) bucket: bool,
     /// Its marks: so many bytes of the heap.
-    pub(crate) marks_bytes: Option<usize>,
+    pub(super) marks_bytes: Option<usize>,
     /// Whether it is for a bucket that keys without room share.
-    pub(crate) shared: bool,
+    pub(super) shared: bool,
 }
 
 /// One in so many of a segment goes at a time.
@@ -39,16 +39,52 @@ const RESERVED_SHARE: usize = 16;
 /// And no more than so many.
 const RESERVED_BYTES_MAX: usize = 256 << 10;
 
-// === impl Partition ===
+/// What a partition did for want of room, and for good order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EvictionCounts {
+    /// Buckets that were as good as new.
+    pub(super) freed: u64,
+    /// Buckets that were not, but not exhausted either.
+    pub(super) forgotten: u64,
+    /// Checks without room, by what became of them.
+    pub(super) shared: u64,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+}
 
-impl Partition {
+/// The tables of one partition, and how much memory they may take.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) buckets: Table<Bucket>,
+    pub(super) marks: MarksTable,
+    /// How many bytes of the heap the tables may take together.
+    pub(super) bytes_max: usize,
+    /// Space has been short: idle buckets are removed as soon as they have reset.
+    pub(super) is_pressed: bool,
+    pub(super) counts: EvictionCounts,
+}
+
+// === impl Tables ===
+
+impl Tables {
+    /// Empty tables that take no more than `bytes_max` of the heap.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self {
+            buckets: Table::new(),
+            marks: MarksTable::new(),
+            bytes_max,
+            is_pressed: false,
+            counts: EvictionCounts::default(),
+        }
+    }
+
     /// What it takes of the heap.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.buckets.bytes().saturating_add(self.marks.bytes())
     }
 
     /// Whether there is room, be it by growing; nobody is forgotten for it.
-    pub(crate) fn has_room(&mut self, need: &SpaceRequest) -> bool {
+    pub(super) fn has_room(&mut self, need: &SpaceRequest) -> bool {
         let reserved = if need.shared {
             0
         } else {
@@ -75,7 +111,7 @@ impl Partition {
     }
 
     /// Makes room, by forgetting if need be. Says whether there is.
-    pub(crate) fn make_room(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
+    pub(super) fn make_room(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
         if self.has_room(need) {
             return true;
         }

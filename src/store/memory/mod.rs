@@ -9,6 +9,7 @@
 //!
 //! What it deliberately does not do: survive a restart, share with other processes, queue past a full queue.
 
+mod backend;
 mod bucket;
 mod eviction;
 mod marks_table;
@@ -20,52 +21,15 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+pub use self::backend::BACKEND;
 use self::partition::Partition;
 pub use self::worker::PartitionWorker;
 use super::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use super::{ApplyFuture, BatchClient, CommitMode, Deadline, Store, StoreError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
 use tollgate_limiter::Check;
-
-/// The memory store's bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryLimits {
-    /// How many partitions; at least 1.
-    pub partitions: usize,
-    /// How many checks may wait in one partition's queue.
-    pub queue_checks_max: usize,
-    /// How many bytes buckets, marks (logged hits, segments, slots) and all that they need to grow may take together.
-    pub memory_max: usize,
-    /// What becomes of new keys when there is no room and nothing may be forgotten.
-    pub when_full: WhenFull,
-}
-
-/// What becomes of a check for whose bucket there is no room.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum WhenFull {
-    /// It is counted in a bucket that all such keys of its rule share, one a partition.
-    Share,
-    /// It passes and is not counted.
-    Allow,
-    /// It is refused.
-    Deny,
-    /// It is not decided.
-    Error,
-}
-
-/// What a partition did for want of room, and for good order.
-#[derive(Clone, Copy, Debug, Default)]
-struct EvictionCounts {
-    /// Buckets that were as good as new.
-    freed: u64,
-    /// Buckets that were not, but not exhausted either.
-    forgotten: u64,
-    /// Checks without room, by what became of them.
-    shared: u64,
-    allowed: u64,
-    denied: u64,
-}
 
 /// The store's handle: where each partition's queue is.
 #[derive(Debug)]

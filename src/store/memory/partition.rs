@@ -11,24 +11,18 @@
 //! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
 
 use super::bucket::{Bucket, BucketMeta};
-use super::eviction::SpaceRequest;
+use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::MarksTable;
-use super::table::{SlotIndex, Table};
-use super::{EvictionCounts, WhenFull};
+use super::table::SlotIndex;
 use crate::store::StoreError;
+use crate::store::memory_limits::WhenFull;
 use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
 /// A partition's tables.
 #[derive(Debug)]
 pub(super) struct Partition {
-    pub(super) buckets: Table<Bucket>,
-    pub(super) marks: MarksTable,
-    /// How many bytes of the heap all that may take.
-    pub(super) bytes_max: usize,
+    pub(super) tables: Tables,
     when_full: WhenFull,
-    /// Room has been short: buckets go as soon as they are as good as new.
-    pub(super) is_pressed: bool,
-    pub(super) counts: EvictionCounts,
 }
 
 /// The upper half of the keys of buckets that are shared. A keyed hash is as likely to have it as any other.
@@ -43,27 +37,28 @@ impl Partition {
     /// A partition that takes no more than `bytes_max` of the heap.
     pub(super) fn new(bytes_max: usize, when_full: WhenFull) -> Self {
         Self {
-            buckets: Table::new(),
-            marks: MarksTable::new(),
-            bytes_max,
+            tables: Tables::new(bytes_max),
             when_full,
-            is_pressed: false,
-            counts: EvictionCounts::default(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.buckets.len()
+        self.tables.buckets.len()
+    }
+
+    /// How many bytes of the heap the tables take.
+    pub(super) fn bytes(&self) -> usize {
+        self.tables.bytes()
     }
 
     /// For how many marks there is room taken.
     pub(super) fn marks(&self) -> usize {
-        self.marks.room()
+        self.tables.marks.room()
     }
 
     /// What was counted since the last time.
     pub(super) fn take_counts(&mut self) -> EvictionCounts {
-        std::mem::take(&mut self.counts)
+        std::mem::take(&mut self.tables.counts)
     }
 
     /// Looks for the buckets of checks that are to be decided next, and changes nothing. One decision is too long for a
@@ -71,7 +66,7 @@ impl Partition {
     pub(super) fn look_ahead(&self, checks: &[Check]) {
         let known = checks
             .iter()
-            .filter_map(|check| self.buckets.find(check.key));
+            .filter_map(|check| self.tables.buckets.find(check.key));
         std::hint::black_box(known.count());
     }
 
@@ -91,7 +86,7 @@ impl Partition {
         } else {
             check.key
         };
-        match self.buckets.find(key) {
+        match self.tables.buckets.find(key) {
             Some(place) => self.again(key, place, check, now),
             None => self.first(key, check, now),
         }
@@ -119,9 +114,9 @@ impl Partition {
         let passes = check.can_ever_pass();
         // What never passes is remembered where there is room, and nobody is forgotten for it.
         let room = if passes {
-            self.make_room(&need, now)
+            self.tables.make_room(&need, now)
         } else {
-            self.has_room(&need)
+            self.tables.has_room(&need)
         };
         if passes && !room {
             return self.without_room(check, now);
@@ -131,8 +126,8 @@ impl Partition {
         if room && !unused {
             let marks = std::mem::take(&mut state.marks);
             let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
-            self.buckets.put(Bucket::new(key, &state, meta));
-            self.marks.keep(key, marks);
+            self.tables.buckets.put(Bucket::new(key, &state, meta));
+            self.tables.marks.keep(key, marks);
         }
         Ok(outcome)
     }
@@ -155,15 +150,15 @@ impl Partition {
         let mut uncounted = false;
         if check.operation.hits.requested() > 0
             && check.algorithm.has_marks()
-            && let Some(bytes) = self.marks.bytes_for_one_more(key)
-            && !self.has_room(&need(bytes))
+            && let Some(bytes) = self.tables.marks.bytes_for_one_more(key)
+            && !self.tables.has_room(&need(bytes))
         {
             // What has expired makes room.
-            self.forget_expired(key, place, check, now);
+            self.remove_expired(key, place, check, now);
             let asked = std::mem::replace(&mut check.operation.hits, Hits::Refund(0));
             let left = self.step(key, place, check, now).remaining;
             check.operation.hits = asked;
-            if let Some(bytes) = self.marks.bytes_for_one_more(key) {
+            if let Some(bytes) = self.tables.marks.bytes_for_one_more(key) {
                 if check.operation.hits.requested() > left {
                     // A refusal needs no room, so long as what it would count is forgotten.
                     uncounted = true;
@@ -172,7 +167,7 @@ impl Partition {
                 }
             }
             // Room may have been made by what stood here.
-            match self.buckets.find(key) {
+            match self.tables.buckets.find(key) {
                 Some(found) => place = found,
                 None => return self.first(key, check, now),
             }
@@ -190,53 +185,56 @@ impl Partition {
     /// Makes room for a bucket to remember more, and does not forget that bucket for it.
     fn make_room_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
-        let room = self.make_room(need, now);
+        let room = self.tables.make_room(need, now);
         self.set_kept(key, as_it_was);
         room
     }
 
     /// Has a bucket count as exhausted, or as it was before. Gives that.
     fn set_kept(&mut self, key: Key, as_it_was: Option<bool>) -> Option<bool> {
-        let place = self.buckets.find(key)?;
-        let bucket = *self.buckets.get(place)?;
+        let place = self.tables.buckets.find(key)?;
+        let bucket = *self.tables.buckets.get(place)?;
         let before = bucket.meta();
         let meta = BucketMeta {
             exhausted: as_it_was.unwrap_or(true),
             ..before
         };
-        self.buckets
+        self.tables
+            .buckets
             .replace(place, Bucket::new(key, &bucket.state(), meta));
         Some(before.exhausted)
     }
 
     /// One step of the bucket at `place`.
     fn step(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) -> Outcome {
-        let bucket = self.buckets.get(place).copied().unwrap_or_default();
+        let bucket = self.tables.buckets.get(place).copied().unwrap_or_default();
         let mut state = bucket.state();
         if bucket.is_marked() {
-            state.marks = self.marks.lift(key);
+            state.marks = self.tables.marks.lift(key);
         }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let marks = std::mem::take(&mut state.marks);
         let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
-        self.buckets.replace(place, Bucket::new(key, &state, meta));
-        self.marks.keep(key, marks);
+        self.tables
+            .buckets
+            .replace(place, Bucket::new(key, &state, meta));
+        self.tables.marks.keep(key, marks);
         outcome
     }
 
     /// Frees the marks of the bucket at `place` that have expired.
-    fn forget_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
-        let bucket = self.buckets.get(place).copied().unwrap_or_default();
+    fn remove_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
+        let bucket = self.tables.buckets.get(place).copied().unwrap_or_default();
         if !bucket.is_marked() {
             return;
         }
         let mut state = bucket.state();
-        state.marks = self.marks.lift(key);
+        state.marks = self.tables.marks.lift(key);
         state.remove_expired(&check.limit, now);
         let marks = std::mem::take(&mut state.marks);
         let bucket = Bucket::new(key, &state, bucket.meta());
-        self.buckets.replace(place, bucket);
-        self.marks.keep(key, marks);
+        self.tables.buckets.replace(place, bucket);
+        self.tables.marks.keep(key, marks);
     }
 
     /// What becomes of a check for whose bucket there is no room.
@@ -248,15 +246,15 @@ impl Partition {
         };
         match when_full {
             WhenFull::Error => Err(StoreError::Full {
-                bytes_max: self.bytes_max,
+                bytes_max: self.tables.bytes_max,
             }),
             WhenFull::Share => {
-                self.counts.shared = self.counts.shared.saturating_add(1);
+                self.tables.counts.shared = self.tables.counts.shared.saturating_add(1);
                 check.shared_bucket = true;
                 self.apply(check, now)
             }
             WhenFull::Allow => {
-                self.counts.allowed = self.counts.allowed.saturating_add(1);
+                self.tables.counts.allowed = self.tables.counts.allowed.saturating_add(1);
                 let hits = check.operation.hits.requested();
                 // Nothing is taken, so nothing may go back.
                 check.operation.hits = Hits::PEEK;
@@ -270,7 +268,7 @@ impl Partition {
                 })
             }
             WhenFull::Deny => {
-                self.counts.denied = self.counts.denied.saturating_add(1);
+                self.tables.counts.denied = self.tables.counts.denied.saturating_add(1);
                 Ok(Outcome {
                     allowed: false,
                     used_before: check.limit.burst(),
@@ -285,11 +283,11 @@ impl Partition {
 
     /// Goes on through no more than `looks_max` places of the table and frees buckets that are as good as new.
     pub(super) fn sweep(&mut self, now: Timestamp, looks_max: usize) {
-        if self.is_pressed && self.bytes() < self.bytes_max / 8 * 7 {
-            self.is_pressed = false;
+        if self.tables.is_pressed && self.tables.bytes() < self.tables.bytes_max / 8 * 7 {
+            self.tables.is_pressed = false;
         }
-        let pressed = self.is_pressed;
-        let Self { buckets, marks, .. } = self;
+        let pressed = self.tables.is_pressed;
+        let Tables { buckets, marks, .. } = &mut self.tables;
         let freed = buckets.sweep(looks_max, |bucket| {
             let life_us = bucket.meta().life_us;
             if bucket.seen().since_us(now) > life_us {
@@ -308,7 +306,7 @@ impl Partition {
             }
             goes
         });
-        self.counts.freed = self.counts.freed.saturating_add(freed as u64);
+        self.tables.counts.freed = self.tables.counts.freed.saturating_add(freed as u64);
     }
 }
 

@@ -8,7 +8,7 @@
 //! carries many checks.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,8 @@ use redis::{
     RedisConnectionInfo, RedisError, TlsCertificates,
 };
 
+use crate::store::TlsFiles;
+
 use super::target::{Address, Login, Password, Secret, Servers, Target};
 
 /// How long a connection may take, TLS and login included.
@@ -26,22 +28,11 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// How long one sentinel may take.
 const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
 
-/// Where certificates are.
-#[derive(Clone, Debug, Default)]
-pub struct Certificates {
-    /// Of those who may sign a server's certificate; the system's unless said.
-    pub authorities: Option<PathBuf>,
-    /// What we show of ourselves: certificate and key.
-    pub ours: Option<(PathBuf, PathBuf)>,
-    /// Whether a server's certificate may bear another name.
-    pub any_host_name: bool,
-}
-
 /// Makes connections to one store.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     target: Target,
-    certificates: Certificates,
+    tls_files: TlsFiles,
 }
 
 /// A connection to a server that decides.
@@ -87,15 +78,12 @@ pub(super) enum ConnectError {
 // === impl Connector ===
 
 impl Connector {
-    pub(super) fn new(target: Target, certificates: Certificates) -> Self {
+    pub(super) fn new(target: Target, tls_files: TlsFiles) -> Self {
         if target.tls {
             // Whoever was first has chosen already.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        Self {
-            target,
-            certificates,
-        }
+        Self { target, tls_files }
     }
 
     /// Where the store is, for people.
@@ -241,12 +229,12 @@ impl Connector {
         if !self.target.tls {
             return Ok(ConnectionAddr::Tcp(host, port));
         }
-        let Certificates {
-            authorities,
-            ours,
-            any_host_name,
-        } = &self.certificates;
-        let ours = ours.as_ref().map(|(certificate, key)| {
+        let TlsFiles {
+            ca_bundle,
+            client_certificate,
+            skip_hostname_verification,
+        } = &self.tls_files;
+        let ours = client_certificate.as_ref().map(|(certificate, key)| {
             Ok::<_, ConnectError>(ClientTlsConfig {
                 client_cert: read(certificate)?,
                 client_key: read(key)?,
@@ -254,7 +242,7 @@ impl Connector {
         });
         let certificates = TlsCertificates {
             client_tls: ours.transpose()?,
-            root_cert: authorities.as_deref().map(read).transpose()?,
+            root_cert: ca_bundle.as_deref().map(read).transpose()?,
         };
         let bare = ConnectionAddr::TcpTls {
             host,
@@ -264,7 +252,7 @@ impl Connector {
         };
         let client = Client::build_with_tls(bare, certificates)?;
         let mut address = client.get_connection_info().addr().clone();
-        address.set_danger_accept_invalid_hostnames(*any_host_name);
+        address.set_danger_accept_invalid_hostnames(*skip_hostname_verification);
         Ok(address)
     }
 

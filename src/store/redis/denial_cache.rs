@@ -172,8 +172,8 @@ mod tests {
             operation: Hits::Take(hits).into(),
             fingerprint: 1,
             shared_bucket: false,
-            local: false,
-            reference_key: None,
+            may_fall_back: false,
+            bucket_name: None,
         }
     }
 

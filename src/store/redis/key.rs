@@ -5,7 +5,7 @@
 //! client chooses a slot. Why so few: 256 tags spread over any cluster in use, and leave many keys to each.
 //!
 //! Where counters of Envoy's reference service are continued, those are called as it calls them: the text
-//! ([`Check::reference_key`]) and the second in which the window begins by this replica's clock.
+//! ([`Check::bucket_name`]) and the second in which the window begins by this replica's clock.
 //!
 //! What it deliberately does not do: spell what the bucket is about. That is a digest's point; `tollgate explain` says which
 //! key a descriptor has.
@@ -18,7 +18,7 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Writes what a check's bucket is called behind `prefix` into `into`, which is emptied first. `now` is the caller's time.
 pub(super) fn write(prefix: &str, check: &Check, now: Timestamp, into: &mut Vec<u8>) {
-    let Some(text) = &check.reference_key else {
+    let Some(text) = &check.bucket_name else {
         return write_digest(prefix, check.key, into);
     };
     let start_us = check.limit.window().start_of(now).as_us();

@@ -22,6 +22,7 @@
 //!
 //! What it deliberately does not do: decide by itself, ask twice, reach for a replica of Redis, wait for Redis at start.
 
+mod backend;
 mod breaker;
 mod call;
 mod cluster;
@@ -30,7 +31,7 @@ mod denial_cache;
 mod error_class;
 mod key;
 mod node;
-mod probe;
+mod reference_key;
 pub mod script;
 mod target;
 mod worker;
@@ -44,23 +45,25 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::cluster::{Cluster, ClusterMember, NODES_MAX, TopologyTask};
-pub use self::connect::Certificates;
+pub use self::backend::BACKEND;
+use self::cluster::{Cluster, ClusterMember, NODES_MAX};
 use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
+pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
 use self::worker::NodeWorker;
+use self::worker::topology_task::TopologyTask;
 use super::queue::{Message, Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use super::{
     ApplyFuture, BatchClient, BuildError, CheckResult, CommitMode, Deadline, PartialReply,
-    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, Worker,
+    RefundSink, Setup, Store, StoreError, StoreFault, StoreHealth, StoreReply, Ticket, TlsFiles,
+    Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
-use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
-use tollgate_limiter::{Check, Key, Unit};
+use tollgate_limiter::{BucketNaming, Check, Key, Unit};
 
 /// What a Redis store is made of.
 #[derive(Clone, Debug)]
@@ -69,8 +72,8 @@ pub struct RedisSetup {
     pub target: Target,
     /// Where limits of so many a second are, if elsewhere.
     pub per_second: Option<Target>,
-    /// For connections by TLS.
-    pub certificates: Certificates,
+    /// Files for TLS connections.
+    pub tls_files: TlsFiles,
     /// What every key begins with.
     pub prefix: String,
     /// Whether counters of Envoy's reference service are continued under its names.
@@ -190,7 +193,7 @@ impl RedisStore {
             (node, receiver)
         };
         for (number, target) in targets.enumerate() {
-            let connector = Arc::new(Connector::new(target.clone(), redis.certificates.clone()));
+            let connector = Arc::new(Connector::new(target.clone(), redis.tls_files.clone()));
             let words = connector.words();
             connector
                 .check_files()
@@ -288,8 +291,8 @@ impl Store for RedisStore {
         }))
     }
 
-    fn wants_reference_keys(&self) -> bool {
-        self.reference_keys
+    fn bucket_naming(&self) -> Option<BucketNaming> {
+        self.reference_keys.then_some(reference_key)
     }
 
     fn health(&self) -> Option<StoreHealth> {
@@ -378,7 +381,7 @@ impl Nodes {
             return Ok(());
         };
         // Others were asked and had no answer; these were not asked.
-        let fault = worker::fault_while_open(fault);
+        let fault = fault.while_breaker_open();
         node.count_undecided(fault, checks.len());
         Err(StoreError::Unavailable(fault))
     }

@@ -46,9 +46,9 @@ impl PatternCompiler for Counting {
 }
 
 impl PatternMatcher for Counted {
-    fn first(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
+    fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.first(text, steps)
+        self.0.first_match(text, steps)
     }
 
     fn each_match(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(usize)) {
@@ -194,7 +194,7 @@ fn thousands_of_patterns_with_two_stars_take_steps_by_the_value_and_not_by_their
         for value in long_values() {
             let steps = StepBudget::unlimited();
             let cost = measure(|| {
-                made.first(&value, &steps);
+                made.first_match(&value, &steps);
             });
             let taken = u64::MAX - steps.remaining();
             // A byte, the occurrences that end there, and what was found of 5,000 patterns.
@@ -205,7 +205,7 @@ fn thousands_of_patterns_with_two_stars_take_steps_by_the_value_and_not_by_their
                 value.len()
             );
             let again = measure(|| {
-                made.first(&value, &steps);
+                made.first_match(&value, &steps);
             });
             assert_eq!(again.count_total, 0, "{count}: {cost:?}");
         }

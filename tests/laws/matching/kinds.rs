@@ -301,7 +301,7 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     ] {
         assert_eq!(all(value), expected, "{value}");
         assert_eq!(
-            made.first(value.as_bytes(), &StepBudget::unlimited()),
+            made.first_match(value.as_bytes(), &StepBudget::unlimited()),
             expected.first().copied(),
             "{value}"
         );

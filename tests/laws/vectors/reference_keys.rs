@@ -4,7 +4,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate_limiter::key::REFERENCE_KEY_BYTES_MAX;
+use tollgate::store::redis::{REFERENCE_KEY_BYTES_MAX, reference_key};
 use tollgate_limiter::{CountRefused, Hits, Level, Limit, Override, Plan, Prefix, Unit, Values};
 
 use crate::scenery::{
@@ -18,13 +18,13 @@ fn names(tree: &Tree, asked: &[Asked<'_>]) -> Vec<String> {
     assert!(
         plan.checks()
             .iter()
-            .all(|check| check.reference_key.is_none())
+            .all(|check| check.bucket_name.is_none())
     );
-    plan.set_reference_keys(&request);
+    plan.name_buckets(&request, reference_key);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let checks = plan.checks().iter();
     checks
-        .map(|check| check.reference_key.as_deref().map_or("-".to_owned(), name))
+        .map(|check| check.bucket_name.as_deref().map_or("-".to_owned(), name))
         .collect()
 }
 

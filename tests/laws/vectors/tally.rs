@@ -25,8 +25,8 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         operation: hits.into(),
         fingerprint: 0,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     };
     let outcome = Outcome {
         bucket_time: at(1_234),

@@ -1,9 +1,10 @@
 //! What no operator writes: mutations of a corpus, and files made to be expensive.
 //!
-//! Why here and not only in `fuzz/`, which `make fuzz` runs for as long as one likes: that needs a nightly compiler. How:
-//! a generator with fixed seeds mutates the same corpus, so every run asks the same few thousand questions; and of each
-//! hostile shape two sizes are read, of which the larger may allocate only so much more. Allocations are counted, not
-//! timed, so a loaded machine makes no difference. (By the clock saphyr-parser is linear on all these shapes as well.)
+//! Why here and not only in `fuzz/`, which `make fuzz` runs for as long as one likes: that needs a
+//! nightly compiler. How: a generator with fixed seeds mutates the same corpus, so every run asks
+//! the same few thousand questions; and of each hostile shape two sizes are read, of which the
+//! larger may allocate only so much more. Allocations are counted, not timed, so a loaded machine
+//! makes no difference. (By the clock saphyr-parser is linear on all these shapes as well.)
 //!
 //! What it deliberately does not do: judge whether the rules that come out are right (`accepted`).
 
@@ -131,7 +132,8 @@ fn corpus() -> Vec<(String, String)> {
     files
 }
 
-/// One to eight changes: bytes gone, doubled, moved or replaced, pieces of grammar, halves of other files.
+/// One to eight changes: bytes gone, doubled, moved or replaced, pieces of grammar, halves of other
+/// files.
 fn mutated(random: &mut Random, text: &str, other: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(8) {
@@ -175,7 +177,8 @@ fn read_whatever(sources: &[Source]) {
     for problem in told {
         let file = sources.iter().find(|source| source.name == problem.file);
         let text = &file.expect("a file that there is").text;
-        // A carriage return alone ends a line as well, and the parser counts the end of a file as one more.
+        // A carriage return alone ends a line as well, and the parser counts the end of a file as
+        // one more.
         let lines = text.matches(['\n', '\r']).count() + 1;
         assert!(problem.at.line >= 1 && problem.at.column >= 1, "{problem}");
         assert!(problem.at.line <= lines + 1, "{problem}");
@@ -257,7 +260,8 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
         };
         let (small_bytes, small) = cost(24 << 10);
         let (large_bytes, large) = cost(96 << 10);
-        // Four times the file; a half more than that for tables that grow by doubling, and something to begin with.
+        // Four times the file; a half more than that for tables that grow by doubling, and
+        // something to begin with.
         let allowed = |small: u64| small * large_bytes / small_bytes * 3 / 2 + (256 << 10);
         assert!(
             large.bytes_total <= allowed(small.bytes_total),
@@ -267,7 +271,8 @@ fn twice_the_file_is_no_more_than_twice_the_work() {
             large.count_total <= allowed(small.count_total),
             "{name}: {small:?} became {large:?}"
         );
-        // Whatever the shape, a byte of the file costs no more than this: nodes are a few words each.
+        // Whatever the shape, a byte of the file costs no more than this: nodes are a few words
+        // each.
         assert!(
             large.bytes_total / large_bytes < 700,
             "{name}: {large:?} for {large_bytes} bytes"
@@ -285,7 +290,8 @@ fn what_patterns_cost_is_bounded_whatever_they_are() {
         for bytes in [24 << 10, 96 << 10] {
             let files = [source("hostile.yaml", &shape(bytes))];
             let cost = measure(|| read_whatever(&files));
-            // What automata take and what is tried in vain has a bound of its own, however large the file.
+            // What automata take and what is tried in vain has a bound of its own, however large
+            // the file.
             assert!(cost.bytes_max < 100 << 20, "{name}, {bytes}: {cost:?}");
             assert!(cost.bytes_total < 480 << 20, "{name}, {bytes}: {cost:?}");
             assert!(cost.count_total < 1_500_000, "{name}, {bytes}: {cost:?}");

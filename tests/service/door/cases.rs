@@ -258,7 +258,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// How callers say how long they wait, and whether that is over at once.
-const TIMEOUTS: &[(&[u8], bool)] = &[
+pub(crate) const TIMEOUTS: &[(&[u8], bool)] = &[
     (b"1H", false),
     (b"99999999H", false),
     (b"5M", false),

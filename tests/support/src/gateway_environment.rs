@@ -2,7 +2,8 @@
 
 use crate::redis_server::RedisServer;
 
-/// What Envoy Gateway's Deployment sets (v1.9.1, `internal/infrastructure/kubernetes/ratelimit`), Redis aside.
+/// What Envoy Gateway's Deployment sets (v1.9.1, `internal/infrastructure/kubernetes/ratelimit`),
+/// Redis aside.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("RUNTIME_ROOT", "/data"),
     ("RUNTIME_SUBDIRECTORY", "ratelimit"),

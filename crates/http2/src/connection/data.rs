@@ -1,7 +1,7 @@
 //! Request bodies: DATA frames, the windows that they use, and memory for incomplete bodies.
 //!
-//! How: a window is returned as soon as its bytes are read, so a started body never waits for one. A
-//! body that is incomplete at the end of a turn is settled with the budget of the process
+//! How: a window is returned as soon as its bytes are read, so a started body never waits for one.
+//! A body that is incomplete at the end of a turn is settled with the budget of the process
 //! ([`ServerConnection::settle_body_budget`], `body_budget`).
 
 use std::borrow::Cow;

@@ -34,7 +34,7 @@ const BITS_MAX: usize = 30;
 /// The symbol EOS, which must not occur in a string.
 const END: u16 = 256;
 
-/// The symbols in the order of their codes, and for each length the first code and where its symbols begin.
+/// The symbols in the order of their codes, and where each length begins.
 struct CanonicalCode {
     symbols: [u16; 257],
     /// By length: the first code, how many there are, where their symbols begin.

@@ -76,8 +76,8 @@ impl FieldKind {
 
 /// Whether a byte may be in a name: in tokens, in lower case (RFC 9110, section 5.6.2).
 fn is_name_byte(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.'
-        | b'^' | b'_' | b'`' | b'|' | b'~')
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'!' | b'#'..=b'\'' | b'*'
+        | b'+' | b'^' | b'`' | b'|' | b'~')
 }
 
 /// Whether a byte may be in a value: no control character but the tab.

@@ -1,31 +1,36 @@
-//! Concurrency: how many are in flight.
+//! Concurrency: limits how many requests are in flight.
 //!
-//! The idea: a check takes a slot, a refund frees it. Two things go wrong with a mere count: Envoy sends its refund whether
-//! or not the check was allowed, and none at all when its client left while the check was in flight. So each slot
-//! carries an id, that of the request which took it: a refund frees the slots of its id and nobody else's, once; and each
-//! slot has a time of its own after which it frees itself, which only a look (0 hits) with its id puts off.
+//! The idea: a check takes a slot, a refund frees it. A plain count fails in two ways: Envoy sends
+//! its refund whether or not the check was allowed, and sends none when its client left while the
+//! check was in flight. So each slot carries the id of the request that took it, and a refund frees
+//! only the slots with its id, once. Each slot also expires after a time. Only a peek (0 hits) with
+//! its id renews it.
 //!
-//! The promise: at most N in flight, where a slot that was neither freed nor renewed counts for `slot_seconds`.
+//! The promise: at most N in flight, where a slot that was neither freed nor renewed counts for
+//! `slot_seconds`.
 //!
-//! A check without an id takes a slot that is nobody's, which any refund without an id frees: right for callers that give
-//! back exactly what they were given, and wrong for Envoy. An id that is sent twice holds two slots: if it meant one,
-//! whoever chose its id could share a slot for ever. For the same reason the id should be one that callers cannot choose.
+//! A check without an id takes an anonymous slot, which any refund without an id frees. That is
+//! right for callers that give back exactly what they took, and wrong for Envoy. An id that is sent
+//! twice holds two slots. With one slot, a caller that chooses its id could share it for ever. For
+//! the same reason the id should be one that callers cannot choose.
 //!
-//! The arithmetic: a slot taken or renewed at t counts until, and without, t + `slot_seconds`. Refused hits take nothing.
+//! The arithmetic: a slot that is taken or renewed at t counts up to, but not including, t +
+//! `slot_seconds`. Refused hits take nothing.
 //!
-//! What it costs: a mark of 24 bytes a slot held, so N is bounded. A refund or a renewal looks through the slots held.
+//! Cost: a mark of 24 bytes for each slot held, so N is bounded. A refund or a renewal scans the
+//! slots held.
 //!
-//! Registers: the slots held, and none.
+//! Registers: the slots held; the second is unused.
 //!
-//! What it deliberately does not do: queue, or guess that a slot was freed. Its retry time is when the first slot ends by
-//! itself; one that is given back sooner helps sooner.
+//! What it deliberately does not do: queue, or guess that a slot was freed. Its retry time is when
+//! the first slot expires. A slot that is given back earlier frees capacity earlier.
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
     Timestamp, used_changed,
 };
 
-/// See the file's own words.
+/// The `concurrency` algorithm.
 #[derive(Debug)]
 pub struct Concurrency;
 
@@ -52,13 +57,19 @@ impl Algorithm for Concurrency {
         MARKS_REQUESTS_MAX
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let slot_us = limit.window().as_us();
         let State {
             registers, marks, ..
         } = state;
         let mut held = registers[0];
-        // In the first slot's time since 1970 none can have run out.
+        // Before one slot time has passed since 1970 no slot can have expired.
         if now.as_us() >= slot_us {
             held = held.saturating_sub(marks.expire_until(now.minus_us(slot_us)));
         }
@@ -66,12 +77,12 @@ impl Algorithm for Concurrency {
         let slot = |hits| Mark {
             at: now,
             hits,
-            holder: ask.holder,
+            holder: operation.holder,
         };
-        let its = |mark: &Mark| mark.holder == ask.holder;
-        let allowed = match ask.hits {
+        let its = |mark: &Mark| mark.holder == operation.holder;
+        let allowed = match operation.hits {
             Hits::Take(0) => {
-                if ask.holder.is_some() {
+                if operation.holder.is_some() {
                     let renewed = marks.remove_hits(u64::MAX, its);
                     if renewed > 0 {
                         marks.add(slot(renewed));
@@ -92,8 +103,8 @@ impl Algorithm for Concurrency {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // One that a look has renewed since cannot be told from one taken later: it stays, rather than let one
-                // more in, until its time is over.
+                // A slot that a peek has renewed since cannot be told from one taken later. It
+                // stays until it expires, rather than let one more in.
                 let that = |mark: &Mark| its(mark) && mark.at == taken_at;
                 held = held.saturating_sub(marks.remove_hits(hits, that));
                 true
@@ -112,7 +123,7 @@ impl Algorithm for Concurrency {
             retry_us: if allowed {
                 Some(0)
             } else {
-                let room = limit.requests().checked_sub(ask.hits.requested());
+                let room = limit.requests().checked_sub(operation.hits.requested());
                 room.and_then(|room| marks.aged_in_us(held.saturating_sub(room), slot_us, now))
             },
         }
@@ -123,16 +134,16 @@ impl Algorithm for Concurrency {
         _limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
-        // A look renews the slots of its holder.
-        let renews = ask.hits == Hits::PEEK && ask.holder.is_some();
+        // A peek renews the slots of its holder.
+        let renews = operation.hits == Hits::PEEK && operation.holder.is_some();
         used_changed(state, outcome)
-            || renews && state.marks.iter().any(|mark| mark.holder == ask.holder)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
+            || renews
+                && state
+                    .marks
+                    .iter()
+                    .any(|mark| mark.holder == operation.holder)
     }
 }

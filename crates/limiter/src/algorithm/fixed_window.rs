@@ -1,24 +1,27 @@
-//! Fixed window: count what comes in each aligned stretch of time, start again at the next.
+//! Fixed window: counts hits in each aligned window, and starts again at the next.
 //!
-//! The idea is the oldest there is, and the only one Envoy's reference service has: the arithmetic below is its
-//! arithmetic (straddling hits count whole, refused hits count, look-only passes at exactly the limit). With a calendar
-//! the stretches are days, weeks, months or years as people know them.
+//! The idea: the only algorithm of Envoy's reference service. The arithmetic below is that of the
+//! service: straddling hits count whole, refused hits count, a peek passes at exactly the limit.
+//! With a calendar the windows are calendar days, weeks, months or years.
 //!
-//! The promise: at most N in each aligned window; up to 2N across an edge. Unless told otherwise, refused hits are counted
-//! until the window ends, so a caller that keeps hammering sees no more than one that waits.
+//! The promise: at most N in each aligned window; up to 2N across an edge. By default refused hits
+//! are counted until the window ends, so a caller that keeps retrying gets no more than one that
+//! waits.
 //!
-//! What it costs: an addition and a comparison; where it has a calendar, looking the window up, without memory.
+//! Cost: an addition and a comparison. With a calendar, a look-up of the window without an
+//! allocation.
 //!
-//! Registers: the count, and none. Its window is the one that holds `seen`.
+//! Registers: the count; the second is unused. Its window is the one that contains `updated_at`.
 //!
-//! What it deliberately does not do: clip hits that straddle the limit, or take back what it refused.
+//! What it deliberately does not do: split hits that straddle the limit, or take back hits that it
+//! refused.
 
 use super::{
     Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, Operation, Outcome,
-    REGISTER_MAX, State, Timestamp, debt, used_changed,
+    REGISTER_MAX, State, Timestamp, debt,
 };
 
-/// See the file's own words.
+/// The `fixed_window` algorithm.
 #[derive(Debug)]
 pub struct FixedWindow;
 
@@ -45,11 +48,17 @@ impl Algorithm for FixedWindow {
         LeasePolicy::UntilReset
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let window = limit.window_at(now);
         let same_window = state.updated_at >= window.start;
         let before = if same_window { state.registers[0] } else { 0 };
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits).min(REGISTER_MAX);
                 if after <= limit.requests() {
@@ -62,7 +71,7 @@ impl Algorithm for FixedWindow {
             Hits::Undo { hits, taken_at } if taken_at >= window.start => {
                 (before.saturating_sub(hits), true)
             }
-            // The window it was taken from has turned.
+            // The window they were taken from has ended.
             Hits::Undo { .. } => (before, true),
         };
         state.registers = [after, 0];
@@ -72,7 +81,7 @@ impl Algorithm for FixedWindow {
                 .window()
                 .as_us()
                 .saturating_sub(limit.window().elapsed_us(now)),
-            // A calendar ends with time, and then nothing ever begins anew: never say "at once".
+            // A calendar ends with the last timestamp, and no window follows. Never report 0.
             Some(_) => window.end.since_us(now).max(1),
         };
         Outcome {
@@ -84,24 +93,9 @@ impl Algorithm for FixedWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                (ask.hits.requested() <= limit.requests()).then_some(to_edge_us)
+                (operation.hits.requested() <= limit.requests()).then_some(to_edge_us)
             },
         }
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
     }
 }
 
@@ -109,7 +103,8 @@ impl FixedWindow {
     /// The count after `hits` were refused.
     fn refused(&self, limit: &Limit, before: u64, hits: u64) -> u64 {
         let counted = match limit.count_refused() {
-            // As the reference: all of them, without a bound on the debt, which ends with the window.
+            // Like the reference service: all of them, without a bound on the debt, which ends with
+            // the window.
             None | Some(CountRefused::Blocking) => hits,
             Some(CountRefused::None | CountRefused::All) => debt(self, limit, before, hits),
         };

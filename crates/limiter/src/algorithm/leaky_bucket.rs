@@ -1,20 +1,22 @@
-//! Leaky bucket: requests evenly spaced.
+//! Leaky bucket: spaces requests evenly.
 //!
-//! The idea: water runs out of a bucket with a hole at a constant rate; what would make it overflow is refused. A token
-//! bucket seen from the other side (what is missing there is the water here), but meant for spacing: unless told
-//! otherwise it holds one hit, so that two are never closer than window / N.
+//! The idea: water leaks out of a bucket at a constant rate, and hits that would make it overflow
+//! are refused. It is a token bucket seen from the other side: the water is what a token bucket
+//! misses. It is meant for spacing: by default it holds one hit, so that two are never closer than
+//! window / N.
 //!
-//! The promise: evenly spaced: in any time t at most burst + N × t / window, where burst is 1 unless said.
+//! The promise: in any time t at most burst + N × t / window, where burst is 1 by default.
 //!
-//! The arithmetic and the registers are the token bucket's. Refused hits are not counted, unless the limit says so.
+//! The arithmetic and the registers are those of the token bucket. Refused hits are not counted by
+//! default.
 //!
-//! What it costs: what the token bucket does.
+//! Cost: that of the token bucket.
 //!
-//! What it deliberately does not do: hold a request until its turn has come. The caller learns when that is.
+//! What it deliberately does not do: delay a request. The caller learns the retry time.
 
 use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, TokenBucket};
 
-/// See the file's own words.
+/// The `leaky_bucket` algorithm.
 #[derive(Debug)]
 pub struct LeakyBucket;
 
@@ -37,8 +39,14 @@ impl Algorithm for LeakyBucket {
         requests_per_unit.min(1)
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        TokenBucket.decide(limit, state, ask, now)
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        TokenBucket.decide(limit, state, operation, now)
     }
 
     fn changed(
@@ -46,10 +54,10 @@ impl Algorithm for LeakyBucket {
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
-        TokenBucket.changed(limit, was, state, ask, outcome)
+        TokenBucket.changed(limit, was, state, operation, outcome)
     }
 
     fn ttl_us(&self, limit: &Limit) -> u64 {

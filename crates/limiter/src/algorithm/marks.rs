@@ -1,48 +1,52 @@
-//! Marks: what a bucket remembers one by one, oldest first.
+//! Marks: timestamped hits of a bucket, oldest first.
 //!
-//! Why one shape for all: a logged hit, a segment of a window and a held slot are each "so many hits, since then,
-//! by whom", so the clock laws, a store's accounts and a script in Redis need to know only this. Why behind a pointer: most
-//! buckets have none, and pay eight bytes for it.
+//! Why one shape for all: a logged hit, a segment of a window and a held slot are each "this many
+//! hits, since then, by this holder". So the clock laws, a store's memory accounting and a script
+//! in Redis handle only this. Why behind a pointer: most buckets have no marks, and pay eight
+//! bytes.
 //!
-//! Adding, dropping and taking off the oldest cost the same however many there are; taking others off looks through all.
-//! Room is given back when three quarters of it are not used any more.
+//! To add, expire or remove the oldest costs the same however many there are. To remove others
+//! scans all. The queue shrinks when three quarters of it are unused.
 //!
-//! What it deliberately does not do: bound itself. A limit bounds it (`MARKS_REQUESTS_MAX`, `SEGMENTS_MAX`).
+//! What it deliberately does not do: bound itself. A limit bounds it (`MARKS_REQUESTS_MAX`,
+//! `SEGMENTS_MAX`).
 
 use std::collections::VecDeque;
 
 use super::{Holder, Timestamp};
 
-/// So many hits, since then, by whom.
+/// Hits at one time, by one holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mark {
-    /// Since when.
+    /// The time of the hits.
     pub at: Timestamp,
-    /// How many; never 0.
+    /// The number of hits; never 0.
     pub hits: u64,
-    /// By whom, where that matters; none is anonymous.
+    /// The holder, for algorithms with slots; none is anonymous.
     pub holder: Option<Holder>,
 }
 
-/// Marks, oldest first. None takes no memory but a pointer.
+/// Marks, oldest first. An empty list is a null pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(Option<Box<MarkQueue>>);
 
-/// What lies behind the pointer.
+/// The heap part of [`Marks`].
 #[derive(Clone, Debug, Default)]
 struct MarkQueue {
     marks: VecDeque<Mark>,
-    /// How many of the oldest have expired for the question at hand. They are removed when its answer is written.
+    /// How many of the oldest have expired for the current operation. They are removed when its
+    /// result is kept.
     expired: usize,
 }
 
-/// Below so many marks no room is given back: it would only be asked for again.
+/// Below this capacity the queue does not shrink, since it would soon grow again.
 const KEPT: usize = 32;
 
 // === impl Mark ===
 
 impl Mark {
-    /// How long until it has reached the age of `age_us`. Told as a length, since the instant may lie after all time.
+    /// The time until the mark reaches the age `age_us`. A duration, since the instant can lie
+    /// after the last timestamp.
     pub(super) fn ages_in_us(&self, age_us: u64, now: Timestamp) -> u64 {
         age_us.saturating_sub(now.since_us(self.at))
     }
@@ -51,44 +55,44 @@ impl Mark {
 // === impl Marks ===
 
 impl Marks {
-    /// How many bytes of the heap marks take beside the room for each.
+    /// The bytes of the heap that marks take besides the capacity of the queue.
     pub const HEAP_BYTES: usize = size_of::<MarkQueue>();
 
-    /// How many there are.
+    /// The number of marks.
     pub fn len(&self) -> usize {
         self.iter().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no marks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For how many there is room.
+    /// The number of marks that the allocation can hold.
     pub fn capacity(&self) -> usize {
-        self.0.as_ref().map_or(0, |row| row.marks.capacity())
+        self.0.as_ref().map_or(0, |queue| queue.marks.capacity())
     }
 
-    /// Oldest first.
+    /// The marks, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> + ExactSizeIterator {
         static NONE: VecDeque<Mark> = VecDeque::new();
         let (marks, expired) = match &self.0 {
-            Some(row) => (&row.marks, row.expired),
+            Some(queue) => (&queue.marks, queue.expired),
             None => (&NONE, 0),
         };
         marks.iter().skip(expired)
     }
 
-    /// The newest.
+    /// The newest mark.
     pub(super) fn newest(&self) -> Option<&Mark> {
         self.iter().next_back()
     }
 
-    /// Adds a mark in its place; what the same holder did at the same time becomes one.
+    /// Inserts a mark by its time. Hits of one holder at one time become one mark.
     pub(super) fn add(&mut self, mark: Mark) {
         self.remove_expired();
         let marks = &mut self.0.get_or_insert_default().marks;
-        // From the newest: only a clock that was brought back puts a mark anywhere but at the end.
+        // From the newest: only after a clock was set back does a mark not go to the end.
         let newer = marks.iter().rev().take_while(|other| other.at > mark.at);
         let place = marks.len().saturating_sub(newer.count());
         let same = marks
@@ -102,50 +106,51 @@ impl Marks {
         }
     }
 
-    /// Counts those that are as old as `until` or older as expired: they are not there any more, unless
-    /// [`Marks::restore_expired`] says so. Gives how many hits they held.
+    /// Marks those at `until` or before as expired. They are hidden until
+    /// [`Marks::restore_expired`]. Gives the hits that they held.
     pub(super) fn expire_until(&mut self, until: Timestamp) -> u64 {
-        let Some(row) = &mut self.0 else {
+        let Some(queue) = &mut self.0 else {
             return 0;
         };
         let mut dropped = 0_u64;
-        while let Some(oldest) = row.marks.get(row.expired)
+        while let Some(oldest) = queue.marks.get(queue.expired)
             && oldest.at <= until
         {
             dropped = dropped.saturating_add(oldest.hits);
-            row.expired = row.expired.saturating_add(1);
+            queue.expired = queue.expired.saturating_add(1);
         }
         dropped
     }
 
-    /// Removes those that have expired.
+    /// Removes the expired marks.
     pub(super) fn remove_expired(&mut self) {
-        if let Some(row) = &mut self.0
-            && row.expired > 0
+        if let Some(queue) = &mut self.0
+            && queue.expired > 0
         {
-            row.marks.drain(..row.expired);
-            row.expired = 0;
+            queue.marks.drain(..queue.expired);
+            queue.expired = 0;
             self.shrink();
         }
     }
 
-    /// Has those that have expired be there again.
+    /// Makes the expired marks visible again.
     pub(super) fn restore_expired(&mut self) {
-        if let Some(row) = &mut self.0 {
-            row.expired = 0;
+        if let Some(queue) = &mut self.0 {
+            queue.expired = 0;
         }
     }
 
-    /// Takes up to `hits` off marks that are `meant`, oldest first. Gives how many.
+    /// Removes up to `hits` hits from the marks for which `meant` holds, oldest first. Gives how
+    /// many.
     pub(super) fn remove_hits(&mut self, hits: u64, meant: impl Fn(&Mark) -> bool) -> u64 {
         if hits == 0 || !self.iter().any(&meant) {
             return 0;
         }
         self.remove_expired();
-        let Some(row) = &mut self.0 else {
+        let Some(queue) = &mut self.0 else {
             return 0;
         };
-        let marks = &mut row.marks;
+        let marks = &mut queue.marks;
         let mut left = hits;
         let empties = |mark: &mut Mark, left: &mut u64| {
             if *left > 0 && meant(mark) {
@@ -155,7 +160,7 @@ impl Marks {
             }
             mark.hits == 0
         };
-        // Most often the oldest are meant, and then the others need not be looked at.
+        // Usually the oldest are meant, and the others need no scan.
         while let Some(oldest) = marks.front_mut()
             && empties(oldest, &mut left)
         {
@@ -168,7 +173,8 @@ impl Marks {
         hits.saturating_sub(left)
     }
 
-    /// How long until so many hits, oldest first, will have reached the age of `age_us`; none when there are fewer.
+    /// The time until this many hits, oldest first, have reached the age `age_us`; none when there
+    /// are fewer.
     pub(super) fn aged_in_us(&self, hits: u64, age_us: u64, now: Timestamp) -> Option<u64> {
         let mut sum = 0_u64;
         let last = self.iter().find(|mark| {
@@ -178,25 +184,25 @@ impl Marks {
         last.map(|mark| mark.ages_in_us(age_us, now))
     }
 
-    /// The second clock law: every mark comes along.
+    /// Applies the second clock law: every mark moves along.
     pub(super) fn rewind(&mut self, by_us: u64) {
-        for mark in self.0.iter_mut().flat_map(|row| row.marks.iter_mut()) {
+        for mark in self.0.iter_mut().flat_map(|queue| queue.marks.iter_mut()) {
             mark.at = mark.at.minus_us(by_us);
         }
     }
 
     fn shrink(&mut self) {
-        if let Some(row) = &mut self.0
-            && row.marks.capacity() > KEPT
-            && row.marks.len() < row.marks.capacity() / 4
+        if let Some(queue) = &mut self.0
+            && queue.marks.capacity() > KEPT
+            && queue.marks.len() < queue.marks.capacity() / 4
         {
-            let marks = &mut row.marks;
+            let marks = &mut queue.marks;
             marks.shrink_to(marks.len().saturating_mul(2).max(KEPT));
         }
     }
 }
 
-/// By what is marked, whatever the room for it.
+/// Compares the marks, not the capacity.
 impl PartialEq for Marks {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

@@ -1,28 +1,31 @@
-//! The algorithms: what each promises, and the one step that all of them are.
+//! The algorithms: the trait, the table, and the one step that all of them share.
 //!
-//! Why a table: an algorithm is one file and one line in [`ALGORITHMS`]; its name in rules files, what may stand beside it
-//! there, its errors, its labels, the law suite, its picture and the benches derive from that line.
+//! Why a table: an algorithm is one file and one line in [`ALGORITHMS`]. Its name in rules files,
+//! its options there, its errors, its labels, the law suite, its picture and the benches derive
+//! from that line.
 //!
-//! How a decision is made: a store hands a bucket's [`State`] to [`State::step`] with the limit, the question and the time,
-//! and keeps what comes back. One step, no get and set, so nothing can come between. The two clock laws are applied
-//! there, once for all algorithms:
+//! How a decision is made: a store passes the limit, the operation and the time to [`State::apply`]
+//! of a bucket, and keeps the new state. It is one step, not a get and a set, so no other request
+//! can come between. The two clock laws are applied there, once for all algorithms:
 //!
-//! 1. an older `now` counts as the newest that bucket has seen;
-//! 2. a stored time more than one window ahead of `now` (the clock jumped and came back) is brought back to the
-//!    present window with its count kept. (Of a calendar, more than the longest that such a window can ever be, which
-//!    may be many hours more than the one at hand: 76 h for a day.)
+//! 1. An older `now` counts as the newest time that the bucket has seen.
+//! 2. A stored time more than one window ahead of `now` (the clock jumped and came back) is set
+//!    back to the present window, and its count is kept. (With a calendar: more than the upper
+//!    bound of its windows, which can be many hours more than the present one: 76 h for a day.)
 //!
-//! A question that takes nothing and gives nothing back is not written: the bucket stays as its last change left it, and has
-//! not seen that question's time. Stores then agree, also those that would have to pay for a write (Redis), whatever the
-//! clock does, and whenever a reload changes the limit. Law 2 is the exception: a bucket brought back is written, or a bucket
-//! that refills would begin anew at every question.
+//! An operation that takes nothing and gives nothing back is not written: the bucket stays as its
+//! last change left it, `updated_at` included. So all stores agree, also those where a write is
+//! expensive (Redis), whatever the clock does, and whenever a reload changes the limit. Law 2 is
+//! the exception: a bucket that was set back is written, or a bucket that refills would start anew
+//! at every operation.
 //!
-//! Both are possible without knowing the algorithm because a state holds exactly one time, the newest it has seen,
-//! from which an algorithm derives its own (the window it counts in, the instant its level was right); the times of
-//! its marks move along with it.
+//! Both laws are possible without knowing the algorithm because a state holds exactly one time, the
+//! newest it has seen. An algorithm derives its own times from it (the window it counts in, the
+//! instant its level was right). The times of its marks move along.
 //!
-//! What refused hits do ([`CountRefused`]) is the same everywhere: where they count, they take a bucket into debt of at
-//! most one burst; only the fixed window by its own default counts them without that bound, as the reference does.
+//! Refused hits ([`CountRefused`]) mean the same in every algorithm: where they count, they take a
+//! bucket into debt of at most one burst. Only the fixed window by its own default counts them
+//! without that bound, as the reference service does.
 //!
 //! What this deliberately does not do: find the bucket, free it, know rules or keys.
 
@@ -52,7 +55,7 @@ pub use sliding_window_segments::SlidingWindowSegments;
 pub use token_bucket::TokenBucket;
 pub use token_bucket_interval::TokenBucketInterval;
 
-/// Every algorithm there is. The first is the default.
+/// All algorithms. The first is the default.
 pub static ALGORITHMS: &[&dyn Algorithm] = &[
     &FixedWindow,
     &SlidingWindow,
@@ -64,38 +67,40 @@ pub static ALGORITHMS: &[&dyn Algorithm] = &[
     &Concurrency,
 ];
 
-/// The largest number a register holds: what a double holds exactly, so that a script can keep the same registers.
+/// The largest number in a register: what a double holds exactly, so that a script can keep the
+/// same registers.
 pub const REGISTER_MAX: u64 = Timestamp::MAX_US;
 
-/// How large a limit may be whose algorithm remembers every hit or holder on its own. At 24 bytes a mark, of which there may
-/// be room for twice as many as there are, a bucket then takes at most 480 kB (twice that where refused hits count).
+/// The largest limit of an algorithm that keeps a mark for each hit or holder. At 24 bytes a mark,
+/// and with a capacity of up to twice the marks, a bucket takes at most 480 kB (twice that where
+/// refused hits count).
 pub const MARKS_REQUESTS_MAX: u32 = 10_000;
 
-/// In how many parts a window may slide.
+/// The largest number of segments of a window.
 pub const SEGMENTS_MAX: u16 = 1_000;
 
-/// One way to limit.
+/// One way to count hits against a limit.
 pub trait Algorithm: Sync {
-    /// Its name in rules files and labels.
+    /// The name in rules files and labels.
     fn name(&self) -> &'static str;
 
-    /// Other names that rules files may use.
+    /// Other names in rules files.
     fn aliases(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What it promises, in one sentence.
+    /// The promise, in one sentence.
     fn promise(&self) -> &'static str;
 
-    /// What may stand beside it in a rules file.
+    /// The options it accepts in a rules file.
     fn options(&self) -> &'static [AlgorithmOption];
 
-    /// What it becomes when this stands beside it; none when it stays what it is.
-    fn variant_for(&self, _choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
+    /// The algorithm that it becomes with this option; none when it stays the same.
+    fn variant_for(&self, _option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
         None
     }
 
-    /// How large a limit may be.
+    /// The largest limit.
     fn requests_max(&self) -> u32 {
         u32::MAX
     }
@@ -105,103 +110,118 @@ pub trait Algorithm: Sync {
         false
     }
 
-    /// Whether hits may be taken from its buckets in advance.
+    /// Whether hits can be taken from its buckets in advance.
     fn lease_policy(&self) -> LeasePolicy {
         LeasePolicy::Never
     }
 
-    /// How long a window may be, in microseconds.
+    /// The longest window, in microseconds.
     fn window_max_us(&self) -> u64 {
         Timestamp::MAX_US
     }
 
-    /// The burst of a limit that does not say.
+    /// The default burst.
     fn default_burst(&self, requests_per_unit: u32) -> u32 {
         requests_per_unit
     }
 
-    /// What becomes of refused hits where the limit does not say.
+    /// The default rule for refused hits.
     fn default_count_refused(&self) -> CountRefused {
         CountRefused::None
     }
 
-    /// Decides what is asked at `now` and updates `state`. `now` is never before `state.seen`, nor before the time that a
-    /// [`Hits::Undo`] names; the caller moves `seen`.
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome;
+    /// Decides the operation at `now` and updates `state`. `now` is never before
+    /// `state.updated_at`, nor before the time in a [`Hits::Undo`]. The caller sets `updated_at`.
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome;
 
-    /// Whether that question changed more than time alone does: it took something, counted refused hits, gave something back
-    /// or renewed a slot. `was` is the time and the registers before it. Hits that passed always do, and are not asked about.
+    /// Whether the operation changed more than time alone does: it took hits, counted refused hits,
+    /// gave hits back or renewed a slot. `was` is the time and the registers before it. Not called
+    /// for hits that passed, which always change the bucket. The default is right where the first
+    /// register is what is used.
     fn changed(
         &self,
         limit: &Limit,
         was: (Timestamp, [u64; 2]),
         state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
-    ) -> bool;
+    ) -> bool {
+        let _ = (limit, was, operation);
+        used_changed(state, outcome)
+    }
 
-    /// How long after it was last seen a bucket is surely as good as new, in microseconds: at least one window.
-    fn ttl_us(&self, limit: &Limit) -> u64;
+    /// The time after its last change at which a bucket is surely unused again, in microseconds: at
+    /// least one window, which is the default.
+    fn ttl_us(&self, limit: &Limit) -> u64 {
+        limit.window().as_us()
+    }
 }
 
-/// What may stand beside an algorithm in a rules file, and mean nothing to others.
+/// An option of some algorithms in a rules file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AlgorithmOption {
-    /// How many may come at once.
+    /// How many hits can come at once.
     Burst,
-    /// In how many parts a window slides.
+    /// The number of steps in which a window slides.
     Segments,
-    /// Whether a bucket is refilled by and by or in steps.
+    /// Whether a bucket refills continuously or once per window.
     Refill,
-    /// Windows that begin when people think they do.
+    /// Windows that follow a calendar.
     Calendar,
-    /// What becomes of refused hits.
+    /// Which limits count refused hits.
     CountRefused,
-    /// Who holds a slot, and for how long.
+    /// The holder of a slot, and the time it is held.
     Slots,
 }
 
-/// For how long hits that were taken in advance, and not yet used, may be used.
+/// How long hits that were taken in advance stay valid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeasePolicy {
-    /// Not at all: what it promises depends on when each hit comes.
+    /// They cannot be taken in advance: the promise depends on when each hit comes.
     Never,
-    /// Until the bucket's reset, and the promise is as it was.
+    /// Until the bucket's reset. The promise does not change.
     UntilReset,
-    /// For any age, and the promise then holds over a span longer by that age.
+    /// Any age. The promise then holds over a span longer by that age.
     AnyAge,
 }
 
-/// A bucket's memory: the newest time it was changed at, two registers, each at most [`REGISTER_MAX`], and marks. All zeros is
-/// a bucket never used.
+/// The memory of a bucket: the time of its last change, two registers, each at most
+/// [`REGISTER_MAX`], and marks. All zeros is an unused bucket.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
     /// The newest time at which this bucket was changed.
     pub updated_at: Timestamp,
-    /// What the algorithm makes of them.
+    /// Two numbers. Each algorithm defines their meaning.
     pub registers: [u64; 2],
-    /// Where two numbers are not enough.
+    /// For algorithms that need more than two numbers.
     pub marks: Marks,
 }
 
-/// The answer to one question. All counts are hits, saturating.
+/// The outcome of one operation. All counts are hits, saturating.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Outcome {
-    /// Whether the hits may pass. What is given back always may.
+    /// Whether the hits pass. Hits that are given back always do.
     pub allowed: bool,
-    /// What was used of the limit before this question, a begun hit counted whole.
+    /// The hits used of the limit before this operation. A part of a hit counts as one.
     pub used_before: u64,
-    /// What is left of the limit after it: so many would pass now, and not one more.
+    /// The hits left of the limit after it: this many would pass now, and not one more.
     pub remaining: u64,
-    /// Until the bucket is as good as new, if nobody asks again.
+    /// The time until the bucket is unused again, without further operations.
     pub reset_us: u64,
-    /// Until the same hits would first pass, if nobody else asks: 0 when they did, none when they never will.
+    /// The time until the same hits would first pass, without other operations: 0 when they passed,
+    /// none when they never will.
     pub retry_us: Option<u64>,
-    /// The bucket's own time: what [`Hits::Undo`] names.
+    /// The bucket's own time, which [`Hits::Undo`] refers to.
     pub bucket_time: Timestamp,
 }
 
-/// The algorithm of that name or alias.
+/// The algorithm with that name or alias.
 pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
     ALGORITHMS
         .iter()
@@ -209,21 +229,21 @@ pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
         .find(|algorithm| algorithm.name() == name || algorithm.aliases().contains(&name))
 }
 
-/// What becomes of refused hits under this limit.
+/// The rule for refused hits under this limit.
 pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
     limit
         .count_refused()
         .unwrap_or_else(|| algorithm.default_count_refused())
 }
 
-/// [`Algorithm::changed`] where the first register is what is used.
+/// Whether the first register differs from what was used before.
 fn used_changed(state: &State, outcome: &Outcome) -> bool {
     let [used, _] = state.registers;
     used != outcome.used_before
 }
 
-/// How many of `hits` that were refused stay in a bucket that has used so much: none where they do not count, and no more
-/// than debt has room for.
+/// How many of the refused `hits` stay in a bucket with this much used: none where they do not
+/// count, and no more than the debt allows.
 fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
     match count_refused(algorithm, limit) {
         CountRefused::None => 0,
@@ -233,7 +253,8 @@ fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
     }
 }
 
-/// How many hits a bucket that holds a burst may miss at most: where refused hits count, one burst of debt more.
+/// The most hits that a token bucket can miss: its burst, and one burst of debt more where refused
+/// hits count.
 fn missing_max(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
     match count_refused(algorithm, limit) {
         CountRefused::None => limit.burst(),
@@ -241,10 +262,10 @@ fn missing_max(algorithm: &dyn Algorithm, limit: &Limit) -> u64 {
     }
 }
 
-// === impl Choice ===
+// === impl AlgorithmOption ===
 
 impl AlgorithmOption {
-    /// Every choice.
+    /// Every option.
     pub const ALL: [Self; 6] = [
         Self::Burst,
         Self::Segments,
@@ -258,38 +279,40 @@ impl AlgorithmOption {
 // === impl State ===
 
 impl State {
-    /// One decision. The only way a bucket changes; a question that takes and gives back nothing leaves it as it was.
+    /// Applies one operation. The only way a bucket changes. An operation that takes and gives back
+    /// nothing leaves it as it was.
     pub fn apply(
         &mut self,
         algorithm: &dyn Algorithm,
         limit: &Limit,
-        ask: impl Into<Operation>,
+        operation: impl Into<Operation>,
         now: Timestamp,
     ) -> Outcome {
-        let mut ask = ask.into();
+        let mut operation = operation.into();
         let brought_back = self.updated_at.since_us(now) > limit.window().as_us();
         if brought_back {
             self.rewind(now);
         }
         let asked_at = now;
         let now = now.max(self.updated_at);
-        if let Hits::Undo { taken_at, .. } = ask.hits
+        if let Hits::Undo { taken_at, .. } = operation.hits
             && taken_at > now
         {
-            // The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
-            ask.hits = Hits::Refund(0);
+            // The clock was set back in between. What the take still counts for is unknown, so it
+            // stays.
+            operation.hits = Hits::Refund(0);
         }
         let was = (self.updated_at, self.registers);
-        let mut outcome = algorithm.decide(limit, self, ask, now);
-        let took = outcome.allowed && ask.hits.requested() > 0;
-        if took || brought_back || algorithm.changed(limit, was, self, ask, &outcome) {
+        let mut outcome = algorithm.decide(limit, self, operation, now);
+        let took = outcome.allowed && operation.hits.requested() > 0;
+        if took || brought_back || algorithm.changed(limit, was, self, operation, &outcome) {
             self.updated_at = now;
             self.marks.remove_expired();
         } else {
             (self.updated_at, self.registers) = was;
             self.marks.restore_expired();
         }
-        // The caller counts from its own present, which law 1 may have moved.
+        // The caller counts from its own time, which law 1 can have moved.
         let behind_us = now.since_us(asked_at);
         for us in [Some(&mut outcome.reset_us), outcome.retry_us.as_mut()] {
             if let Some(us) = us
@@ -303,7 +326,7 @@ impl State {
 }
 
 impl State {
-    /// Forgets marks that have expired, which an answer would only pass over. For a bucket whose algorithm keeps marks.
+    /// Removes expired marks, which decisions only skip. For buckets of algorithms with marks.
     pub fn remove_expired(&mut self, limit: &Limit, now: Timestamp) {
         let window_us = limit.window().as_us();
         let now = now.max(self.updated_at);
@@ -315,7 +338,7 @@ impl State {
         }
     }
 
-    /// The second clock law: what was seen in a future that did not come was seen now.
+    /// Applies the second clock law: a time ahead of `now` becomes `now`.
     pub fn rewind(&mut self, now: Timestamp) {
         let ahead_us = self.updated_at.since_us(now);
         self.marks.rewind(ahead_us);

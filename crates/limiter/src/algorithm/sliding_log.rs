@@ -1,28 +1,28 @@
-//! Sliding log: remember when each hit came, and forget it a window later.
+//! Sliding log: remembers when each hit came, and forgets it a window later.
 //!
-//! The idea: the only way to know what any window holds is to know every hit in it. So each admitted hit leaves a mark with
-//! its time, and hits pass while the marks not yet a window old leave room.
+//! The idea: to know what any window holds, know every hit in it. Each admitted hit leaves a mark
+//! with its time, and hits pass while the marks younger than a window leave capacity.
 //!
-//! The promise: at most N in any window whatever, exactly.
+//! The promise: at most N in any window, exactly.
 //!
-//! The arithmetic: a hit at t counts until, and without, t + W. Hits of one microsecond share a mark. Refused hits are not
-//! marked, unless the limit says so: then up to one N of debt.
+//! The arithmetic: a hit at t counts up to, but not including, t + W. Hits of one microsecond share
+//! a mark. By default refused hits leave no mark. Where they count, there is up to one N of debt.
 //!
-//! What it costs: at most N marks of 24 bytes a bucket (2N where refused hits count), so N is bounded, and so are the marks
-//! of a store. A decision looks at those that have run out; a refusal with a large addend looks as far as it must for the
-//! retry time.
+//! Cost: at most N marks of 24 bytes for each bucket (2N where refused hits count), so N is
+//! bounded, and so are the marks of a store. A decision visits the marks that have expired. A
+//! refusal with a large addend visits as many as it must for the retry time.
 //!
-//! Registers: the hits that the marks hold, and none.
+//! Registers: the hits that the marks hold; the second is unused.
 //!
-//! What it deliberately does not do: know whose a hit was. A refund removes the oldest ones, which were to go first anyway:
-//! the caller that gave back too much gains the least.
+//! What it deliberately does not do: know who sent a hit. A refund removes the oldest ones, which
+//! would expire first: a caller that gives back too much gains the least.
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome, State,
-    Timestamp, debt, used_changed,
+    Timestamp, debt,
 };
 
-/// See the file's own words.
+/// The `sliding_log` algorithm.
 #[derive(Debug)]
 pub struct SlidingLog;
 
@@ -53,43 +53,35 @@ impl Algorithm for SlidingLog {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        slide(self, limit, state, ask, now, |time| time)
-    }
-
-    fn changed(
+    fn decide(
         &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        slide(self, limit, state, operation, now, |time| time)
     }
 }
 
-/// Decides by marks of which each stands at the time that `marked_at` makes of a hit's, and counts for a window from then.
+/// Decides by marks. `marked_at` maps the time of a hit to the time of its mark, from which it
+/// counts for a window.
 pub(super) fn slide(
     algorithm: &dyn Algorithm,
     limit: &Limit,
     state: &mut State,
-    ask: Operation,
+    operation: Operation,
     now: Timestamp,
     marked_at: impl Fn(Timestamp) -> Timestamp,
 ) -> Outcome {
     let window_us = limit.window().as_us();
     let mut used = state.registers[0];
-    // In the first window since 1970 nothing can be a window old.
+    // Before one window has passed since 1970 no mark can have expired.
     if now.as_us() >= window_us {
         used = used.saturating_sub(state.marks.expire_until(now.minus_us(window_us)));
     }
     let before = used;
-    let allowed = match ask.hits {
+    let allowed = match operation.hits {
         Hits::Take(hits) => {
             let allowed = used.saturating_add(hits) <= limit.requests();
             let counted = if allowed {
@@ -129,7 +121,7 @@ pub(super) fn slide(
         retry_us: if allowed {
             Some(0)
         } else {
-            let room = limit.requests().checked_sub(ask.hits.requested());
+            let room = limit.requests().checked_sub(operation.hits.requested());
             room.and_then(|room| {
                 let too_many = used.saturating_sub(room);
                 state.marks.aged_in_us(too_many, window_us, now)

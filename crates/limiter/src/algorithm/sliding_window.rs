@@ -1,28 +1,30 @@
-//! Sliding window: this window's count, and the last one's for as much as still reaches into the present.
+//! Sliding window: the present window's count, plus the previous one's, weighted by its overlap.
 //!
-//! The idea: a fixed window lets nine in at second 59 and ten more at second 61. Weighing the previous window's count
-//! by the part of it that the last N seconds still cover smooths the edge, for two numbers a bucket.
+//! The idea: a fixed window lets nine in at second 59 and ten more at second 61. Weighing the
+//! previous window's count by the part that the last window length still covers smooths the edge,
+//! for two numbers a bucket.
 //!
-//! The promise: the previous window's count, weighted by what is left of it, plus this one's, at most N. That is an
-//! estimate of "any window whatever": it takes the previous window's hits as evenly spread.
+//! The promise: the previous window's count, weighted by what is left of it, plus this one's, at
+//! most N. It estimates "any window": it assumes that the previous window's hits came evenly.
 //!
-//! The arithmetic, exact in whole numbers: with W the window, e what has gone of the present one, hits pass when
-//! previous × (W − e) + (present + hits) × W ≤ N × W. Each product is below 2^118. Refused hits are not counted, unless the
-//! limit says so.
+//! The arithmetic, exact in whole numbers: with W the window and e the time elapsed in it, hits
+//! pass when previous × (W − e) + (present + hits) × W ≤ N × W. Each product is below 2^118.
+//! Refused hits are not counted by default.
 //!
-//! What it costs: a division or two of 128 bits, and two registers.
+//! Cost: a division or two of 128 bits, and two registers.
 //!
-//! Registers: the present window's count, the previous one's. The present window is the one that holds `seen`.
+//! Registers: the present window's count, the previous one's. The present window is the one that
+//! contains `updated_at`.
 //!
-//! What it deliberately does not do: know when in a window a hit came (`sliding_window_segments` knows it roughly,
-//! `sliding_log` exactly).
+//! What it deliberately does not do: know when in a window a hit came (`sliding_window_segments`
+//! knows it roughly, `sliding_log` exactly).
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX,
     SlidingWindowSegments, State, Timestamp, debt,
 };
 
-/// See the file's own words.
+/// The `sliding_window` algorithm.
 #[derive(Debug)]
 pub struct SlidingWindow;
 
@@ -32,9 +34,9 @@ struct Counts {
     previous: u64,
     /// Hits in the present window.
     present: u64,
-    /// The window's length, µs.
+    /// The length of the window.
     window_us: u64,
-    /// What has gone of the present window, µs: less than its length.
+    /// The time elapsed in the present window: less than its length.
     elapsed_us: u64,
 }
 
@@ -60,7 +62,7 @@ impl Counts {
         }
     }
 
-    /// What counts now, in 1/window of a hit.
+    /// The hits that count now, in 1/window of a hit.
     fn used(&self) -> u128 {
         let left_us = self.window_us.saturating_sub(self.elapsed_us);
         u128::from(self.previous)
@@ -73,14 +75,14 @@ impl Counts {
         u128::from(hits).saturating_mul(u128::from(self.window_us))
     }
 
-    /// Gives hits back: those of the present window first, they weigh most.
+    /// Gives hits back, first those of the present window, which weigh most.
     fn refund(&mut self, hits: u64) {
         let from_previous = hits.saturating_sub(self.present);
         self.present = self.present.saturating_sub(hits);
         self.previous = self.previous.saturating_sub(from_previous);
     }
 
-    /// Gives hits back to the window they were taken from, as long as it counts.
+    /// Gives hits back to the window they were taken from, while it counts.
     fn undo(&mut self, hits: u64, taken_at: Timestamp, now: Timestamp) {
         let ago_us = now.since_us(taken_at);
         if ago_us <= self.elapsed_us {
@@ -90,7 +92,7 @@ impl Counts {
         }
     }
 
-    /// Until the bucket is as good as new: the last window that holds a hit must have slid out whole.
+    /// The time until the bucket is unused again: until the last window with a hit has slid out.
     fn reset_us(&self) -> u64 {
         let to_edge_us = self.window_us.saturating_sub(self.elapsed_us);
         match (self.present, self.previous) {
@@ -100,10 +102,11 @@ impl Counts {
         }
     }
 
-    /// Until refused `hits` would first pass; none when they are more than the limit.
+    /// The time until refused `hits` would first pass; none when they exceed the limit.
     fn retry_us(&self, requests: u64, hits: u64) -> Option<u64> {
         let room = requests.checked_sub(hits)?;
-        // In the present window, the previous one's weight must fall until it fits beside the present count.
+        // In the present window, the previous one's weight must fall until it fits beside the
+        // present count.
         if let Some(room) = room.checked_sub(self.present) {
             let at_us = self.weight_fits_at_us(self.previous, room);
             if at_us < self.window_us {
@@ -115,9 +118,9 @@ impl Counts {
         Some(to_edge_us.saturating_add(self.weight_fits_at_us(self.present, room)))
     }
 
-    /// How far into a window a count of the window before it weighs no more than `room` hits.
+    /// The time in a window at which a count of the window before weighs no more than `room` hits.
     fn weight_fits_at_us(&self, count: u64, room: u64) -> u64 {
-        // count × (W − e) ≤ room × W, so W − e ≤ room × W / count; with nothing to weigh, at once.
+        // count × (W − e) ≤ room × W, so W − e ≤ room × W / count. A count of 0 fits at once.
         let left_us = match self.scaled(room).checked_div(u128::from(count)) {
             None => self.window_us,
             Some(left_us) => u64::try_from(left_us).unwrap_or(u64::MAX),
@@ -141,8 +144,8 @@ impl Algorithm for SlidingWindow {
         &[AlgorithmOption::Segments, AlgorithmOption::CountRefused]
     }
 
-    fn variant_for(&self, choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
-        match choice {
+    fn variant_for(&self, option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
+        match option {
             AlgorithmOption::Segments => Some(&SlidingWindowSegments),
             _ => None,
         }
@@ -156,13 +159,19 @@ impl Algorithm for SlidingWindow {
         LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let mut counts = Counts::at(limit, (state.updated_at, state.registers), now);
         let window_us = u128::from(counts.window_us);
         let before = counts.used();
         let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
         let most = counts.scaled(limit.requests());
-        let allowed = match ask.hits {
+        let allowed = match operation.hits {
             Hits::Take(hits) => {
                 let allowed = before.saturating_add(counts.scaled(hits)) <= most;
                 let counted = if allowed {
@@ -197,7 +206,7 @@ impl Algorithm for SlidingWindow {
             retry_us: if allowed {
                 Some(0)
             } else {
-                counts.retry_us(limit.requests(), ask.hits.requested())
+                counts.retry_us(limit.requests(), operation.hits.requested())
             },
         }
     }

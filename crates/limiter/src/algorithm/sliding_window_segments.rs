@@ -1,30 +1,31 @@
-//! Sliding window in segments: a log that knows in which part of the window a hit came, and no more.
+//! Sliding window in segments: a log that knows the segment of each hit.
 //!
-//! The idea: cut a window into n segments and count each on its own; every W / n the oldest leaves and its hits return at
-//! once. This is what .NET's `SlidingWindowRateLimiter` does with its `SegmentsPerWindow`. One segment is a fixed window
-//! that does not count what it refused; many come close to `sliding_log`, for at most n marks a bucket.
+//! The idea: cut a window into n segments and count each on its own. Every W / n the oldest leaves
+//! and its hits return at once. .NET's `SlidingWindowRateLimiter` does this with its
+//! `SegmentsPerWindow`. One segment is a fixed window that does not count refused hits. Many come
+//! close to `sliding_log`, for at most n marks a bucket.
 //!
-//! The promise: at most N in the present segment and the n − 1 before it, exactly; so at most N in any window that begins
-//! with a segment, and up to N more in one that does not.
+//! The promise: at most N in the present segment and the n − 1 before it, exactly. So at most N in
+//! any window that begins with a segment, and up to N more in one that does not.
 //!
-//! The arithmetic: segments are counted from 1970. Segment i begins at i × W / n, rounded up to a microsecond, so that n of
-//! them are a window exactly whatever n is. A hit is marked with the beginning of its segment and counts for a window
-//! from there; the rest is `sliding_log`'s.
+//! The arithmetic: segments are counted from 1970. Segment i begins at i × W / n, rounded up to a
+//! microsecond, so that n of them are exactly a window for every n. A hit is marked with the
+//! beginning of its segment and counts for a window from there. The rest is that of `sliding_log`.
 //!
-//! What it costs: a mark of 24 bytes a segment that holds a hit, at most n of them; else what `sliding_log` does.
+//! Cost: a mark of 24 bytes for each segment that holds a hit, at most n of them; otherwise that of
+//! `sliding_log`.
 //!
-//! Registers: the hits that the marks hold, and none.
+//! Registers: the hits that the marks hold; the second is unused.
 //!
-//! What it deliberately does not do: weigh a segment by what is left of it (`sliding_window` does that with its two).
+//! What it deliberately does not do: weigh a segment by what is left of it (`sliding_window` does
+//! that with its two).
 
 use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
-use super::{
-    Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp, used_changed,
-};
+use super::{Algorithm, AlgorithmOption, Limit, Operation, Outcome, State, Timestamp};
 
-/// See the file's own words.
+/// The `sliding_window_segments` algorithm.
 #[derive(Debug)]
 pub struct SlidingWindowSegments;
 
@@ -51,29 +52,20 @@ impl Algorithm for SlidingWindowSegments {
         Timestamp::MAX_US / 2
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
-        slide(self, limit, state, ask, now, |time| {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
+        slide(self, limit, state, operation, now, |time| {
             segment_start(limit, time)
         })
     }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
-    }
-
-    fn ttl_us(&self, limit: &Limit) -> u64 {
-        limit.window().as_us()
-    }
 }
 
-/// When the segment that holds `time` began.
+/// The start of the segment that contains `time`.
 fn segment_start(limit: &Limit, time: Timestamp) -> Timestamp {
     let segments = u64::from(limit.segments().map_or(1, NonZeroU16::get));
     let window_us = limit.window().as_us();

@@ -1,22 +1,24 @@
-//! Token bucket: a store of hits that refills continuously and holds `burst`.
+//! Token bucket: refills continuously and holds `burst`.
 //!
-//! The idea: hits are taken from a bucket that holds at most `burst` and gains N each window, evenly, a part of a hit
-//! at a time. Also known as GCRA (the generic cell rate algorithm), which keeps the same fact as one instant; both
-//! admit the same requests, and `gcra` is accepted as a name.
+//! The idea: hits are taken from a bucket that holds at most `burst` and gains N each window,
+//! evenly, in parts of a hit. Also known as GCRA (the generic cell rate algorithm), which keeps the
+//! same state as one instant. Both admit the same requests, and `gcra` is accepted as a name.
 //!
-//! The promise: in any time t at most burst + N × t / window. Refused hits are not counted, unless the limit says so.
+//! The promise: in any time t at most burst + N × t / window. Refused hits are not counted by
+//! default.
 //!
-//! The arithmetic: what is kept is not the level but what is *missing* from a full bucket, so that a bucket never used
-//! is all zeros, a larger burst after a reload is there at once, and what was consumed stays consumed. With the rate
-//! as hits / per_us in lowest terms, everything is counted in 1/per_us of a hit: time t fills hits × t, exactly, with
-//! no drift. Products are below 2^118 (u128).
+//! The arithmetic: the state is not the level but what is *missing* from a full bucket. So an
+//! unused bucket is all zeros, a larger burst applies at once after a reload, and what was consumed
+//! stays consumed. With the rate as hits / per_us in lowest terms, everything is counted in
+//! 1/per_us of a hit: time t fills hits × t, exactly, without drift. Products are below 2^118
+//! (u128).
 //!
-//! What it costs: a division or two of 128 bits, and two registers.
+//! Cost: a division or two of 128 bits, and two registers.
 //!
-//! Registers: whole hits missing, and the part of a hit missing beside them in 1/window (see [`Rate::divisor`]); both
-//! as of `seen`.
+//! Registers: whole hits missing, and the missing part of a hit in 1/window (see
+//! [`Rate::divisor`]), both as of `updated_at`.
 //!
-//! What it deliberately does not do: refill in steps (`token_bucket_interval`).
+//! What it deliberately does not do: refill once per window (`token_bucket_interval`).
 
 use super::{
     Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, Operation, Outcome, REGISTER_MAX, State,
@@ -26,7 +28,7 @@ use super::{
 #[cfg(doc)]
 use super::super::limit::Rate;
 
-/// See the file's own words.
+/// The `token_bucket` algorithm.
 #[derive(Debug)]
 pub struct TokenBucket;
 
@@ -53,8 +55,8 @@ impl Algorithm for TokenBucket {
         ]
     }
 
-    fn variant_for(&self, choice: AlgorithmOption) -> Option<&'static dyn Algorithm> {
-        match choice {
+    fn variant_for(&self, option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
+        match option {
             AlgorithmOption::Refill => Some(&TokenBucketInterval),
             _ => None,
         }
@@ -64,12 +66,18 @@ impl Algorithm for TokenBucket {
         LeasePolicy::AnyAge
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let rate = limit.rate();
         let per_us = u128::from(rate.per_us);
         let scaled = |hits: u64| u128::from(hits).saturating_mul(per_us);
         let full = scaled(limit.burst());
-        // How long the rate takes to fill this much.
+        // The time in which the rate fills this much.
         let fills_in_us = |missing: u128| {
             missing
                 .checked_add(u128::from(rate.hits.saturating_sub(1)))
@@ -85,7 +93,7 @@ impl Algorithm for TokenBucket {
             .saturating_sub(filled);
         let in_hits = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
         let used_before = in_hits(before.div_ceil(per_us));
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(scaled(hits));
                 if after <= full {
@@ -97,7 +105,7 @@ impl Algorithm for TokenBucket {
             }
             Hits::Refund(hits) => (before.saturating_sub(scaled(hits)), true),
             Hits::Undo { hits, taken_at } => {
-                // What has come since might have found the bucket full, had it not been taken.
+                // The refill since the take could have found the bucket full without it.
                 let since_us = u128::from(now.since_us(taken_at));
                 let come = since_us.saturating_mul(u128::from(rate.hits));
                 let weighs = scaled(hits).saturating_sub(come);
@@ -119,7 +127,7 @@ impl Algorithm for TokenBucket {
             retry_us: if allowed {
                 Some(0)
             } else {
-                full.checked_sub(scaled(ask.hits.requested()))
+                full.checked_sub(scaled(operation.hits.requested()))
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
@@ -130,11 +138,11 @@ impl Algorithm for TokenBucket {
         limit: &Limit,
         _was: (Timestamp, [u64; 2]),
         _state: &State,
-        ask: Operation,
+        operation: Operation,
         outcome: &Outcome,
     ) -> bool {
         let missed = outcome.used_before;
-        match ask.hits {
+        match operation.hits {
             Hits::Take(hits) => {
                 hits > 0 && (outcome.allowed || debt(self, limit, missed, hits) > 0)
             }
@@ -158,7 +166,7 @@ impl Algorithm for TokenBucket {
     }
 }
 
-/// What is missing, as it is kept.
+/// The registers for what is missing.
 fn registers(missing: u128, per_us: u64, reduced_by: u64) -> [u64; 2] {
     let per_us = u128::from(per_us);
     let whole = missing.checked_div(per_us).unwrap_or_default();

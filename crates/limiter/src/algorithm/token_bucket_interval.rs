@@ -1,27 +1,29 @@
-//! Token bucket refilled in steps: N hits at once at every edge of a window.
+//! Token bucket that refills once per window: N hits at every edge.
 //!
-//! The idea: .NET's `TokenBucketRateLimiter` adds its tokens once a period. Between two edges nothing comes, so a caller
-//! sees a batch and then waits; what was not used is kept, up to `burst`.
+//! The idea: .NET's `TokenBucketRateLimiter` adds its tokens once a period. Between two edges
+//! nothing comes, so a caller gets a batch and then waits. Unused hits are kept, up to `burst`.
 //!
-//! The promise: at each edge of an aligned window N come, at most `burst` are held: so at most burst + N × k in any time
-//! that crosses k edges.
+//! The promise: at each edge of an aligned window N come, and at most `burst` are held: at most
+//! burst + N × k in any time that crosses k edges.
 //!
-//! The arithmetic: whole hits only. What is kept is what is missing from a full bucket, as in `token_bucket`; crossing
-//! k edges fills k × N of it. Edges are counted from 1970, not from the bucket's first hit as .NET does, so that
-//! replicas and restarts agree. Refused hits are not counted, unless the limit says so.
+//! The arithmetic: whole hits only. The state is what is missing from a full bucket, as in
+//! `token_bucket`. Crossing k edges fills k × N of it. Edges are counted from 1970, not from the
+//! bucket's first hit as .NET does, so that replicas and restarts agree. Refused hits are not
+//! counted by default.
 //!
-//! What it costs: a few divisions and one register.
+//! Cost: a few divisions and one register.
 //!
-//! Registers: hits missing, and none. The edges crossed are those between `seen` and now.
+//! Registers: hits missing; the second is unused. The edges crossed are those between `updated_at`
+//! and now.
 //!
 //! What it deliberately does not do: fill between the edges (`refill: continuous` does).
 
 use super::{
     Algorithm, AlgorithmOption, Hits, Limit, Operation, Outcome, REGISTER_MAX, State, Timestamp,
-    debt, missing_max, used_changed,
+    debt, missing_max,
 };
 
-/// See the file's own words.
+/// The `token_bucket_interval` algorithm.
 #[derive(Debug)]
 pub struct TokenBucketInterval;
 
@@ -40,13 +42,19 @@ impl Algorithm for TokenBucketInterval {
         &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
     }
 
-    fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
+    fn decide(
+        &self,
+        limit: &Limit,
+        state: &mut State,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Outcome {
         let (requests, burst) = (limit.requests(), limit.burst());
         let window_us = limit.window().as_us();
         let edges =
             |from: Timestamp| number(now, window_us).saturating_sub(number(from, window_us));
         let filled = |from: Timestamp| requests.saturating_mul(edges(from));
-        // How long until so many have come.
+        // The time until this many have come.
         let fills_in_us = |missing: u64| match missing {
             0 => Some(0),
             missing => {
@@ -60,7 +68,7 @@ impl Algorithm for TokenBucketInterval {
         };
 
         let before = state.registers[0].saturating_sub(filled(state.updated_at));
-        let (after, allowed) = match ask.hits {
+        let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
                 let after = before.saturating_add(hits);
                 if after <= burst {
@@ -72,7 +80,7 @@ impl Algorithm for TokenBucketInterval {
             }
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } => {
-                // What has come since might have found the bucket full, had it not been taken.
+                // The refill since the take could have found the bucket full without it.
                 let weighs = hits.saturating_sub(filled(taken_at));
                 (before.saturating_sub(weighs), true)
             }
@@ -89,21 +97,10 @@ impl Algorithm for TokenBucketInterval {
                 Some(0)
             } else {
                 burst
-                    .checked_sub(ask.hits.requested())
+                    .checked_sub(operation.hits.requested())
                     .and_then(|room| fills_in_us(after.saturating_sub(room)))
             },
         }
-    }
-
-    fn changed(
-        &self,
-        _limit: &Limit,
-        _was: (Timestamp, [u64; 2]),
-        state: &State,
-        _ask: Operation,
-        outcome: &Outcome,
-    ) -> bool {
-        used_changed(state, outcome)
     }
 
     fn ttl_us(&self, limit: &Limit) -> u64 {
@@ -113,7 +110,7 @@ impl Algorithm for TokenBucketInterval {
     }
 }
 
-/// Which window since 1970 holds `time`.
+/// The number of the window, counted from 1970, that contains `time`.
 fn number(time: Timestamp, window_us: u64) -> u64 {
     time.as_us().checked_div(window_us).unwrap_or_default()
 }

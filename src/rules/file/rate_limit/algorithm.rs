@@ -1,14 +1,15 @@
 //! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
 //!
-//! What may stand beside an algorithm is the algorithm's to say ([`AlgorithmOption`]); this file knows only which field is which choice.
+//! What may stand beside an algorithm is the algorithm's to say ([`AlgorithmOption`]); this file knows only
+//! which field is which choice.
 //!
 //! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
 
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, algorithm};
 
 /// Which fields are which choice of an algorithm.
@@ -27,7 +28,8 @@ pub(crate) const CHOICES: &[(&str, AlgorithmOption)] = &[
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The algorithm named, or the default, as the choices beside it make it, and whether it has them all.
+    /// The algorithm named, or the default, as the choices beside it make it, and whether it has
+    /// them all.
     pub(crate) fn algorithm(
         &mut self,
         fields: &Fields<'_>,

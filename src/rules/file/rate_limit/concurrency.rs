@@ -1,12 +1,13 @@
-//! A limit of how many at any moment: how many, who holds one, and for how long when nobody gives it back.
+//! A limit of how many at any moment: how many, who holds one, and for how long when nobody gives
+//! it back.
 //!
 //! What it deliberately does not do: choose the algorithm (`algorithm`).
 
 use std::num::NonZeroU32;
 
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::loader::Loader;
 use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 
 // === impl Loader ===

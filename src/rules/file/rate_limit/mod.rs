@@ -1,8 +1,8 @@
-//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long, counted how, and which rules it
-//! replaces.
+//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long,
+//! counted how, and which rules it replaces.
 //!
-//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and `in_flight` read what such a limit
-//! says.
+//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and
+//! `in_flight` read what such a limit says.
 //!
 //! What it deliberately does not do: know where in the tree it stands (the module above).
 
@@ -12,10 +12,11 @@ mod window;
 
 pub(crate) use self::algorithm::CHOICES;
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::{FieldPath, Position};
+use crate::rules::file::diagnostic::Position;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Node;
 use tollgate_limiter::{AlgorithmOption, Allowance, Limit, Rule, Unit};
 
@@ -25,8 +26,8 @@ const LIMITS_MAX: usize = 16;
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The rules that a descriptor's `rate_limit` or `rate_limits` make of `rule`; none when there are none, or something is
-    /// wrong with them.
+    /// The rules that a descriptor's `rate_limit` or `rate_limits` make of `rule`; none when there
+    /// are none, or something is wrong with them.
     pub(crate) fn rate_limits(
         &mut self,
         fields: &Fields<'_>,
@@ -86,7 +87,8 @@ impl Loader<'_> {
             rules.push(rule);
             places.push((position, replaces_at));
         }
-        // Neighbours always match together: a limit that one of them replaces would never be counted.
+        // Neighbours always match together: a limit that one of them replaces would never be
+        // counted.
         for (rule, (position, replaces_at)) in rules.iter().zip(places) {
             let path = path.item("rate_limits", position);
             for (entry, (name, at)) in rule.replaces.iter().zip(replaces_at).enumerate() {
@@ -134,8 +136,8 @@ impl Loader<'_> {
         (self.errors.len() == errors_before).then_some((rule, replaces_at))
     }
 
-    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one; what only tollgate knows
-    /// is refused.
+    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one;
+    /// what only tollgate knows is refused.
     fn unlimited(
         &mut self,
         fields: &Fields<'_>,

@@ -1,14 +1,15 @@
 //! A limit of how many in a window: how long that is, how many, and how they are counted.
 //!
-//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges (`config::calendar`).
+//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges
+//! (`config::calendar`).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::rules::calendar::{CalendarError, calendar};
 use crate::rules::excerpt::excerpt;
-use crate::rules::file::Loader;
-use crate::rules::file::diagnostic::FieldPath;
+use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
+use crate::rules::file::loader::Loader;
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
     Algorithm, Allowance, Calendar, CountRefused, Limit, LimitError, Unit, Weekday,

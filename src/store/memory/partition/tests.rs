@@ -36,8 +36,8 @@ fn check(number: u64, requests: u32) -> Check {
         operation: Hits::Take(1).into(),
         fingerprint: 77,
         shared_bucket: false,
-        local: false,
-        reference_key: None,
+        may_fall_back: false,
+        bucket_name: None,
     }
 }
 
@@ -401,7 +401,7 @@ fn slots_are_held_beside_and_go_with_their_bucket() {
         (
             partition.len(),
             partition.marks(),
-            partition.marks.bytes() > 20_000
+            partition.tables.marks.bytes() > 20_000
         ),
         (0, 0, false)
     );

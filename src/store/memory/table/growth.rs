@@ -3,9 +3,9 @@
 //! What it deliberately does not do: wait. Whatever must move moves in the check that needs it, and is never more than two
 //! segments.
 
-use super::{
-    BLOCK_SLOTS, Block, MEAN_MIN, SMALL_BLOCK_SLOTS, Segment, Slot, Table, allocated, slots_for,
-};
+use super::segment::Segment;
+use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
+use super::{MEAN_MIN, SMALL_BLOCK_SLOTS, Table, slots_for};
 
 /// A block is stocked for so many entries …
 const STOCKED_SHARE: usize = 2_048;

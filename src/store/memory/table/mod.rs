@@ -13,25 +13,14 @@
 //! goes first.
 
 mod growth;
+mod removal;
 mod segment;
+mod slot;
 
 use self::segment::Segment;
+use self::slot::Block;
+pub(super) use self::slot::{BLOCK_SLOTS, Slot, allocated};
 use tollgate_limiter::Key;
-
-/// What stands in a slot, or nothing does.
-pub(super) trait Slot: Default {
-    /// Whose it is; a keyed hash, which the table uses as it is.
-    fn key(&self) -> Key;
-
-    /// Whether nothing stands here; so it is by default.
-    fn is_free(&self) -> bool;
-
-    /// Whether [`Table::forget`] may not take it.
-    fn is_kept(&self) -> bool;
-}
-
-/// How many slots a block has.
-pub(super) const BLOCK_SLOTS: usize = 64;
 
 /// The smallest block, of a segment that has no other.
 const SMALL_BLOCK_SLOTS: usize = 4;
@@ -41,8 +30,6 @@ const MEAN_MAX: usize = 512;
 
 /// When there are fewer, segments are merged.
 const MEAN_MIN: usize = MEAN_MAX / 4;
-
-type Block<S> = Box<[S]>;
 
 /// See the file's own words.
 #[derive(Debug)]
@@ -71,14 +58,6 @@ pub(super) struct Table<S> {
 pub(super) struct SlotIndex {
     segment: usize,
     slot: usize,
-}
-
-/// What an allocation of so many `T` takes of the heap, with what a usual allocator adds.
-pub(super) fn allocated<T>(count: usize) -> usize {
-    match count.saturating_mul(size_of::<T>()) {
-        0 => 0,
-        bytes => bytes.saturating_add(8).max(24).next_multiple_of(16),
-    }
 }
 
 // === impl Table ===
@@ -233,8 +212,6 @@ impl<S: Slot> Table<S> {
         gone
     }
 
-    // --- forgetting ---
-
     /// The segment that this key is or would be in.
     pub(super) fn segment_of(&self, key: Key) -> usize {
         #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
@@ -246,149 +223,6 @@ impl<S: Slot> Table<S> {
         } else {
             hash & (mask >> 1)
         }
-    }
-
-    /// How many entries a segment has.
-    pub(super) fn len_of(&self, segment: usize) -> usize {
-        self.segments.get(segment).map_or(0, Segment::len)
-    }
-
-    /// The next segment in turn with an entry that is not kept. Looks at no entry.
-    pub(super) fn next_that_may_give(&mut self) -> Option<usize> {
-        if self.may_go() == 0 {
-            return None;
-        }
-        let hand = self.hand % self.segments.len().max(1);
-        let (before, from) = self.segments.split_at_checked(hand)?;
-        let mut turn = from.iter().chain(before).map(Segment::may_go);
-        let steps = turn.position(|may_go| may_go > 0)?;
-        let found = hand.saturating_add(steps) % self.segments.len().max(1);
-        self.hand = found.saturating_add(1) % self.segments.len().max(1);
-        Some(found)
-    }
-
-    /// Takes all out of a segment for which the time of `fresh_at_us` has come, kept or not; `gone` gets them. Gives how
-    /// many. When it is known that there are none, does not look.
-    pub(super) fn drop_fresh(
-        &mut self,
-        segment: usize,
-        now_us: u64,
-        fresh_at_us: impl Fn(&S) -> u64,
-        mut gone: impl FnMut(S),
-    ) -> usize {
-        let Some(present) = self.segments.get(segment) else {
-            return 0;
-        };
-        if present.may_go() == 0 && now_us < present.barren_until_us {
-            return 0;
-        }
-        let mut earliest_us = u64::MAX;
-        let dropped = self.take_each(
-            segment,
-            |entry| {
-                let at_us = fresh_at_us(entry);
-                let goes = at_us <= now_us;
-                if !goes {
-                    earliest_us = earliest_us.min(at_us);
-                }
-                goes
-            },
-            &mut gone,
-        );
-        if let Some(present) = self.segments.get_mut(segment) {
-            present.barren_until_us = earliest_us;
-        }
-        if dropped > 0 {
-            self.settle(segment);
-        }
-        dropped
-    }
-
-    /// Takes up to `most` out of a segment that are not kept, those of lowest rank; `gone` gets them. Gives how many.
-    pub(super) fn forget(
-        &mut self,
-        segment: usize,
-        most: usize,
-        rank: impl Fn(&S) -> u64,
-        mut gone: impl FnMut(S),
-    ) -> usize {
-        let Some(present) = self.segments.get(segment) else {
-            return 0;
-        };
-        let most = most.min(present.may_go());
-        let mut ranks = std::mem::take(&mut self.ranks);
-        ranks.clear();
-        let may_go = present.entries().filter(|entry| !entry.is_kept());
-        ranks.extend(may_go.map(&rank));
-        let last = match most.checked_sub(1) {
-            Some(last) if last < ranks.len() => *ranks.select_nth_unstable(last).1,
-            _ => {
-                self.ranks = ranks;
-                return 0;
-            }
-        };
-        // Of the same rank there may be more than were asked for.
-        let below = ranks.iter().filter(|rank| **rank < last).count();
-        let mut of_last = most.saturating_sub(below);
-        self.ranks = ranks;
-        self.take_each(
-            segment,
-            |entry| {
-                if entry.is_kept() {
-                    return false;
-                }
-                match rank(entry).cmp(&last) {
-                    std::cmp::Ordering::Less => true,
-                    std::cmp::Ordering::Equal if of_last > 0 => {
-                        of_last -= 1;
-                        true
-                    }
-                    _ => false,
-                }
-            },
-            &mut gone,
-        )
-    }
-
-    /// Takes out of a segment what `goes` says, without changing its room.
-    fn take_each(
-        &mut self,
-        segment: usize,
-        mut goes: impl FnMut(&S) -> bool,
-        gone: &mut impl FnMut(S),
-    ) -> usize {
-        let Some(room) = self.segments.get(segment).map(Segment::room) else {
-            return 0;
-        };
-        let (mut at, mut taken) = (0, 0_usize);
-        while at < room {
-            let place = SlotIndex { segment, slot: at };
-            match self.get(place) {
-                Some(entry) if !entry.is_free() && goes(entry) => {
-                    // The next one moves here.
-                    gone(self.lift(place));
-                    taken = taken.saturating_add(1);
-                }
-                _ => at += 1,
-            }
-        }
-        taken
-    }
-
-    /// Has a segment give back every block that it could do without.
-    pub(super) fn tighten(&mut self, segment: usize) {
-        if let Some(present) = self.segments.get(segment) {
-            let slots = slots_for(present.len());
-            if slots < present.room() {
-                self.resize(segment, slots);
-            }
-        }
-    }
-
-    /// Gives spare blocks and other things not in use to the allocator.
-    pub(super) fn give_back_spare(&mut self) {
-        self.spare = Vec::new();
-        self.moving = Vec::new();
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! What it deliberately does not do: allocate, or say when it is full (`Table`).
 
-use super::{BLOCK_SLOTS, Block, Slot, allocated};
+use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
 use tollgate_limiter::Key;
 
 /// A part of a table.

@@ -18,9 +18,7 @@
 
 mod redirect;
 mod slot;
-mod spread;
 mod topology;
-mod topology_task;
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -30,9 +28,7 @@ use tokio::sync::{Notify, watch};
 
 pub(super) use self::redirect::Redirect;
 use self::slot::{slot_of, slots_of_tags};
-pub(super) use self::spread::ClusterCall;
-use self::topology::Topology;
-pub(super) use self::topology_task::TopologyTask;
+pub(super) use self::topology::Topology;
 use super::key;
 use super::target::Address;
 use crate::store::{RefundSink, StoreFault};
@@ -153,7 +149,7 @@ impl Cluster {
     }
 
     /// Ends when the topology is to be read.
-    async fn wanted(&self) {
+    pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
@@ -163,7 +159,7 @@ impl Cluster {
     }
 
     /// The way to whoever sits there.
-    fn link(&self, node_slot: usize) -> Option<watch::Receiver<Link>> {
+    pub(super) fn link(&self, node_slot: usize) -> Option<watch::Receiver<Link>> {
         Some(self.node_slot(node_slot)?.link.subscribe())
     }
 
@@ -179,7 +175,7 @@ impl Cluster {
     }
 
     /// A server said that the slot is this one's. Gives its node_slot, if there is one.
-    fn moved(&self, slot: u16, to: &Address, now_us: u64) -> Option<usize> {
+    pub(super) fn moved(&self, slot: u16, to: &Address, now_us: u64) -> Option<usize> {
         let node_slot = self.assign_redirect_target(to, now_us)?;
         self.route(slot, node_slot);
         self.refresh();
@@ -196,7 +192,7 @@ impl Cluster {
     }
 
     /// The node_slot of a server that another one pointed at.
-    fn assign_redirect_target(&self, address: &Address, now_us: u64) -> Option<usize> {
+    pub(super) fn assign_redirect_target(&self, address: &Address, now_us: u64) -> Option<usize> {
         let until_us = now_us.saturating_add(REDIRECT_TARGET_KEPT_US);
         self.assign(&mut self.taken(), address, until_us)
     }
@@ -229,7 +225,7 @@ impl Cluster {
 
     /// Takes over what a server said of who serves what. Gives the first slot of ours that nobody serves, and how many those
     /// are.
-    fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
+    pub(super) fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
         let mut taken = self.taken();
         let mut serving = vec![false; NODES_MAX];
         let (mut first, mut count) = (None, 0_usize);
@@ -259,6 +255,13 @@ impl Cluster {
         (first, count)
     }
 
+    /// Whether a topology has a master for every slot in use.
+    pub(super) fn is_covered_by(&self, topology: &Topology) -> bool {
+        self.slots
+            .iter()
+            .all(|slot| topology.master_of(*slot).is_some())
+    }
+
     /// Whoever sat there has left. Says whether the node_slot is free; else somebody was told to sit there meanwhile.
     pub(super) fn release(&self, node_slot: usize) -> bool {
         let mut taken = self.taken();
@@ -275,7 +278,7 @@ impl Cluster {
     }
 
     /// Who sits somewhere, and the number of the node_slot.
-    fn assigned(&self) -> Vec<(usize, Address)> {
+    pub(super) fn assigned(&self) -> Vec<(usize, Address)> {
         let taken = self.taken();
         let seated = taken
             .iter()
@@ -311,7 +314,7 @@ impl Cluster {
 }
 
 /// The number that a bucket's hash tag spells.
-fn tag_of(key: Key) -> u8 {
+pub(super) fn tag_of(key: Key) -> u8 {
     let [tag, ..] = key.0.to_be_bytes();
     tag
 }
@@ -328,113 +331,4 @@ impl NodeSlot {
 }
 
 #[cfg(test)]
-mod tests {
-    use redis::Value;
-
-    use super::*;
-
-    fn server(port: u16) -> Address {
-        Address::Tcp("h".to_owned(), port)
-    }
-
-    /// Servers of these ports, each of an even part of all slots.
-    fn even(ports: &[u16]) -> Topology {
-        let count = i64::try_from(ports.len()).unwrap();
-        let each = 16_384 / count;
-        let rows = ports.iter().zip(0..).map(|(port, place)| {
-            let host = Value::BulkString(b"h".to_vec());
-            let master = Value::Array(vec![host, Value::Int(i64::from(*port))]);
-            let last = if place + 1 == count {
-                16_383
-            } else {
-                place * each + each - 1
-            };
-            Value::Array(vec![Value::Int(place * each), Value::Int(last), master])
-        });
-        Topology::read(&Value::Array(rows.collect()), &server(1)).unwrap()
-    }
-
-    fn told(cluster: &Cluster, node_slot: usize) -> Option<Address> {
-        cluster.assignment(node_slot).unwrap().borrow().clone()
-    }
-
-    #[test]
-    fn nobody_serves_before_anybody_is_known_and_then_all_is_served() {
-        let cluster = Cluster::new("");
-        assert_eq!(cluster.node_slot_of(Key(0)), 0);
-        assert_eq!(
-            cluster.adopt(&Topology::default(), 0),
-            (Some(cluster.slots[0]), 257)
-        );
-        assert_eq!(cluster.adopt(&even(&[1, 2, 3]), 0), (None, 0));
-        let mut tags = [0; 4];
-        for tag in 0..=255_u128 {
-            tags[cluster.node_slot_of(Key(tag << 120))] += 1;
-        }
-        assert_eq!(tags[0], 0);
-        assert!(tags[1..].iter().all(|tags| *tags > 80), "{tags:?}");
-        let signs: Vec<_> = (1..=4)
-            .map(|node_slot| cluster.probe_kind(node_slot))
-            .collect();
-        assert_eq!(
-            signs
-                .iter()
-                .filter(|sign| **sign == ProbeKind::CountReplicas)
-                .count(),
-            1
-        );
-        assert_eq!(signs[3], ProbeKind::Ping);
-    }
-
-    #[test]
-    fn a_server_keeps_its_seat_and_who_serves_nothing_leaves() {
-        let cluster = Cluster::new("");
-        cluster.adopt(&even(&[1, 2, 3]), 0);
-        let node_slot = (1..=3)
-            .find(|node_slot| told(&cluster, *node_slot) == Some(server(2)))
-            .unwrap();
-        cluster.adopt(&even(&[3, 2, 4]), 0);
-        assert_eq!(told(&cluster, node_slot), Some(server(2)));
-        let gone = (1..=3)
-            .find(|node_slot| told(&cluster, *node_slot).is_none())
-            .unwrap();
-        // It comes back before its worker has let it go.
-        cluster.adopt(&even(&[1, 2, 3]), 0);
-        assert_eq!(told(&cluster, gone), Some(server(1)));
-        assert!(!cluster.release(gone));
-        cluster.adopt(&even(&[2, 3]), 0);
-        assert!(cluster.release(gone));
-        cluster.adopt(&even(&[2, 3, 9]), 0);
-        assert_eq!(told(&cluster, gone), Some(server(9)));
-    }
-
-    #[test]
-    fn a_slot_that_has_moved_is_asked_for_there_at_once() {
-        let cluster = Cluster::new("");
-        cluster.adopt(&even(&[1, 2]), 0);
-        let slot = cluster.slots[0x5f];
-        let node_slot = cluster.moved(slot, &server(7), 5).unwrap();
-        assert_eq!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
-        // Whoever was pointed at stays for a while, though the next topology does not know it.
-        cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US);
-        assert_ne!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
-        assert_eq!(told(&cluster, node_slot), Some(server(7)));
-        cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US + 5);
-        assert_eq!(told(&cluster, node_slot), None);
-    }
-
-    #[test]
-    fn there_are_no_more_seats_than_there_may_be() {
-        let cluster = Cluster::new("");
-        for port in 1..=256 {
-            assert!(
-                cluster.assign_redirect_target(&server(port), 0).is_some(),
-                "{port}"
-            );
-        }
-        assert_eq!(cluster.assign_redirect_target(&server(257), 0), None);
-        assert_eq!(cluster.nodes(), NODES_MAX);
-        let (first, count) = cluster.adopt(&even(&[1, 300]), 0);
-        assert!(first.is_some() && count > 100, "{count}");
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use crate::store::redis::target::Address;
 
 /// Where to ask instead.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(in crate::store::redis) enum Redirect {
+pub(crate) enum Redirect {
     /// The slot is another's, from now on; none when it did not say whose.
     Moved(Option<(u16, Address)>),
     /// The slot is about to be another's, and this key is there or is to be made there.
@@ -23,7 +23,7 @@ pub(in crate::store::redis) enum Redirect {
 
 impl Redirect {
     /// What an error of the server at `asked` says of where to ask; none when it is another error.
-    pub(in crate::store::redis) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
+    pub(crate) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
         Self::of_code(error.code()?, error.detail().unwrap_or_default(), asked)
     }
 

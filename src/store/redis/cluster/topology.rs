@@ -11,7 +11,7 @@ use crate::store::redis::target::Address;
 
 /// Ranges of slots and the masters that serve them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Topology {
+pub(crate) struct Topology {
     /// First slot, last slot, who serves them.
     ranges: Vec<(u16, u16, Address)>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Topology {
 impl Topology {
     /// What `whoever` answered to `CLUSTER SLOTS`; none when it is no such answer. A range whose master has no address is
     /// left out.
-    pub(super) fn read(reply: &Value, whoever: &Address) -> Option<Self> {
+    pub(crate) fn read(reply: &Value, whoever: &Address) -> Option<Self> {
         let Value::Array(rows) = reply else {
             return None;
         };
@@ -59,7 +59,7 @@ impl Topology {
     }
 
     /// Who serves a slot; none when nobody does.
-    pub(super) fn master_of(&self, slot: u16) -> Option<&Address> {
+    pub(crate) fn master_of(&self, slot: u16) -> Option<&Address> {
         let within = |(first, last, _): &&(u16, u16, Address)| (*first..=*last).contains(&slot);
         self.ranges
             .iter()

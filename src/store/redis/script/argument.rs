@@ -89,7 +89,7 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     };
     let number = ALGORITHMS.iter().position(|other| other == algorithm);
     let number = number.and_then(|place| u8::try_from(place.saturating_add(1)).ok());
-    let life_us = match check.reference_key {
+    let life_us = match check.bucket_name {
         None => algorithm.ttl_us(limit),
         Some(_) => reference_life_us(check),
     };
@@ -112,7 +112,7 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let edges_at = into.len();
     into.push(0);
     into.extend_from_slice(&holder.to_le_bytes());
-    if check.reference_key.is_some() {
+    if check.bucket_name.is_some() {
         if let Some(place) = into.get_mut(edges_at) {
             *place = REFERENCE;
         }

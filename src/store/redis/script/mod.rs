@@ -17,7 +17,7 @@
 //! | `argument.rs` | a check, packed |
 //! | `outcome.rs` | outcomes, unpacked |
 //!
-//! A counter of Envoy's reference service ([`Check::reference_key`]) is a number in decimal, which others add to as well, so it
+//! A counter of Envoy's reference service ([`Check::bucket_name`]) is a number in decimal, which others add to as well, so it
 //! stays one: what it is to be is decided as every fixed window is, by the caller's time, and added.
 //!
 //! The script decides as [`State::step`](tollgate_limiter::State::step) does, and `tests/twin` holds the two equal, also in what is

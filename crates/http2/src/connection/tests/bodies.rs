@@ -124,3 +124,26 @@ fn a_body_takes_no_more_memory_than_it_declares() {
     client.connection.settle_body_budget();
     assert_eq!(client.connection.bodies.held_bytes(), 40_000 + 5);
 }
+
+#[test]
+fn every_end_of_a_body_returns_its_memory() {
+    let trailers = frame(
+        frame::HEADERS,
+        frame::END_HEADERS | frame::END_STREAM,
+        1,
+        &block(&[("x", "y")]),
+    );
+    let reset = frame(frame::RST_STREAM, 0, 1, &[0; 4]);
+    for (end, bytes) in [
+        ("data", body(1, b"")),
+        ("trailers", trailers),
+        ("reset", reset),
+    ] {
+        let mut client = Client::new();
+        client.send(&[head(1), frame(frame::DATA, 0, 1, &[7; 100])].concat());
+        client.connection.settle_body_budget();
+        assert!(client.connection.bodies.held_bytes() >= 100, "{end}");
+        client.send(&bytes);
+        assert_eq!(client.connection.bodies.held_bytes(), 0, "{end}");
+    }
+}

@@ -212,7 +212,7 @@ fn a_declined_call_is_a_request_with_the_headers_that_were_kept() {
     let mut client = Client::new();
     let headers = call_headers(&[("grpc-timeout", "20m"), ("trace", "here"), ("x", "y")]);
     let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &headers);
-    let bytes = [headers, body(1, b"ask")].concat();
+    let bytes = [headers, body(1, b"message")].concat();
     let mut input = &bytes[..];
     let Some(Event::Call(call)) = client.connection.receive(&mut input, 0).unwrap() else {
         panic!("a call");
@@ -220,7 +220,7 @@ fn a_declined_call_is_a_request_with_the_headers_that_were_kept() {
     assert_eq!(call.timeout_us, Some(20_000));
     assert_eq!(call.captured.unwrap().as_bytes(), b"here");
     let request = client.connection.decline_call(call).unwrap();
-    assert_eq!((request.stream, &request.body[..]), (1, &b"ask"[..]));
+    assert_eq!((request.stream, &request.body[..]), (1, &b"message"[..]));
     assert!(request.end_stream);
     assert_eq!(request.head.path(), Some(PATH.as_bytes()));
     let headers: Vec<_> = request.head.headers().iter().collect();

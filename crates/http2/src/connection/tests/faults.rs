@@ -10,44 +10,44 @@ fn faults_of_the_connection_end_it() {
     let headers = call_headers(&[]);
     let cases: Vec<(&str, Vec<u8>, Reason)> = vec![
         (
-            "a frame too long",
+            "a frame longer than SETTINGS_MAX_FRAME_SIZE",
             frame(frame::DATA, 0, 1, &[0; PAYLOAD_BYTES_MAX + 1]),
             Reason::FrameSize,
         ),
-        ("data of no stream", body(0, b""), Reason::Protocol),
-        ("data of a stream to come", body(1, b"x"), Reason::Protocol),
+        ("DATA on stream 0", body(0, b""), Reason::Protocol),
+        ("DATA on an idle stream", body(1, b"x"), Reason::Protocol),
         (
-            "headers of no stream",
+            "HEADERS on stream 0",
             frame(frame::HEADERS, flags, 0, &headers),
             Reason::Protocol,
         ),
         (
-            "an even stream",
+            "an even stream identifier",
             frame(frame::HEADERS, flags, 2, &headers),
             Reason::Protocol,
         ),
         (
-            "headers that are none",
+            "a header block with an invalid index",
             frame(frame::HEADERS, flags, 1, &[0x80]),
             Reason::Compression,
         ),
         (
-            "more padding than frame",
+            "padding longer than its frame",
             frame(frame::HEADERS, flags | frame::PADDED, 1, &[9, 0x82]),
             Reason::Protocol,
         ),
         (
-            "too short for a priority",
+            "HEADERS too short for their priority",
             frame(frame::HEADERS, flags | frame::HAS_PRIORITY, 1, &[0; 4]),
             Reason::FrameSize,
         ),
         (
-            "a continuation of nothing",
+            "CONTINUATION without HEADERS",
             frame(frame::CONTINUATION, flags, 1, &headers),
             Reason::Protocol,
         ),
         (
-            "a ping between headers",
+            "PING within a header block",
             [
                 frame(frame::HEADERS, 0, 1, &headers),
                 frame(frame::PING, 0, 0, &[0; 8]),
@@ -56,7 +56,7 @@ fn faults_of_the_connection_end_it() {
             Reason::Protocol,
         ),
         (
-            "another stream's continuation",
+            "CONTINUATION of another stream",
             [
                 frame(frame::HEADERS, 0, 1, &headers),
                 frame(frame::CONTINUATION, flags, 3, &headers),
@@ -65,78 +65,78 @@ fn faults_of_the_connection_end_it() {
             Reason::Protocol,
         ),
         (
-            "a reset of a stream to come",
+            "RST_STREAM on an idle stream",
             frame(frame::RST_STREAM, 0, 1, &[0; 4]),
             Reason::Protocol,
         ),
         (
-            "a reset of three bytes",
+            "RST_STREAM of three bytes",
             [head(1), frame(frame::RST_STREAM, 0, 1, &[0; 3])].concat(),
             Reason::FrameSize,
         ),
-        ("a window of nothing", window(0, 0), Reason::Protocol),
+        ("WINDOW_UPDATE of 0 bytes", window(0, 0), Reason::Protocol),
         (
-            "a window too wide",
+            "a window wider than 2^31-1",
             window(0, frame::MAX_31_BITS),
             Reason::FlowControl,
         ),
         (
-            "a window of a stream to come",
+            "WINDOW_UPDATE on an idle stream",
             window(1, 1),
             Reason::Protocol,
         ),
         (
-            "a window of three bytes",
+            "WINDOW_UPDATE of three bytes",
             frame(frame::WINDOW_UPDATE, 0, 0, &[0; 3]),
             Reason::FrameSize,
         ),
         (
-            "settings of a stream",
+            "SETTINGS on a stream",
             frame(frame::SETTINGS, 0, 1, &[]),
             Reason::Protocol,
         ),
         (
-            "half a setting",
+            "SETTINGS of five bytes",
             frame(frame::SETTINGS, 0, 0, &[0; 5]),
             Reason::FrameSize,
         ),
         (
-            "an ack that says more",
+            "an acknowledgement of SETTINGS with a payload",
             frame(frame::SETTINGS, frame::ACK, 0, &[0; 6]),
             Reason::FrameSize,
         ),
         (
-            "push is 2",
+            "SETTINGS_ENABLE_PUSH of 2",
             setting(frame::ENABLE_PUSH, 2),
             Reason::Protocol,
         ),
         (
-            "a first window too wide",
+            "SETTINGS_INITIAL_WINDOW_SIZE too large",
             setting(frame::INITIAL_WINDOW_SIZE, 1 << 31),
             Reason::FlowControl,
         ),
         (
-            "frames too short",
+            "SETTINGS_MAX_FRAME_SIZE too small",
             setting(frame::MAX_FRAME_SIZE, 16_383),
             Reason::Protocol,
         ),
         (
-            "a ping of seven bytes",
+            "PING of seven bytes",
             frame(frame::PING, 0, 0, &[0; 7]),
             Reason::FrameSize,
         ),
         (
-            "a ping of a stream",
+            "PING on a stream",
             frame(frame::PING, 0, 1, &[0; 8]),
             Reason::Protocol,
         ),
         (
-            "a push",
+            "PUSH_PROMISE",
             frame(frame::PUSH_PROMISE, flags, 1, &[0; 8]),
             Reason::Protocol,
         ),
         (
-            "a priority of no stream",
+            "PRIORITY on stream 0",
             frame(frame::PRIORITY, 0, 0, &[0; 5]),
             Reason::Protocol,
         ),
@@ -158,17 +158,17 @@ fn faults_of_a_stream_reset_it_and_no_other() {
             Reason::Protocol,
         ),
         (
-            "a body shorter than was said",
+            "a body shorter than its content-length",
             [headers(&[("content-length", "3")]), body(1, b"12")].concat(),
             Reason::Protocol,
         ),
         (
-            "a body longer than was said",
+            "a body longer than its content-length",
             [headers(&[("content-length", "1")]), body(1, b"12")].concat(),
             Reason::Protocol,
         ),
         (
-            "a body that was said and does not come",
+            "a content-length without a body",
             frame(
                 frame::HEADERS,
                 flags | frame::END_STREAM,
@@ -178,7 +178,7 @@ fn faults_of_a_stream_reset_it_and_no_other() {
             Reason::Protocol,
         ),
         (
-            "trailers that are not the end",
+            "trailers without END_STREAM",
             [
                 head(1),
                 frame(frame::HEADERS, flags, 1, &block(&[("x", "y")])),
@@ -187,17 +187,17 @@ fn faults_of_a_stream_reset_it_and_no_other() {
             Reason::Protocol,
         ),
         (
-            "data behind the end",
+            "DATA behind END_STREAM",
             [head(1), body(1, b"1"), body(1, b"2")].concat(),
             Reason::StreamClosed,
         ),
         (
-            "a window of nothing",
+            "WINDOW_UPDATE of 0 bytes",
             [head(1), window(1, 0)].concat(),
             Reason::Protocol,
         ),
         (
-            "a window too wide",
+            "a window wider than 2^31-1",
             [head(1), window(1, frame::MAX_31_BITS)].concat(),
             Reason::FlowControl,
         ),

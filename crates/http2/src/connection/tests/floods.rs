@@ -52,7 +52,7 @@ fn window_updates_without_need_are_counted() {
     let mut client = Client::new();
     // As often as a response was sent.
     for stream in (1..=401).step_by(2) {
-        client.send(&[head(stream), body(stream, b"ask")].concat());
+        client.send(&[head(stream), body(stream, b"message")].concat());
         client.respond(stream, 10);
         client.send(&window(0, 10));
     }
@@ -114,4 +114,25 @@ fn many_control_frames_yield() {
     assert!(matches!(first, Ok(Some(Event::Yield))));
     assert!(!input.is_empty());
     assert!(matches!(client.connection.receive(&mut input, 0), Ok(None)));
+}
+
+#[test]
+fn data_of_requests_counts_towards_a_yield() {
+    let mut client = Client::new();
+    client.connection.flood_limits = FloodLimits::new(10, 1_000);
+    let headers = request_headers(STREAMING_PATH);
+    client.send(&frame(frame::HEADERS, frame::END_HEADERS, 1, &headers));
+    let data = frame(frame::DATA, 0, 1, &[7; 100]);
+    let all = [data.repeat(40), frame(99, 0, 0, &[]).repeat(40)].concat();
+    let mut input = &all[..];
+    let mut events = 0;
+    while let Some(event) = client.connection.receive(&mut input, 0).unwrap() {
+        if matches!(event, Event::Yield) {
+            break;
+        }
+        events += 1;
+    }
+    assert_eq!(events, 40);
+    // 64 frames have been read, 40 of them with data.
+    assert_eq!(input.len(), 16 * HEAD_BYTES);
 }

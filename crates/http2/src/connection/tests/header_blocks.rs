@@ -71,7 +71,7 @@ fn a_header_block_far_too_long_refuses_its_call_and_no_other() {
         client.send(&long_headers(stream, frames, stream == 3));
         refused(&client.frames(), stream);
         // DATA that the client had sent before it knew is ignored.
-        client.send(&body(stream, b"ask"));
+        client.send(&body(stream, b"message"));
         assert_eq!(client.frames(), []);
         assert!(client.connection.header_block.is_none());
     }
@@ -84,8 +84,8 @@ fn a_header_block_far_too_long_refuses_its_call_and_no_other() {
     // The next call may refer to what the first of them added to the table.
     let known = [call_headers(&[]), vec![0xbe]].concat();
     let headers = frame(frame::HEADERS, frame::END_HEADERS, 9, &known);
-    let calls = client.send(&[headers, body(9, b"ask")].concat());
-    assert_eq!(calls, [(9, b"ask".to_vec())]);
+    let calls = client.send(&[headers, body(9, b"message")].concat());
+    assert_eq!(calls, [(9, b"message".to_vec())]);
     // A longer one ends the connection.
     let endless = long_headers(11, 65, false);
     assert_eq!(client.breaks(&endless), Reason::EnhanceYourCalm);

@@ -75,7 +75,7 @@ fn a_response_that_gets_no_window_is_reset() {
     let mut client = Client::new();
     client.send(&setting(frame::INITIAL_WINDOW_SIZE, 0));
     for stream in [1, 3] {
-        client.send(&[head(stream), body(stream, b"ask")].concat());
+        client.send(&[head(stream), body(stream, b"message")].concat());
     }
     let stalled = |responses| Stalled {
         responses,

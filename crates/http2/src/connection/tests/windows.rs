@@ -71,18 +71,18 @@ fn frames_are_no_longer_than_the_client_allows() {
 fn windows_are_returned_and_enforced() {
     let mut client = Client::new();
     let big = vec![7; PAYLOAD_BYTES_MAX];
-    let mut told = 0;
+    let mut granted = 0;
     for number in 0..200 {
         let stream = number * 2 + 1;
         client.send(&[head(stream), body(stream, &big)].concat());
         client.respond(stream, 1);
         for frames in client.frames() {
             if let Frame::Window(0, bytes) = frames {
-                told += bytes;
+                granted += bytes;
             }
         }
     }
-    assert!(told > 200 * 16_384 - WINDOW_BYTES);
+    assert!(granted > 200 * 16_384 - WINDOW_BYTES);
     // A client that exceeds one: on a stream, and on the connection.
     for (path, whose) in [("/", "stream"), (STREAMING_PATH, "connection")] {
         let mut client = Client::new();
@@ -161,7 +161,7 @@ fn unread_responses_are_bounded_in_bytes() {
         client.send(&setting(frame::INITIAL_WINDOW_SIZE, window_bytes));
         client.send(&window(0, 0x4000_0000));
         for stream in (1..=15).step_by(2) {
-            client.send(&[head(stream), body(stream, b"ask")].concat());
+            client.send(&[head(stream), body(stream, b"message")].concat());
             client.respond(stream, ANSWER);
         }
         let connection = &mut client.connection;
@@ -181,8 +181,31 @@ fn unread_responses_are_bounded_in_bytes() {
         );
         assert_eq!(resets.count(), 4, "{window_bytes}");
         assert_eq!(client.connection.waiting_bytes, 0, "{window_bytes}");
-        client.send(&[head(17), body(17, b"ask")].concat());
+        client.send(&[head(17), body(17, b"message")].concat());
         client.respond(17, 40);
         assert_eq!(client.connection.take_limit_counts().responses_dropped, 0);
     }
+}
+
+#[test]
+fn a_reset_returns_the_window_of_data_that_was_not_released() {
+    let mut client = Client::new();
+    let big = vec![7; PAYLOAD_BYTES_MAX];
+    let mut granted = 0;
+    for stream in (1..200).step_by(2) {
+        let headers = request_headers(STREAMING_PATH);
+        let bytes = [
+            frame(frame::HEADERS, frame::END_HEADERS, stream, &headers),
+            frame(frame::DATA, 0, stream, &big),
+            frame(frame::RST_STREAM, 0, stream, &[0; 4]),
+        ];
+        client.now_us += 1_000_000;
+        client.send(&bytes.concat());
+        for frame in client.frames() {
+            if let Frame::Window(0, bytes) = frame {
+                granted += bytes;
+            }
+        }
+    }
+    assert!(granted > 100 * 16_384 - WINDOW_BYTES);
 }

@@ -10,26 +10,28 @@
 //!
 //! What it deliberately does not do: choose what goes in, judge the server (`worker`, `breaker`).
 
+mod cluster_call;
+pub(super) mod command;
+mod progress;
+
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::cluster::ClusterCall;
+use self::cluster_call::ClusterCall;
+use self::command::{UNEXPECTED_REPLY, load, step};
+use self::progress::{NodeStatus, Progress};
 use super::error_class::{ErrorClass, classify, value};
 use super::node::Node;
 use super::target::Address;
-use super::{key, script};
 use crate::metrics::Counter;
 use crate::store::queue::Batch;
 use crate::store::{CheckResult, StoreError, StoreFault, TentativeTake};
-use tollgate_limiter::{Check, Outcome, Timestamp};
-
-/// ErrorClass of a reply that is none of the script's.
-pub(super) const UNEXPECTED_REPLY: &str = "the script's reply has another form than it should";
+use tollgate_limiter::{Check, Outcome};
 
 /// A batch on its way.
 pub(super) struct CallBatch {
@@ -64,28 +66,6 @@ pub(super) struct CallReport {
     pub(super) connection: u64,
     /// What was to go back and took nothing of the server.
     pub(super) kept: Vec<(Vec<Check>, u64)>,
-}
-
-/// What a server's answer says of the server.
-#[derive(Debug, Default)]
-pub(super) struct NodeStatus {
-    /// None when it is well.
-    pub(super) fault: Option<(StoreFault, String)>,
-    /// Whether others had to be asked too: how long that took is not this one's doing.
-    pub(super) elsewhere: bool,
-}
-
-/// How far a call has come, check by check.
-pub(super) struct Progress {
-    checks: Mutex<Vec<Stage>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// Nobody was asked, or nothing ran where it was asked.
-    Waiting,
-    UnderWay,
-    Done(Result<Outcome, StoreFault>),
 }
 
 /// How a call asks.
@@ -344,111 +324,10 @@ fn trouble_of(error: &RedisError) -> StoreFault {
     }
 }
 
-/// One step of the script for these checks, packed. `near` is the caller's own time; Redis's decides.
-pub(super) fn step<'c, I: Iterator<Item = &'c Check>>(
-    prefix: &str,
-    near: Timestamp,
-    checks: impl Fn() -> I,
-) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script::sha1()).arg(checks().count());
-    let mut packed = Vec::new();
-    for check in checks() {
-        key::write(prefix, check, near, &mut packed);
-        command.arg(packed.as_slice());
-    }
-    packed.clear();
-    // Redis's own time.
-    script::time_argument(None, &mut packed);
-    command.arg(packed.as_slice());
-    for check in checks() {
-        packed.clear();
-        script::argument(check, near, &mut packed);
-        command.arg(packed.as_slice());
-    }
-    command
-}
-
-/// Has a server keep the script.
-pub(super) fn load() -> Cmd {
-    let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(script::text());
-    command
-}
-
 fn to_f64(count: u64) -> f64 {
     #[allow(clippy::cast_precision_loss)] // no call has so many
     let count = count as f64;
     count
-}
-
-// === impl Progress ===
-
-impl Progress {
-    /// Of so many checks, none of which was asked.
-    fn new(checks: usize) -> Self {
-        Self {
-            checks: Mutex::new(vec![Stage::Waiting; checks]),
-        }
-    }
-
-    /// Nobody but a call and its own steps looks at it, one after the other.
-    fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, checks: &[usize], stage: Stage) {
-        let mut stages = self.stages();
-        for at in checks {
-            if let Some(place) = stages.get_mut(*at) {
-                *place = stage;
-            }
-        }
-    }
-
-    /// These are being asked.
-    pub(super) fn under_way(&self, checks: &[usize]) {
-        self.put(checks, Stage::UnderWay);
-    }
-
-    /// Nothing ran where these were asked.
-    pub(super) fn wait(&self, checks: &[usize]) {
-        self.put(checks, Stage::Waiting);
-    }
-
-    /// These were not decided.
-    pub(super) fn fail(&self, checks: &[usize], fault: StoreFault) {
-        self.put(checks, Stage::Done(Err(fault)));
-    }
-
-    /// These were, as a script's reply says.
-    pub(super) fn outcomes(&self, checks: &[usize], reply: &[u8]) {
-        let mut outcomes = Vec::with_capacity(checks.len());
-        script::outcomes(reply, checks.len(), &mut outcomes);
-        let mut stages = self.stages();
-        for (at, outcome) in checks.iter().zip(outcomes) {
-            if let Some(place) = stages.get_mut(*at) {
-                *place = Stage::Done(outcome.map_err(|_| StoreFault::InvalidBucket));
-            }
-        }
-    }
-
-    /// What is known by now of the checks from one place to another.
-    fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, StoreFault>> {
-        let stages = self.stages();
-        let known = stages.get(from..to).unwrap_or_default();
-        let answers = known.iter().map(|stage| match stage {
-            Stage::Done(answer) => *answer,
-            Stage::UnderWay => Err(StoreFault::TimedOut),
-            Stage::Waiting => Err(StoreFault::QueueTimeout),
-        });
-        answers.collect()
-    }
-
-    fn is_under_way(&self) -> bool {
-        let stages = self.stages();
-        stages.iter().any(|stage| matches!(stage, Stage::UnderWay))
-    }
 }
 
 // === impl Node ===

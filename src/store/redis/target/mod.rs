@@ -13,8 +13,12 @@
 //! What it deliberately does not do: connect, read files, accept a password from a command line (whoever reads that does
 //! not pass one on).
 
+mod reference;
+
 use std::fmt;
 use std::path::PathBuf;
+
+pub use self::reference::ReferenceVariables;
 
 /// A shared store, as the operator named it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -84,23 +88,6 @@ pub enum Password {
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Secret(String);
 
-/// What Envoy's reference service calls it, variable by variable, as they stand in the environment.
-#[derive(Clone, Debug, Default)]
-pub struct ReferenceVariables {
-    /// `REDIS_URL`.
-    pub url: Secret,
-    /// `REDIS_TYPE`.
-    pub kind: Option<String>,
-    /// `REDIS_SOCKET_TYPE`.
-    pub socket_type: Option<String>,
-    /// `REDIS_AUTH`.
-    pub auth: Option<Secret>,
-    /// `REDIS_SENTINEL_AUTH`.
-    pub sentinel_auth: Option<Secret>,
-    /// `REDIS_TLS`.
-    pub tls: Option<String>,
-}
-
 /// What is wrong with a name. Never repeats what was given: a password may stand in it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TargetError {
@@ -138,6 +125,19 @@ pub enum TargetError {
 // === impl Target ===
 
 impl Target {
+    /// Whether a URL of this scheme names a Redis or Valkey.
+    pub fn accepts_scheme(scheme: &str) -> bool {
+        let (engine, kind) = engine_and_kind(scheme);
+        matches!(
+            (engine, kind),
+            ("redis" | "valkey", "unix")
+                | (
+                    "redis" | "valkey" | "rediss" | "valkeys",
+                    "" | "sentinel" | "cluster"
+                )
+        )
+    }
+
     /// The store that a URL names.
     ///
     /// # Errors
@@ -145,11 +145,7 @@ impl Target {
     /// See [`TargetError`].
     pub fn of_url(url: &str) -> Result<Self, TargetError> {
         let (scheme, rest) = url.split_once("://").ok_or(TargetError::Scheme)?;
-        let (engine, kind) = match scheme.split_once('+') {
-            Some((engine, kind)) => (engine, kind),
-            None if scheme == "unix" => ("redis", "unix"),
-            None => (scheme, ""),
-        };
+        let (engine, kind) = engine_and_kind(scheme);
         let tls = match engine {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
@@ -213,58 +209,6 @@ impl Target {
         })
     }
 
-    /// The store that the reference's variables name. A path is a socket and anything else a host, whatever the socket's
-    /// type is said to be: it cannot be both.
-    ///
-    /// # Errors
-    ///
-    /// See [`TargetError`].
-    pub fn of_reference(names: &ReferenceVariables) -> Result<Self, TargetError> {
-        let url = names.url.reveal();
-        if !matches!(names.socket_type.as_deref(), None | Some("tcp" | "unix")) {
-            return Err(TargetError::InvalidWord(
-                "REDIS_SOCKET_TYPE must be tcp or unix",
-            ));
-        }
-        let kind = names.kind.as_deref().unwrap_or("SINGLE");
-        let mut target = if kind.eq_ignore_ascii_case("SINGLE") {
-            if url.contains("://") {
-                Self::of_url(url)?
-            } else if url.starts_with('/') {
-                Self::plain(Servers::Single(Address::Unix(PathBuf::from(url))))
-            } else {
-                let mut addresses = addresses(url, 6379)?.into_iter();
-                let address = addresses.next().ok_or(TargetError::NoServer)?;
-                Self::plain(Servers::Single(address))
-            }
-        } else if kind.eq_ignore_ascii_case("SENTINEL") {
-            let (primary, hosts) = url.split_once(',').ok_or(TargetError::NoServer)?;
-            Self::plain(Servers::Sentinel {
-                primary: primary.trim().to_owned(),
-                sentinels: addresses(hosts, 26379)?,
-            })
-        } else if kind.eq_ignore_ascii_case("CLUSTER") {
-            let seeds = addresses(url, 6379)?;
-            Self::plain(Servers::Cluster { seeds })
-        } else {
-            return Err(TargetError::InvalidWord(
-                "REDIS_TYPE must be SINGLE, SENTINEL or CLUSTER",
-            ));
-        };
-        target.tls |= match names.tls.as_deref() {
-            None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
-            Some(_) => return Err(TargetError::InvalidWord("REDIS_TLS must be true or false")),
-        };
-        if let Some(auth) = &names.auth {
-            target.login = Login::of_reference(auth);
-        }
-        if let Some(auth) = &names.sentinel_auth {
-            target.sentinel_login = Login::of_reference(auth);
-        }
-        Ok(target)
-    }
-
     fn plain(servers: Servers) -> Self {
         Self {
             servers,
@@ -295,6 +239,15 @@ impl fmt::Display for Target {
                 list(seeds, f)
             }
         }
+    }
+}
+
+/// `redis+sentinel` in its two parts; `unix` alone is a Redis too.
+fn engine_and_kind(scheme: &str) -> (&str, &str) {
+    match scheme.split_once('+') {
+        Some((engine, kind)) => (engine, kind),
+        None if scheme == "unix" => ("redis", "unix"),
+        None => (scheme, ""),
     }
 }
 
@@ -369,27 +322,6 @@ fn unescaped(text: &str) -> Result<String, TargetError> {
     String::from_utf8(bytes).map_err(|_| TargetError::Escape)
 }
 
-// === impl Login ===
-
-impl Login {
-    /// `password` or `user:password`.
-    fn of_reference(auth: &Secret) -> Self {
-        let (user, password) = match auth.reveal().split_once(':') {
-            Some((user, password)) => (Some(user.to_owned()), password),
-            None => (None, auth.reveal()),
-        };
-        let given = !password.is_empty();
-        Self {
-            user: user.filter(|user| !user.is_empty()),
-            password: if given {
-                Password::Given(Secret(password.to_owned()))
-            } else {
-                Password::None
-            },
-        }
-    }
-}
-
 // === impl Address ===
 
 impl Address {
@@ -446,140 +378,4 @@ impl fmt::Debug for Secret {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp(host.to_owned(), port)
-    }
-
-    #[test]
-    fn urls_name_what_they_say() {
-        let single = |url: &str| match Target::of_url(url).unwrap() {
-            Target {
-                servers: Servers::Single(address),
-                tls,
-                database,
-                ..
-            } => (address, tls, database),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(single("redis://cache"), (tcp("cache", 6379), false, 0));
-        assert_eq!(single("redis://cache:7/3"), (tcp("cache", 7), false, 3));
-        assert_eq!(single("valkeys://cache:7"), (tcp("cache", 7), true, 0));
-        assert_eq!(single("redis://[::1]:7"), (tcp("::1", 7), false, 0));
-        assert_eq!(single("redis://[::1]"), (tcp("::1", 6379), false, 0));
-        let socket = Address::Unix(PathBuf::from("/run/a b"));
-        assert_eq!(single("unix:///run/a%20b?db=2"), (socket, false, 2));
-        let sentinel = Target::of_url("rediss+sentinel://a,b:7/main/1").unwrap();
-        assert_eq!(
-            sentinel.to_string(),
-            "main by sentinel a:26379, b:7",
-            "{sentinel:?}"
-        );
-        assert!(sentinel.tls);
-        assert_eq!(sentinel.database, 1);
-        let cluster = Target::of_url("valkeys+cluster://a,b:7,[::1]:8/0").unwrap();
-        assert_eq!(
-            cluster.to_string(),
-            "the cluster of a:6379, b:7, [::1]:8",
-            "{cluster:?}"
-        );
-        assert!(cluster.tls);
-    }
-
-    #[test]
-    fn a_server_of_a_cluster_may_leave_out_the_host_that_is_its_own() {
-        let asked = tcp("10.0.0.1", 6379);
-        let said = |text| Address::said_by(text, &asked);
-        assert_eq!(said("10.0.0.2:7"), Some(tcp("10.0.0.2", 7)));
-        assert_eq!(said(":7"), Some(tcp("10.0.0.1", 7)));
-        assert_eq!(said("fd00::2:7"), Some(tcp("fd00::2", 7)));
-        for nobody in ["?:7", "a:0", "a", "a:x"] {
-            assert_eq!(said(nobody), None, "{nobody}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_said_without_repeating_it() {
-        let wrong = [
-            ("cache:6379", TargetError::Scheme),
-            ("http://hunter2", TargetError::Scheme),
-            ("redis+other://hunter2", TargetError::Scheme),
-            ("redis+cluster://hunter2/1", TargetError::ClusterDatabase),
-            ("redis+cluster://u:hunter2@", TargetError::NoServer),
-            ("redis://", TargetError::NoServer),
-            ("redis://u:hunter2@:7", TargetError::NoServer),
-            ("redis://u:hunter2@host:port", TargetError::Port),
-            ("redis://u:hunter2@host/x", TargetError::Database),
-            ("redis://u:hunter%2@host", TargetError::Escape),
-            ("redis://u:hunter2@a,b", TargetError::Several),
-            ("redis+sentinel://hunter2", TargetError::NoPrimary),
-            ("redis+sentinel://hunter2/", TargetError::NoPrimary),
-        ];
-        for (url, error) in wrong {
-            assert_eq!(Target::of_url(url), Err(error.clone()), "{url}");
-            assert!(!error.to_string().contains("hunter"));
-        }
-    }
-
-    #[test]
-    fn a_password_is_read_and_never_shown() {
-        let target = Target::of_url("redis://me:hunter%32@@cache:1").unwrap();
-        assert_eq!(target.login.user.as_deref(), Some("me"));
-        assert!(target.holds_password());
-        let Password::Given(secret) = &target.login.password else {
-            panic!("{target:?}");
-        };
-        assert_eq!(secret.reveal(), "hunter2@");
-        let shown = format!("{target:?} {target}");
-        assert!(!shown.contains("hunter"), "{shown}");
-    }
-
-    #[test]
-    fn the_reference_s_variables_mean_what_they_mean_there() {
-        let names = |url: &str| ReferenceVariables {
-            url: Secret::new(url),
-            ..ReferenceVariables::default()
-        };
-        let of = |names: &ReferenceVariables| Target::of_reference(names).unwrap();
-        assert_eq!(
-            of(&names("cache:7")).servers,
-            Servers::Single(tcp("cache", 7))
-        );
-        let socket = Servers::Single(Address::Unix(PathBuf::from("/run/redis.sock")));
-        assert_eq!(of(&names("/run/redis.sock")).servers, socket);
-        let url = of(&names("rediss://me:x@cache/2"));
-        assert_eq!((url.tls, url.database), (true, 2));
-        let auth = of(&ReferenceVariables {
-            auth: Some(Secret::new("me:hunter2")),
-            tls: Some("T".to_owned()),
-            ..names("cache:7")
-        });
-        assert_eq!(auth.login.user.as_deref(), Some("me"));
-        assert!(auth.tls);
-        let password = of(&ReferenceVariables {
-            auth: Some(Secret::new("hunter2")),
-            ..names("cache:7")
-        });
-        assert_eq!(password.login.user, None);
-        let sentinel = of(&ReferenceVariables {
-            kind: Some("sentinel".to_owned()),
-            ..names("main,a:1,b:2")
-        });
-        assert_eq!(sentinel.to_string(), "main by sentinel a:1, b:2");
-        let cluster = of(&ReferenceVariables {
-            kind: Some("Cluster".to_owned()),
-            ..names("a:1, b:2")
-        });
-        assert_eq!(cluster.to_string(), "the cluster of a:1, b:2");
-        let other = ReferenceVariables {
-            kind: Some("other".to_owned()),
-            ..names("cache:7")
-        };
-        assert!(matches!(
-            Target::of_reference(&other),
-            Err(TargetError::InvalidWord(_))
-        ));
-    }
-}
+mod tests;

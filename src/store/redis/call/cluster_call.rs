@@ -16,10 +16,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::{ClusterMember, Link, Redirect, tag_of};
+use super::command::{self, UNEXPECTED_REPLY};
+use super::progress::{NodeStatus, Progress};
 use crate::store::StoreFault;
-use crate::store::redis::call::{self, NodeStatus, Progress};
-use crate::store::redis::error_class::{ErrorClass, classify};
+use crate::store::redis::cluster::{ClusterMember, Link, Redirect, tag_of};
+use crate::store::redis::error_class::{ErrorClass, classify, value};
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
 use tollgate_limiter::{Check, Timestamp};
@@ -32,12 +33,12 @@ const FOLLOWS_MAX: u32 = 24;
 const PAUSE_MS_MAX: u64 = 64;
 
 /// What a call to a cluster asks.
-pub(in crate::store::redis) struct ClusterCall {
-    pub(in crate::store::redis) node: Arc<Node>,
-    pub(in crate::store::redis) member: ClusterMember,
-    pub(in crate::store::redis) checks: Vec<Check>,
-    pub(in crate::store::redis) near: Timestamp,
-    pub(in crate::store::redis) progress: Arc<Progress>,
+pub(crate) struct ClusterCall {
+    pub(crate) node: Arc<Node>,
+    pub(crate) member: ClusterMember,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) near: Timestamp,
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// One step: checks of one slot.
@@ -70,7 +71,7 @@ enum StepReply {
 
 impl ClusterCall {
     /// Asks until every check has an answer.
-    pub(in crate::store::redis) async fn ask(
+    pub(crate) async fn ask(
         self,
         connection: MultiplexedConnection,
         address: Address,
@@ -252,8 +253,8 @@ impl ClusterCall {
             .any(|(_, came)| matches!(came, StepReply::NoScript))
         {
             self.node.metrics.scripts_sent_again.inc();
-            let loaded = connection.send_packed_command(&call::load()).await;
-            match super::super::error_class::value(loaded) {
+            let loaded = connection.send_packed_command(&command::load()).await;
+            match value(loaded) {
                 Ok(_) => self.send(&mut connection, &address, &mut steps).await,
                 Err(error) => {
                     for (_, came) in &mut steps {
@@ -288,7 +289,7 @@ impl ClusterCall {
                 replies = replies.saturating_add(1);
             }
             let checks = || step.checks.iter().filter_map(|at| self.checks.get(*at));
-            pipeline.add_command(call::step(&self.node.prefix, self.near, checks));
+            pipeline.add_command(command::step(&self.node.prefix, self.near, checks));
             replies = replies.saturating_add(1);
         }
         let sent = connection.send_packed_commands(&pipeline, 0, replies).await;
@@ -315,7 +316,7 @@ impl ClusterCall {
 /// Steps that nobody could be asked.
 fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepReply)> {
     // A server that was late says nothing of what it was not asked.
-    let fault = crate::store::redis::worker::fault_while_open(fault);
+    let fault = fault.while_breaker_open();
     let steps = steps.into_iter();
     steps
         .map(|(step, _)| (step, StepReply::StoreFault(fault, fault.to_string())))
@@ -329,10 +330,7 @@ impl StepReply {
         match reply {
             Some(Value::BulkString(bytes)) => Self::Outcomes(bytes),
             Some(Value::ServerError(error)) => Self::of_error(&error.into(), asked),
-            _ => Self::StoreFault(
-                StoreFault::UnexpectedReply,
-                call::UNEXPECTED_REPLY.to_owned(),
-            ),
+            _ => Self::StoreFault(StoreFault::UnexpectedReply, UNEXPECTED_REPLY.to_owned()),
         }
     }
 

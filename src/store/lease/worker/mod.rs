@@ -10,6 +10,9 @@
 //!
 //! What it deliberately does not do: retry a take whose outcome is unknown. What it may have taken counts as spent.
 
+mod refunds;
+mod waiting;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,11 +26,9 @@ use crate::clock::Clock;
 use crate::metrics::{Metrics, PartitionLevels};
 use crate::store::lease::leases::Leases;
 use crate::store::queue::{Batch, BatchRequest, Message, ReplySender};
-use crate::store::refund_queue::{self, RefundQueue};
-use crate::store::{
-    CheckResult, CommitMode, Deadline, Store, StoreError, StoreFault, StoreReply, TentativeTake,
-};
-use tollgate_limiter::{Check, CountRefused, Key, LeasePolicy, Outcome};
+use crate::store::refund_queue::RefundQueue;
+use crate::store::{CheckResult, Store, StoreError, TentativeTake};
+use tollgate_limiter::{Check, Key};
 
 /// How many messages are read at one reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
@@ -286,85 +287,6 @@ impl LeaseWorker {
         batch.send_back();
     }
 
-    /// Lets a request wait for the checks of it that have no outcome.
-    fn wait(&mut self, batch: Box<Batch>, now_us: u64) {
-        let missing: Vec<usize> = (0..batch.checks.len())
-            .filter(|at| batch.answers.get(*at).is_none_or(Result::is_err))
-            .collect();
-        let checks: Vec<(usize, Check)> = missing
-            .iter()
-            .filter_map(|at| Some((*at, batch.checks.get(*at)?.clone())))
-            .collect();
-        let pending = PendingRequest {
-            batch,
-            unanswered: missing.len(),
-        };
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.pending.push(None);
-            self.pending.len().saturating_sub(1)
-        });
-        if let Some(place) = self.pending.get_mut(number) {
-            *place = Some(pending);
-        }
-        for (check_at, check) in checks {
-            let waiter = Waiter {
-                pending: number,
-                check: check_at,
-                rounds: 0,
-            };
-            if !Leases::covers(&check) {
-                self.forward(check, waiter);
-            } else if self.leases.has_room(check.key) {
-                if let Some(waiting) = self.waiters.get_mut(&check.key) {
-                    waiting.push_back(waiter);
-                } else {
-                    self.take_more(check, VecDeque::from([waiter]), now_us);
-                }
-            } else {
-                self.metrics.leases.no_room.inc();
-                self.forward(check, waiter);
-            }
-        }
-    }
-
-    /// Asks the shared store one check as it is, but that nothing refused is written where leases are.
-    fn forward(&mut self, mut check: Check, waiter: Waiter) {
-        if check.algorithm.lease_policy() != LeasePolicy::Never {
-            check.limit = check.limit.with_count_refused(CountRefused::None);
-        }
-        self.metrics.leases.calls.inc();
-        let shared = Arc::clone(&self.shared);
-        self.under_way.spawn(async move {
-            let answer = one(&*shared, check).await;
-            CallReport::Forwarded { waiter, answer }
-        });
-    }
-
-    /// Takes for all that wait for this check's bucket.
-    fn take_more(&mut self, check: Check, waiters: VecDeque<Waiter>, now_us: u64) {
-        let hits = waiters
-            .iter()
-            .filter_map(|waiter| Some(self.check_of(*waiter)?.operation.hits.requested()))
-            .fold(0, u64::saturating_add);
-        self.waiters.insert(check.key, waiters);
-        let asked = self.leases.next_take(&check, hits, now_us);
-        self.metrics.leases.calls.inc();
-        let shared = Arc::clone(&self.shared);
-        let sent_us = now_us;
-        let granted = Check {
-            operation: asked.operation,
-            ..check
-        };
-        self.under_way.spawn(async move {
-            let answer = one(&*shared, asked).await;
-            CallReport::Taken {
-                asked: granted,
-                sent_us,
-                answer,
-            }
-        });
-    }
-
     /// A call of the shared store has ended. Of one that panicked nobody knows any more whose it was: all that wait see a
     /// store that stopped, so that none waits for ever.
     fn ended(&mut self, ended: Result<CallReport, JoinError>) {
@@ -402,167 +324,9 @@ impl LeaseWorker {
         }
     }
 
-    /// A take came back: answers those who waited for it, as far as it goes.
-    fn took(&mut self, asked: &Check, sent_us: u64, answer: CheckResult, now_us: u64) {
-        let Some(waiters) = self.waiters.remove(&asked.key) else {
-            return;
-        };
-        let outcome = match answer {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                for waiter in waiters {
-                    self.put_answer(waiter, Err(error.clone()));
-                }
-                return;
-            }
-        };
-        let hits = asked.operation.hits.requested();
-        if outcome.allowed {
-            self.metrics.leases.hits_taken.inc_by(hits);
-            let times_us = (sent_us, now_us);
-            self.leases
-                .record_grant(asked, hits, &outcome, times_us, &mut self.returned);
-        } else {
-            self.leases.record_denial(asked, &outcome, sent_us);
-        }
-        let mut rest = VecDeque::new();
-        let mut first = None;
-        for mut waiter in waiters {
-            let Some(check) = self.check_of(waiter) else {
-                continue;
-            };
-            waiter.rounds = waiter.rounds.saturating_add(1);
-            if let Some(outcome) = self.leases.spend(&check, now_us, &mut self.returned) {
-                self.put_answer(waiter, Ok(outcome));
-            } else if waiter.rounds < ROUNDS_MAX {
-                first.get_or_insert(check);
-                rest.push_back(waiter);
-            } else {
-                self.put_answer(waiter, Ok(refusal(&outcome)));
-            }
-        }
-        if let Some(check) = first {
-            self.take_more(check, rest, now_us);
-        }
-    }
-
-    fn check_of(&self, waiter: Waiter) -> Option<Check> {
-        let pending = self.pending.get(waiter.pending)?.as_ref()?;
-        pending.batch.checks.get(waiter.check).cloned()
-    }
-
-    fn put_answer(&mut self, waiter: Waiter, answer: CheckResult) {
-        let Some(place) = self.pending.get_mut(waiter.pending) else {
-            return;
-        };
-        let Some(pending) = place.as_mut() else {
-            return;
-        };
-        if let Some(slot) = pending.batch.answers.get_mut(waiter.check) {
-            *slot = answer;
-        }
-        pending.unanswered = pending.unanswered.saturating_sub(1);
-        if pending.unanswered > 0 {
-            return;
-        }
-        if let Some(pending) = place.take() {
-            self.free.push(waiter.pending);
-            self.send_answers(pending);
-        }
-    }
-
-    fn send_answers(&self, pending: PendingRequest) {
-        let mut batch = pending.batch;
-        let Batch {
-            requests,
-            checks,
-            answers,
-            refund_sink,
-            ..
-        } = &mut *batch;
-        if let (Some(request), Some(store)) = (requests.first_mut(), refund_sink) {
-            request.tentative = request
-                .is_tentative
-                .then(|| TentativeTake::new(Arc::clone(store), checks.iter().zip(answers.iter())));
-        }
-        self.left(batch.checks.len());
-        batch.send_back();
-    }
-
     /// Checks that were answered give their room back.
     fn left(&self, checks: usize) {
         self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
-    }
-
-    fn take_back(&mut self, checks: Vec<Check>, now_us: u64) {
-        self.metrics.buckets.given_back.inc_by(checks.len() as u64);
-        for check in checks {
-            if !self.leases.reclaim(&check, now_us) {
-                self.returned.push(check);
-            }
-        }
-    }
-
-    /// Sends what goes back, and what did not a while ago.
-    fn send_back(&mut self, now_us: u64) {
-        while !self.returned.is_empty() {
-            let rest = self.returned.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
-            let checks = self.returned.split_off(rest);
-            self.give_back(checks, now_us.saturating_add(refund_queue::RETRY_FOR_US));
-        }
-        let lost = self.refunds.pass(now_us);
-        self.lose(lost);
-        while let Some((checks, until_us)) = self.refunds.pop() {
-            self.give_back(checks, until_us);
-        }
-    }
-
-    fn give_back(&mut self, checks: Vec<Check>, until_us: u64) {
-        let shared = Arc::clone(&self.shared);
-        self.under_way.spawn(async move {
-            let asked = checks.clone();
-            let applied = shared
-                .apply(asked, Deadline::NEVER, CommitMode::Immediate)
-                .await;
-            let answers = applied.map(|applied| applied.answers);
-            let (mut done, mut lost, mut kept) = (0_usize, 0_usize, Vec::new());
-            for (at, check) in checks.into_iter().enumerate() {
-                let answer = match &answers {
-                    Ok(answers) => answers.get(at).map(Result::as_ref),
-                    Err(error) => Some(Err(error)),
-                };
-                match answer {
-                    Some(Ok(_)) => done = done.saturating_add(1),
-                    Some(Err(StoreError::Unavailable(fault)))
-                        if !fault.outcome_unknown() && *fault != StoreFault::InvalidBucket =>
-                    {
-                        kept.push(check);
-                    }
-                    _ => lost = lost.saturating_add(1),
-                }
-            }
-            CallReport::Refunded {
-                done,
-                lost,
-                kept,
-                until_us,
-            }
-        });
-    }
-
-    /// Keeps what did not go back, as long as there is time and room.
-    fn keep(&mut self, checks: Vec<Check>, until_us: u64, now_us: u64) {
-        let lost = if until_us <= now_us {
-            checks.len()
-        } else {
-            let again_us = now_us.saturating_add(AGAIN_US);
-            self.refunds.add_again(checks, until_us, again_us)
-        };
-        self.lose(lost);
-    }
-
-    fn lose(&self, checks: usize) {
-        self.metrics.leases.returns_lost.inc_by(checks as u64);
     }
 }
 
@@ -582,22 +346,5 @@ impl Drop for LeaseWorker {
         for pending in self.pending.drain(..).flatten() {
             pending.batch.send_back();
         }
-    }
-}
-
-/// One check's answer.
-async fn one(shared: &dyn Store, check: Check) -> CheckResult {
-    let StoreReply { mut answers, .. } = shared
-        .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
-        .await?;
-    answers.pop().unwrap_or(Err(StoreError::Stopped))
-}
-
-/// What is said when the store's answers changed faster than could be asked.
-fn refusal(last: &Outcome) -> Outcome {
-    Outcome {
-        allowed: false,
-        retry_us: Some(last.retry_us.unwrap_or(1).max(1)),
-        ..*last
     }
 }

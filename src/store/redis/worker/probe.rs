@@ -15,13 +15,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::cluster::{ProbeKind, Redirect};
-use super::connect::{ConnectError, Connector, NodeConnection};
-use super::error_class::{ErrorClass, classify, value};
-use super::node::Node;
-use super::target::Address;
-use super::{call, key};
 use crate::store::StoreFault;
+use crate::store::redis::call::command;
+use crate::store::redis::cluster::{ProbeKind, Redirect};
+use crate::store::redis::connect::{CONNECT_WITHIN, ConnectError, Connector, NodeConnection};
+use crate::store::redis::error_class::{ErrorClass, classify, value};
+use crate::store::redis::key;
+use crate::store::redis::node::Node;
+use crate::store::redis::target::Address;
 
 /// How often a replica writes that it is there, in microseconds.
 pub(super) const HEARTBEAT_EVERY_US: u64 = 2_000_000;
@@ -72,8 +73,8 @@ pub(super) async fn probe(
     let mut opened = connector.connect(address.as_ref()).await?;
     let connection = &mut opened.connection;
     node.metrics.connections_made.inc();
-    let within = super::connect::CONNECT_WITHIN;
-    let load = call::load();
+    let within = CONNECT_WITHIN;
+    let load = command::load();
     let loading = connection.send_packed_command(&load);
     match tokio::time::timeout(within, loading).await {
         Ok(reply) => drop(value(reply)?),

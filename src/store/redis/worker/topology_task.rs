@@ -22,7 +22,6 @@ use crate::store::redis::connect::{CONNECT_WITHIN, Connector};
 use crate::store::redis::error_class::value;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
-use crate::store::redis::worker::fault_while_open;
 use crate::store::refund_queue::{self, RefundQueue};
 use tollgate_limiter::Check;
 
@@ -269,7 +268,7 @@ impl TopologyTask {
             gives_back_until_us: None,
         };
         let fault = self.node.fault().unwrap_or(StoreFault::ClusterDown);
-        self.node.undecided(part, fault_while_open(fault));
+        self.node.undecided(part, fault.while_breaker_open());
     }
 
     /// Sends on what is to go back, where somebody serves it by now.
@@ -323,11 +322,7 @@ async fn read(
         let one = ask(&connector, &address, connection);
         match tokio::time::timeout(within, one).await {
             Ok(Ok(topology)) => {
-                if cluster
-                    .slots
-                    .iter()
-                    .all(|slot| topology.master_of(*slot).is_some())
-                {
+                if cluster.is_covered_by(&topology) {
                     return Ok(topology);
                 }
                 some.get_or_insert(topology);

@@ -1,0 +1,24 @@
+//! Why the gRPC server cannot start.
+
+use std::io;
+
+/// Why the gRPC server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The descriptors for reflection cannot be read: a mistake in the build.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// Too little memory for one message.
+    #[error(
+        "--body-memory-max is {bytes} bytes, and the largest message needs {bytes_min}; raise it, or lower --message-size-max"
+    )]
+    BodyMemory {
+        /// What the setting says.
+        bytes: u64,
+        /// The least that it may say.
+        bytes_min: u64,
+    },
+    /// The system gives no thread, or no way to wait for sockets.
+    #[error("no thread for a core: {0}; fewer with --cores")]
+    Thread(#[from] io::Error),
+}

@@ -1,0 +1,47 @@
+//! Every gRPC service behind the fast path, one file each and one line in [`SERVICES`].
+
+mod health;
+mod rate_limit;
+mod reflection;
+
+use tonic::service::{Routes, RoutesBuilder};
+
+use crate::grpc::error::StartError;
+use crate::grpc::service::{GrpcService, ServiceContext};
+use crate::grpc::streaming::StreamingMethods;
+
+/// The table of services.
+static SERVICES: &[GrpcService] = &[
+    rate_limit::SERVICE,
+    health::SERVICE,
+    reflection::V1,
+    reflection::V1ALPHA,
+];
+
+/// tonic's routes to all services.
+///
+/// # Errors
+///
+/// [`StartError::Reflection`] when the build's descriptors cannot be read.
+pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError> {
+    let mut routes = RoutesBuilder::default();
+    for service in SERVICES {
+        (service.add)(&mut routes, context)?;
+    }
+    Ok(routes.routes().prepare())
+}
+
+/// Whether a path is one of a streaming method.
+pub(crate) fn is_streaming(path: &str) -> bool {
+    streaming_methods().any(|methods| methods.contain(path.as_bytes()))
+}
+
+/// Whether a path is one of a method whose requests stream: their bodies may go on as long as the
+/// client likes.
+pub(crate) fn is_client_streaming(path: &[u8]) -> bool {
+    streaming_methods().any(|methods| methods.requests_stream && methods.contain(path))
+}
+
+fn streaming_methods() -> impl Iterator<Item = &'static StreamingMethods> {
+    SERVICES.iter().flat_map(|service| service.streaming)
+}

@@ -1,0 +1,65 @@
+//! Envoy's rate limit service, for calls that the fast path does not support: compressed messages,
+//! messages in several frames, and malformed ones. They take the single-call path
+//! ([`Pipeline::call`]), as `/json` does.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+use tollgate_http2::grpc;
+use tonic::codec::CompressionEncoding;
+use tonic::{Request, Response, Status};
+
+use crate::grpc::message_size::{Decoded, MessageSizeLimit};
+use crate::grpc::service::GrpcService;
+use crate::pipeline::{Pipeline, on_excess};
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::tracing::TraceParent;
+
+/// `envoy.service.ratelimit.v3.RateLimitService`. Responses stay uncompressed: gRPC leaves that to
+/// the server, and they are short.
+pub(super) const SERVICE: GrpcService = GrpcService {
+    streaming: &[],
+    add: |routes, context| {
+        let settings = context.settings;
+        let server = RateLimitServiceServer::new(SingleCall(Arc::clone(context.pipeline)))
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(settings.message_size_max);
+        let counter = context.metrics.requests.excess_message_size.clone();
+        routes.add_service(MessageSizeLimit::new(server, on_excess(settings), counter));
+        Ok(())
+    },
+};
+
+/// The service over the single-call path.
+struct SingleCall(Arc<Pipeline>);
+
+// === impl SingleCall ===
+
+#[tonic::async_trait]
+impl RateLimitService for SingleCall {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        if let Some(decoded) = request.extensions().get::<Decoded>() {
+            decoded.set();
+        }
+        let headers = request.metadata();
+        let timeout_us = headers
+            .get("grpc-timeout")
+            .and_then(|header| grpc::timeout_us(header.as_bytes()));
+        let parent = self
+            .0
+            .is_tracing()
+            .then(|| TraceParent::of(headers.as_ref()))
+            .flatten();
+        let message = request.get_ref().encode_to_vec();
+        let response = self.0.call(&message, timeout_us, parent).await?;
+        let response = RateLimitResponse::decode(&*response.message)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(response))
+    }
+}

@@ -1,0 +1,189 @@
+//! A descriptor: one level of the tree, its limits, and the levels below it.
+
+use std::sync::Arc;
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar;
+use crate::rules::file::loader::{DIAGNOSTICS_MAX, Loader};
+use crate::rules::yaml::Node;
+use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
+
+/// How many levels of descriptors a file may nest.
+pub const LEVELS_MAX: usize = 24;
+
+/// The level to which descriptors are added.
+#[derive(Clone, Copy)]
+pub(super) struct DescriptorContext<'b> {
+    pub(super) domain: &'b Arc<str>,
+    /// None when the level above is invalid; its descriptors are then only checked.
+    pub(super) parent: Option<Parent<'b>>,
+    pub(super) levels: &'b [Arc<Level>],
+    /// The key by which slots of the level above are held.
+    pub(super) holder_key: Option<&'b str>,
+}
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Loads the list of descriptors of a mapping.
+    pub(super) fn descriptors(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        context: DescriptorContext<'_>,
+    ) {
+        let advice = "write each descriptor as a list item: `- key: …`";
+        let items = self.items(fields, path, "descriptors", advice);
+        if context.levels.len() >= LEVELS_MAX && !items.is_empty() {
+            let message = format!("descriptors nest deeper than {LEVELS_MAX} levels");
+            return self.error(fields.at, path, message, "use fewer levels");
+        }
+        for (position, item) in items.iter().enumerate() {
+            if self.errors.len() >= DIAGNOSTICS_MAX {
+                return;
+            }
+            self.descriptor(item, &path.item("descriptors", position), context);
+        }
+    }
+
+    pub(super) fn descriptor(
+        &mut self,
+        node: &Node,
+        path: &FieldPath<'_>,
+        context: DescriptorContext<'_>,
+    ) {
+        let Some(fields) = self.fields(node, path, &grammar::DESCRIPTOR) else {
+            return;
+        };
+        let key = self.text(&fields, path, "key");
+        let values = self.values(&fields, path, key);
+        let share_threshold = self.boolean(&fields, path, "share_threshold");
+        let ipv6_prefix = self.ipv6_prefix(&fields, path, values.as_ref(), share_threshold);
+        let values_usable = values.is_some();
+        let level = Level {
+            key: key.to_owned(),
+            values: values.unwrap_or_default().into(),
+            ipv6_prefix,
+            share_threshold,
+            value_to_metric: self.boolean(&fields, path, "value_to_metric"),
+        };
+        if level.key.is_empty() {
+            self.error(
+                fields.at,
+                path,
+                "descriptor has empty key".to_owned(),
+                "add `key: NAME`, the descriptor key that Envoy sends",
+            );
+        }
+        let usable = !level.key.is_empty()
+            && self.check_length(&level.key, fields.position_of("key"), path)
+            && values_usable;
+        self.warn_unreachable(&fields, path, &level.key, context.holder_key);
+        let mut levels = context.levels.to_vec();
+        levels.push(Arc::new(level));
+        let node = context
+            .parent
+            .filter(|_| usable)
+            .and_then(|parent| self.add_node(&fields, path, context.domain, &levels, parent));
+
+        let mut rule = Rule::new(Arc::clone(context.domain), levels.clone());
+        rule.shadow_mode = self.boolean(&fields, path, "shadow_mode");
+        rule.quota_mode = self.boolean(&fields, path, "quota_mode");
+        rule.detailed_metric = self.boolean(&fields, path, "detailed_metric");
+        rule.over_limit = self.over_limit(&fields, path);
+        let mut rules = self.rate_limits(&fields, path, &rule);
+        if values_usable {
+            self.share_threshold(&fields, path, &levels);
+        }
+        let metadata = self.metadata(&fields, path);
+        if let Some(first) = rules.first_mut() {
+            first.metadata = metadata;
+        }
+        let holder_key = rules.iter().find_map(|rule| rule.holder_key.clone());
+        self.warn_unused_over_limit(&fields, path, &rules);
+        if let Some(node) = node {
+            self.rules.set_rules(node, rules);
+        }
+        let context = DescriptorContext {
+            parent: node.map(Parent::Node),
+            levels: &levels,
+            holder_key: holder_key.as_deref(),
+            ..context
+        };
+        self.descriptors(&fields, path, context);
+    }
+
+    /// Warns of a level that never applies, because its key is the holder key of the level above.
+    fn warn_unreachable(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        key: &str,
+        holder_key: Option<&str>,
+    ) {
+        let limited = ["rate_limit", "rate_limits"];
+        let limited = limited.iter().any(|name| fields.given(name).is_some());
+        if holder_key == Some(key) && (limited || fields.given("descriptors").is_none()) {
+            let message = format!(
+                "'{}' is the holder_key of the level above: as a last entry it says who holds a slot there, and what is configured here never applies",
+                excerpt(key)
+            );
+            let advice = "give one of them another key, or remove this descriptor's limit";
+            self.warning(fields.position_of("key"), path, message, advice);
+        }
+    }
+
+    fn add_node(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        domain: &str,
+        levels: &[Arc<Level>],
+        parent: Parent<'_>,
+    ) -> Option<usize> {
+        let level = levels.last()?;
+        let error = match self.rules.add_node(parent, Arc::clone(level)) {
+            Ok(node) => {
+                self.record_origin(node, level, fields, path);
+                return Some(node);
+            }
+            Err(error) => error,
+        };
+        match (&*level.values, error) {
+            (Values::Any | Values::Text(_), _) => {
+                let name = Rule::new(domain, levels.to_vec()).full_name();
+                self.error(
+                    fields.position_of("key"),
+                    path,
+                    format!("duplicate descriptor composite key '{}'", excerpt(&name)),
+                    "join the two into one descriptor, or give one another value",
+                );
+            }
+            // That has been said.
+            (_, AddNodeError::WildcardKey) => {}
+            (_, error) => self.duplicate_values(fields, path, level, error),
+        }
+        None
+    }
+
+    pub(super) fn share_threshold(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        levels: &[Arc<Level>],
+    ) {
+        let Some(level) = levels.last() else {
+            return;
+        };
+        if level.share_threshold && !level.key.contains('*') && !level.values.match_many() {
+            let message = format!(
+                "share_threshold can only be used with wildcard values (containing '*'), but found key '{}'",
+                excerpt(&level.label())
+            );
+            let advice = "remove share_threshold, or say which values share: a pattern such as `files/*`, `values`, `cidr` or `regex`";
+            self.error(fields.position_of("share_threshold"), path, message, advice);
+        }
+    }
+}

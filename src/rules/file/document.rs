@@ -1,0 +1,112 @@
+//! The root of a rules file: its domain, the settings of the domain, and its descriptors.
+
+use std::sync::Arc;
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::descriptor::DescriptorContext;
+use crate::rules::file::diagnostic::Position;
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::grammar;
+use crate::rules::file::loader::Loader;
+use crate::rules::yaml::{self, Node};
+use tollgate_limiter::{OnStoreFailure, Parent};
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    /// Parses a text and loads its document.
+    pub(super) fn text_document(&mut self, text: &str) {
+        let path = FieldPath::ROOT;
+        match yaml::parse(text) {
+            Ok(Some(root)) if !root.is_null() => self.document(&root),
+            Ok(_) => self.empty_domain(Position { line: 1, column: 1 }, &path),
+            Err(error) => {
+                let message = format!(
+                    "error loading config file: yaml: {}",
+                    excerpt(&error.message)
+                );
+                self.error(error.at, &path, message, "mend the YAML at this place");
+            }
+        }
+    }
+
+    /// Loads the root mapping: the domain and its descriptors.
+    pub(super) fn document(&mut self, root: &Node) {
+        let path = FieldPath::ROOT;
+        let Some(fields) = self.fields(root, &path, &grammar::ROOT) else {
+            return;
+        };
+        let domain = self.text(&fields, &path, "domain");
+        let usable =
+            !domain.is_empty() && self.check_length(domain, fields.position_of("domain"), &path);
+        if domain.is_empty() {
+            self.empty_domain(fields.at, &path);
+        } else if usable && !self.rules.add_domain(domain) && !self.options.merge_domains {
+            self.error(
+                fields.position_of("domain"),
+                &path,
+                format!("duplicate domain '{}' in config file", excerpt(domain)),
+                "keep all rules of a domain in one file, or set MERGE_DOMAIN_CONFIG=true",
+            );
+            return;
+        }
+        if fields.given("all_or_nothing").is_some() {
+            let whole = self.boolean(&fields, &path, "all_or_nothing");
+            if self.rules.all_or_nothing(domain.as_bytes()) == Some(!whole) {
+                let message = format!(
+                    "all_or_nothing is {} in an earlier file of this domain, and {whole} here",
+                    !whole
+                );
+                let at = fields.position_of("all_or_nothing");
+                self.error(at, &path, message, "say it once, or the same in each file");
+            }
+            self.rules.set_all_or_nothing(domain, whole);
+        }
+        self.on_store_failure(&fields, &path, domain);
+        let context = DescriptorContext {
+            domain: &Arc::from(domain),
+            parent: usable.then_some(Parent::Domain(domain)),
+            levels: &[],
+            holder_key: None,
+        };
+        self.descriptors(&fields, &path, context);
+    }
+
+    pub(super) fn on_store_failure(
+        &mut self,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+        domain: &str,
+    ) {
+        let name = self.text(fields, path, "on_store_failure");
+        if name.is_empty() {
+            return;
+        }
+        let at = fields.position_of("on_store_failure");
+        let Some(answer) = OnStoreFailure::from_name(name) else {
+            let message = format!("unknown on_store_failure '{}'", excerpt(name));
+            let names = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
+            self.error(at, path, message, &format!("use one of {names}"));
+            return;
+        };
+        let earlier = self.rules.on_store_failure(domain.as_bytes());
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != answer) {
+            let message = format!(
+                "on_store_failure is {} in an earlier file of this domain, and {name} here",
+                earlier.name()
+            );
+            self.error(at, path, message, "say it once, or the same in each file");
+        }
+        self.rules.set_on_store_failure(domain, answer);
+    }
+
+    fn empty_domain(&mut self, at: Position, path: &FieldPath<'_>) {
+        self.error(
+            at,
+            path,
+            "config file cannot have empty domain".to_owned(),
+            "add `domain: NAME`, the domain that Envoy's rate limit filter names",
+        );
+    }
+}

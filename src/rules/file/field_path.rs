@@ -1,0 +1,62 @@
+//! The path of a field in a document, such as `descriptors[0].rate_limit`.
+
+use std::fmt;
+
+/// A path, as a chain of borrowed segments. It is formatted only for a diagnostic: files may be
+/// large and keys long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldPath<'p> {
+    above: Option<&'p FieldPath<'p>>,
+    part: Segment<'p>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Segment<'p> {
+    Root,
+    Field(&'p str),
+    Item(&'p str, usize),
+}
+
+// === impl FieldPath ===
+
+impl<'p> FieldPath<'p> {
+    pub(crate) const ROOT: FieldPath<'static> = FieldPath {
+        above: None,
+        part: Segment::Root,
+    };
+
+    fn is_root(&self) -> bool {
+        matches!(self.part, Segment::Root)
+    }
+
+    pub(crate) fn is_item(&self) -> bool {
+        matches!(self.part, Segment::Item(..))
+    }
+
+    pub(crate) fn field(&'p self, name: &'p str) -> Self {
+        Self {
+            above: Some(self),
+            part: Segment::Field(name),
+        }
+    }
+
+    pub(crate) fn item(&'p self, list: &'p str, position: usize) -> Self {
+        Self {
+            above: Some(self),
+            part: Segment::Item(list, position),
+        }
+    }
+}
+
+impl fmt::Display for FieldPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(above) = self.above.filter(|above| !above.is_root()) {
+            write!(f, "{above}.")?;
+        }
+        match self.part {
+            Segment::Root => Ok(()),
+            Segment::Field(name) => f.write_str(name),
+            Segment::Item(list, position) => write!(f, "{list}[{position}]"),
+        }
+    }
+}

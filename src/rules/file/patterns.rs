@@ -1,0 +1,141 @@
+//! Patterns of values: the field `regex`, and the compilation of all patterns once every file is
+//! read.
+//!
+//! Whether the patterns of a key are too large together is known only when every file is read.
+//! Until then the loader records where each pattern was written.
+
+use crate::rules::excerpt::excerpt;
+use crate::rules::file::field_path::FieldPath;
+use crate::rules::file::fields::Fields;
+use crate::rules::file::loader::{Loader, PatternOrigin};
+use crate::rules::file::values::name;
+use crate::rules::patterns::RegexError;
+use tollgate_limiter::{Level, PatternError, Values};
+
+// === impl Loader ===
+
+impl Loader<'_> {
+    pub(super) fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
+        let text = self.text(fields, path, "regex");
+        let at = fields.position_of("regex");
+        // What is no text has been spoken of.
+        fields.given("regex")?.text()?;
+        if text.is_empty() {
+            let advice = "remove it to match any value, or write `^$` for an empty one";
+            self.error(at, path, "regex is empty".to_owned(), advice);
+            return None;
+        }
+        if !self.check_length(text, at, path) {
+            return None;
+        }
+        if self.valid_regexes.contains(text) {
+            return Some(Values::Regex(text.to_owned()));
+        }
+        let (message, advice) = match self.automata.check(text) {
+            Ok(()) => {
+                self.valid_regexes.insert(text.to_owned());
+                return Some(Values::Regex(text.to_owned()));
+            }
+            Err(RegexError::TooLarge) => (
+                format!("regex '{}' is too large once it is compiled", excerpt(text)),
+                "repeat less, or use several descriptors",
+            ),
+            Err(RegexError::NoRoomLeft) => (
+                format!(
+                    "all patterns are too large together, and no room is left for regex '{}'",
+                    excerpt(text)
+                ),
+                "use fewer, or repeat less; `values` and `cidr` may list many",
+            ),
+            Err(error @ RegexError::Unicode(_)) => (
+                format!("regex '{}': {error}", excerpt(text)),
+                "remove `(?u)`; letters beyond ASCII match as their bytes in UTF-8",
+            ),
+            Err(error @ RegexError::UnicodeClass(_)) => (
+                format!("regex '{}': {error}", excerpt(text)),
+                "write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\\x80-\\xff]+` for any of them; `\\w` and `\\d` know ASCII only",
+            ),
+            Err(error) => (
+                format!(
+                    "regex '{}' cannot be read: {}",
+                    excerpt(text),
+                    excerpt(&error.to_string())
+                ),
+                "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
+            ),
+        };
+        self.error(at, path, message, advice);
+        None
+    }
+
+    /// Remembers where a level with patterns stands.
+    pub(crate) fn record_origin(
+        &mut self,
+        node: usize,
+        level: &Level,
+        fields: &Fields<'_>,
+        path: &FieldPath<'_>,
+    ) {
+        let is_pattern = match &*level.values {
+            Values::Regex(_) => true,
+            Values::Text(value) => value.contains('*'),
+            _ => false,
+        };
+        if is_pattern || level.key.contains('*') {
+            self.origins.push(PatternOrigin {
+                node,
+                key: level.key.clone(),
+                file: self.file.to_owned(),
+                at: match &*level.values {
+                    Values::Any => fields.position_of("key"),
+                    values => fields.position_of(name(values)),
+                },
+                path: path.to_string(),
+            });
+        }
+    }
+
+    /// Makes the patterns of all files match, or says which are too large.
+    pub(crate) fn compile(&mut self) {
+        let Err(wrong) = self.rules.compile(&mut self.automata) else {
+            return;
+        };
+        // What comes after the one that found no room was not tried, and is not to blame.
+        let mut no_room = false;
+        for (node, error) in wrong {
+            if error == PatternError::TotalTooLarge && std::mem::replace(&mut no_room, true) {
+                continue;
+            }
+            // They were added in the order of their numbers.
+            let origin = self
+                .origins
+                .binary_search_by_key(&node, |origin| origin.node);
+            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
+                continue;
+            };
+            let key = excerpt(&origin.key);
+            let message = match error {
+                PatternError::TooLarge => format!(
+                    "the patterns of key '{key}' at this level, of which this is the first, are too large together"
+                ),
+                PatternError::TotalTooLarge => format!(
+                    "all patterns are too large together, and no room is left for those of key '{key}'"
+                ),
+                PatternError::TooManySteps => format!(
+                    "each byte of a value would take too many steps in the patterns of key '{key}' at this level, of which this is the first"
+                ),
+                PatternError::Syntax(words) => {
+                    format!(
+                        "the patterns of key '{key}' cannot be compiled: {}",
+                        excerpt(&words)
+                    )
+                }
+            };
+            self.error_at(
+                origin.clone(),
+                message,
+                "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Tests of URLs and of the reference service's variables.
+
+use super::*;
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp(host.to_owned(), port)
+}
+
+#[test]
+fn urls_name_what_they_say() {
+    let single = |url: &str| match Target::of_url(url).unwrap() {
+        Target {
+            servers: Servers::Single(address),
+            tls,
+            database,
+            ..
+        } => (address, tls, database),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(single("redis://cache"), (tcp("cache", 6379), false, 0));
+    assert_eq!(single("redis://cache:7/3"), (tcp("cache", 7), false, 3));
+    assert_eq!(single("valkeys://cache:7"), (tcp("cache", 7), true, 0));
+    assert_eq!(single("redis://[::1]:7"), (tcp("::1", 7), false, 0));
+    assert_eq!(single("redis://[::1]"), (tcp("::1", 6379), false, 0));
+    let socket = Address::Unix(PathBuf::from("/run/a b"));
+    assert_eq!(single("unix:///run/a%20b?db=2"), (socket, false, 2));
+    let sentinel = Target::of_url("rediss+sentinel://a,b:7/main/1").unwrap();
+    assert_eq!(
+        sentinel.to_string(),
+        "main by sentinel a:26379, b:7",
+        "{sentinel:?}"
+    );
+    assert!(sentinel.tls);
+    assert_eq!(sentinel.database, 1);
+    let cluster = Target::of_url("valkeys+cluster://a,b:7,[::1]:8/0").unwrap();
+    assert_eq!(
+        cluster.to_string(),
+        "the cluster of a:6379, b:7, [::1]:8",
+        "{cluster:?}"
+    );
+    assert!(cluster.tls);
+}
+
+#[test]
+fn a_server_of_a_cluster_may_leave_out_the_host_that_is_its_own() {
+    let asked = tcp("10.0.0.1", 6379);
+    let said = |text| Address::said_by(text, &asked);
+    assert_eq!(said("10.0.0.2:7"), Some(tcp("10.0.0.2", 7)));
+    assert_eq!(said(":7"), Some(tcp("10.0.0.1", 7)));
+    assert_eq!(said("fd00::2:7"), Some(tcp("fd00::2", 7)));
+    for nobody in ["?:7", "a:0", "a", "a:x"] {
+        assert_eq!(said(nobody), None, "{nobody}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_without_repeating_it() {
+    let wrong = [
+        ("cache:6379", TargetError::Scheme),
+        ("http://hunter2", TargetError::Scheme),
+        ("redis+other://hunter2", TargetError::Scheme),
+        ("redis+cluster://hunter2/1", TargetError::ClusterDatabase),
+        ("redis+cluster://u:hunter2@", TargetError::NoServer),
+        ("redis://", TargetError::NoServer),
+        ("redis://u:hunter2@:7", TargetError::NoServer),
+        ("redis://u:hunter2@host:port", TargetError::Port),
+        ("redis://u:hunter2@host/x", TargetError::Database),
+        ("redis://u:hunter%2@host", TargetError::Escape),
+        ("redis://u:hunter2@a,b", TargetError::Several),
+        ("redis+sentinel://hunter2", TargetError::NoPrimary),
+        ("redis+sentinel://hunter2/", TargetError::NoPrimary),
+    ];
+    for (url, error) in wrong {
+        assert_eq!(Target::of_url(url), Err(error.clone()), "{url}");
+        assert!(!error.to_string().contains("hunter"));
+    }
+}
+
+#[test]
+fn a_password_is_read_and_never_shown() {
+    let target = Target::of_url("redis://me:hunter%32@@cache:1").unwrap();
+    assert_eq!(target.login.user.as_deref(), Some("me"));
+    assert!(target.holds_password());
+    let Password::Given(secret) = &target.login.password else {
+        panic!("{target:?}");
+    };
+    assert_eq!(secret.reveal(), "hunter2@");
+    let shown = format!("{target:?} {target}");
+    assert!(!shown.contains("hunter"), "{shown}");
+}
+
+#[test]
+fn the_reference_s_variables_mean_what_they_mean_there() {
+    let names = |url: &str| ReferenceVariables {
+        url: Secret::new(url),
+        ..ReferenceVariables::default()
+    };
+    let of = |names: &ReferenceVariables| Target::of_reference(names).unwrap();
+    assert_eq!(
+        of(&names("cache:7")).servers,
+        Servers::Single(tcp("cache", 7))
+    );
+    let socket = Servers::Single(Address::Unix(PathBuf::from("/run/redis.sock")));
+    assert_eq!(of(&names("/run/redis.sock")).servers, socket);
+    let url = of(&names("rediss://me:x@cache/2"));
+    assert_eq!((url.tls, url.database), (true, 2));
+    let auth = of(&ReferenceVariables {
+        auth: Some(Secret::new("me:hunter2")),
+        tls: Some("T".to_owned()),
+        ..names("cache:7")
+    });
+    assert_eq!(auth.login.user.as_deref(), Some("me"));
+    assert!(auth.tls);
+    let password = of(&ReferenceVariables {
+        auth: Some(Secret::new("hunter2")),
+        ..names("cache:7")
+    });
+    assert_eq!(password.login.user, None);
+    let sentinel = of(&ReferenceVariables {
+        kind: Some("sentinel".to_owned()),
+        ..names("main,a:1,b:2")
+    });
+    assert_eq!(sentinel.to_string(), "main by sentinel a:1, b:2");
+    let cluster = of(&ReferenceVariables {
+        kind: Some("Cluster".to_owned()),
+        ..names("a:1, b:2")
+    });
+    assert_eq!(cluster.to_string(), "the cluster of a:1, b:2");
+    let other = ReferenceVariables {
+        kind: Some("other".to_owned()),
+        ..names("cache:7")
+    };
+    assert!(matches!(
+        Target::of_reference(&other),
+        Err(TargetError::InvalidWord(_))
+    ));
+}

@@ -1,0 +1,143 @@
+//! Probes and heartbeats of one node, and what their results change: the breaker, the connection and
+//! the log.
+
+use std::sync::Arc;
+
+use tokio::task::JoinError;
+
+use super::probe::{self, HEARTBEAT_EVERY_US, ProbeError, SENTINEL_HEARTBEAT_EVERY_US};
+use super::{NodeWorker, ProbeReport};
+use crate::store::StoreFault;
+use crate::store::redis::cluster::Link;
+
+impl NodeWorker {
+    pub(super) fn heartbeat_every_us(&self) -> u64 {
+        if self.connector.asks_sentinels() {
+            SENTINEL_HEARTBEAT_EVERY_US
+        } else {
+            HEARTBEAT_EVERY_US
+        }
+    }
+
+    /// Probes where that is due, or says that this replica is there.
+    pub(super) fn start_due_probe(&mut self) {
+        if !self.probing.is_empty() || self.is_vacant() {
+            return;
+        }
+        let now_us = self.now_us();
+        let address = self.address();
+        // What was found out of whoever sat here before says nothing of who does now.
+        let connection = self.connection;
+        let (node, connector) = (Arc::clone(&self.node), Arc::clone(&self.connector));
+        let replica = Arc::clone(&self.replica);
+        match (self.breaker.probe_at_us(), &self.connected) {
+            (Some(due_us), _) if due_us <= now_us => {
+                self.probing.spawn(async move {
+                    ProbeReport {
+                        connection,
+                        probe: true,
+                        result: probe::probe(node, connector, replica, address).await,
+                    }
+                });
+            }
+            (None, Some(connected)) if self.heartbeat_at_us <= now_us => {
+                self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
+                let connected = connected.clone();
+                self.probing.spawn(async move {
+                    ProbeReport {
+                        connection,
+                        probe: false,
+                        result: probe::heartbeat(node, connector, connected, replica).await,
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn failed(&mut self, fault: StoreFault, words: Option<String>) {
+        let now_us = self.now_us();
+        let words = words.unwrap_or_else(|| "it did not answer in time".to_owned());
+        if fault == StoreFault::UnexpectedReply {
+            tracing::error!(
+                store = %self.node.place(),
+                words,
+                "the store's answer was not understood"
+            );
+        }
+        if !self.breaker.failed(fault, now_us) {
+            return;
+        }
+        self.disconnect();
+        self.node.refresh();
+        // What was lost may be had again before anybody's time is over.
+        if fault != StoreFault::ConnectionLost {
+            self.close(fault, words);
+        }
+    }
+
+    /// Has everybody know that the server is not asked, and why.
+    pub(super) fn close(&mut self, fault: StoreFault, words: String) {
+        if self.node.close(fault) {
+            self.node.metrics.breaker_opened.inc();
+        }
+        self.node.publish(Link::Down(fault));
+        if self.told.replace(fault) != Some(fault) {
+            tracing::warn!(
+                store = %self.node.place(),
+                words,
+                "the store is not asked, --on-store-failure applies: {fault}"
+            );
+        }
+        self.node.remember(words);
+        while let Some(part) = self.waiting.pop_front() {
+            self.node.undecided(part, fault.while_breaker_open());
+        }
+    }
+
+    pub(super) fn probe_ended(&mut self, report: Result<ProbeReport, JoinError>) {
+        let now_us = self.now_us();
+        let report = report.unwrap_or_else(|error| ProbeReport {
+            connection: self.connection,
+            probe: self.breaker.open().is_some(),
+            result: Err(ProbeError {
+                fault: StoreFault::NotConnected,
+                words: format!("this is a defect in tollgate: {error}"),
+            }),
+        });
+        let open = report.probe;
+        match report.result {
+            // Of a connection that has been given up since, or of whoever sat here before.
+            _ if report.connection != self.connection => {}
+            Ok(connected) => {
+                if self.counts_replicas
+                    && let Some(replicas) = connected.replicas
+                {
+                    let replicas = i64::try_from(replicas).unwrap_or(1);
+                    self.node.metrics.replicas.set(replicas);
+                }
+                if open {
+                    self.connection = self.connection.saturating_add(1);
+                    self.breaker.close(now_us);
+                    self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
+                    self.told = None;
+                    if self.node.open() {
+                        tracing::info!(store = %self.node.place(), "the store decides");
+                    }
+                }
+                self.node
+                    .publish(Link::Up(connected.opened.connection.clone()));
+                self.connected = Some(connected);
+            }
+            Err(ProbeError { fault, words }) if open => {
+                let mut part = [0];
+                // Without randomness replicas probe in step.
+                let _ = getrandom::fill(&mut part);
+                self.breaker.probe_failed(fault, now_us, part[0]);
+                self.close(fault, words);
+                self.node.refresh();
+            }
+            Err(ProbeError { fault, words }) => self.failed(fault, Some(words)),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Hits taken for a request that is all or nothing, until the request has passed or was refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::store::CheckResult;
+use tollgate_limiter::{Check, Hits, Operation};
+
+/// Receives refunds. It accepts all of them: with a bound here, hits would stay taken for requests
+/// that did not pass.
+pub trait RefundSink: Send + Sync {
+    /// Gives back what these checks say, each a [`Hits::Undo`]. Does not wait.
+    fn refund(&self, checks: Vec<Check>);
+}
+
+/// Hits taken tentatively. Unless it is committed, dropping it gives them back.
+pub struct TentativeTake {
+    /// One refund for each take.
+    refunds: Vec<Check>,
+    store: Arc<dyn RefundSink>,
+    /// The takes in another store, when two stores decided one request.
+    other: Option<Box<TentativeTake>>,
+}
+
+// === impl TentativeTake ===
+
+impl TentativeTake {
+    /// What these checks took, going by their answers.
+    pub fn new<'c>(
+        store: Arc<dyn RefundSink>,
+        decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
+    ) -> Self {
+        let refunds = decided.into_iter().filter_map(|(check, answer)| {
+            let Ok(outcome) = answer else {
+                return None;
+            };
+            match check.operation.hits {
+                // What was refused and counted stays counted.
+                Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
+                    operation: Operation {
+                        hits: Hits::Undo {
+                            hits,
+                            taken_at: outcome.bucket_time,
+                        },
+                        ..check.operation
+                    },
+                    ..check.clone()
+                }),
+                _ => None,
+            }
+        });
+        Self {
+            refunds: refunds.collect(),
+            store,
+            other: None,
+        }
+    }
+
+    /// The request passed: what was taken stays taken.
+    pub fn commit(mut self) {
+        self.refunds.clear();
+        if let Some(other) = self.other.take() {
+            other.commit();
+        }
+    }
+
+    /// The request was refused: what was taken goes back, but for limits that count all that was refused.
+    pub fn roll_back(mut self) {
+        self.refunds.retain(|check| !check.keeps_refused_hits());
+        if let Some(other) = self.other.take() {
+            other.roll_back();
+        }
+    }
+
+    /// Puts another share's to what there is.
+    pub fn merge(tentative: &mut Option<Self>, more: Option<Self>) {
+        match (tentative, more) {
+            (Some(tentative), Some(more)) => tentative.append(more),
+            (none @ None, more) => *none = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    fn append(&mut self, mut share: Self) {
+        if Arc::ptr_eq(&self.store, &share.store) {
+            self.refunds.append(&mut share.refunds);
+            if let Some(other) = share.other.take() {
+                self.append(*other);
+            }
+        } else {
+            match &mut self.other {
+                Some(other) => other.append(share),
+                none @ None => *none = Some(Box::new(share)),
+            }
+        }
+    }
+}
+
+impl Drop for TentativeTake {
+    fn drop(&mut self) {
+        if !self.refunds.is_empty() {
+            self.store.refund(std::mem::take(&mut self.refunds));
+        }
+    }
+}
+
+impl fmt::Debug for TentativeTake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TentativeTake")
+            .field(&self.refunds)
+            .field(&self.other)
+            .finish()
+    }
+}
