@@ -1,7 +1,6 @@
 # Targets. Each installs what it needs below target/.
 #
 # make run              serve the example rules
-# make test-fast        the inner loop: no root, no servers; unit tests, laws, rules, service, simulation
 # make test             what CI runs: format, lints, every test against the real components
 # make test-fast        the inner loop, without root and without servers (Redis, Envoy)
 # make lint             format, licences and sources of dependencies, clippy
