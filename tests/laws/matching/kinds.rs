@@ -279,7 +279,10 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     let mut patterns: Vec<_> = texts.iter().map(|text| Pattern::Wildcard(text)).collect();
     patterns.push(Pattern::Regex("/v[0-9]/.*"));
     let made = Automata::default().compile(&patterns).unwrap();
-    assert!(format!("{made:?}").starts_with("GroupedMatcher"), "{made:?}");
+    assert!(
+        format!("{made:?}").starts_with("GroupedMatcher"),
+        "{made:?}"
+    );
     let all = |value: &str| {
         let mut all = Vec::new();
         made.each_match(value.as_bytes(), &StepBudget::unlimited(), &mut |one| {

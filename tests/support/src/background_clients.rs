@@ -1,8 +1,9 @@
-//! Clients that call Envoy in the background while a test changes something, and what they received.
+//! Clients that call Envoy in the background while a test changes something, and what they
+//! received.
 //!
 //! Each client is a thread with a connection and a key of its own. Clients end when the change has
-//! ended, also by a failed assertion, and send a bounded number of requests. Responses are counted by
-//! status and `x-ratelimit-limit`, and not kept.
+//! ended, also by a failed assertion, and send a bounded number of requests. Responses are counted
+//! by status and `x-ratelimit-limit`, and not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! An Envoy process, started on ports that it chooses and stopped when dropped.
 //!
-//! Envoy writes the address of its admin port to a file. The admin port says where the listeners are
-//! and whether Envoy is ready, which includes the first round of health checks. Tests do not share an
-//! Envoy: one starts in a fraction of a second, and one test alone has exact counters.
+//! Envoy writes the address of its admin port to a file. The admin port says where the listeners
+//! are and whether Envoy is ready, which includes the first round of health checks. Tests do not
+//! share an Envoy: one starts in a fraction of a second, and one test alone has exact counters.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
 //! An HTTP/1.1 client on one connection that stays open, with header values of any bytes.
 //!
-//! Why our own: HTTP libraries do not send a header that is not text, and such a header must not get a
-//! request around a limit. A response must have a content-length, as all of Envoy's responses here do.
+//! Why our own: HTTP libraries do not send a header that is not text, and such a header must not
+//! get a request around a limit. A response must have a content-length, as all of Envoy's responses
+//! here do.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,9 @@
-//! The chart in docs/performance.md: a dot for the median, a line from the lowest round to the highest.
+//! The chart in docs/performance.md: a dot for the median, a line from the lowest round to the
+//! highest.
 //!
 //! It is drawn from the lines of the table, so that chart and page agree (`tests/pictures` draws it
-//! again from the page). The SVG is written by hand and follows the reader's light or dark theme; it
-//! has no scripts and no fonts.
+//! again from the page). The SVG is written by hand and follows the reader's light or dark theme;
+//! it has no scripts and no fonts.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,9 @@
 //! A service that is started as Envoy's reference service is: a program called `ratelimit`, no
 //! arguments, and environment variables.
 //!
-//! Why beside `tollgate_process`: such a service may have no rules for long, and then does not print
-//! where it listens. Every port is one that was free a moment ago. Only addresses and ports are set
-//! here; the test sets every other variable.
+//! Why beside `tollgate_process`: such a service may have no rules for long, and then does not
+//! print where it listens. Every port is one that was free a moment ago. Only addresses and ports
+//! are set here; the test sets every other variable.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -33,7 +33,8 @@ pub struct RatelimitProcess {
 // === impl RatelimitProcess ===
 
 impl RatelimitProcess {
-    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands for a port.
+    /// Starts it with these variables and waits until its HTTP port answers. `@PROMETHEUS@` stands
+    /// for a port.
     pub fn start(variables: &[(&str, &str)]) -> Self {
         let bin = tempfile::tempdir().unwrap();
         let program = bin.path().join("ratelimit");

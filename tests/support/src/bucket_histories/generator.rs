@@ -1,8 +1,9 @@
 //! The proptest strategies that generate histories, and their weights.
 //!
-//! Small limits are soon used up, steps of a few microseconds and thousandths of a window reach both
-//! sides of an edge, and the extremes of each type are in every list. No strategy depends on an
-//! algorithm. A change here changes what the seeds in `regressions.txt` stand for: record them anew.
+//! Small limits are soon used up, steps of a few microseconds and thousandths of a window reach
+//! both sides of an edge, and the extremes of each type are in every list. No strategy depends on
+//! an algorithm. A change here changes what the seeds in `regressions.txt` stand for: record them
+//! anew.
 
 use std::num::{NonZeroU16, NonZeroU32};
 

@@ -1,11 +1,11 @@
 //! Random histories of one bucket: a limit, a start time, and checks with pauses between them.
 //!
-//! Pauses and checks are relative to the bucket ("to the edge", "to the retry time", "all that is left
-//! and one more", "refund what was taken before that"), because uniformly random ones would hardly
-//! ever meet an edge, which is where mistakes are. `generator` makes a [`History`], whose steps are
-//! relative; [`Walk`] turns each into an instant and a number of hits, from the limit and the outcomes
-//! so far. A history is the same for every algorithm: each takes from it what its limits have (a
-//! burst, segments, a calendar, slots), as a rules file would.
+//! Pauses and checks are relative to the bucket ("to the edge", "to the retry time", "all that is
+//! left and one more", "refund what was taken before that"), because uniformly random ones would
+//! hardly ever meet an edge, which is where mistakes are. `generator` makes a [`History`], whose
+//! steps are relative; [`Walk`] turns each into an instant and a number of hits, from the limit and
+//! the outcomes so far. A history is the same for every algorithm: each takes from it what its
+//! limits have (a burst, segments, a calendar, slots), as a rules file would.
 
 mod calendar;
 mod generator;
@@ -208,8 +208,8 @@ impl History {
         self.calendar.filter(|_| has_calendar)
     }
 
-    /// No more than makes the longest window that the algorithm may have. Of fixed windows there is none: what a
-    /// request brings along is never refused, and may be as long as time itself.
+    /// No more than makes the longest window that the algorithm may have. Of fixed windows there is
+    /// none: what a request brings along is never refused, and may be as long as time itself.
     fn multiplier(&self, algorithm: &dyn Algorithm) -> NonZeroU32 {
         if algorithm.name() == "fixed_window" {
             return self.multiplier;
