@@ -11,7 +11,7 @@
 # make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
-# make test-memory      2 and 10 million keys, floods, 5 minutes in 64 MiB (as root)
+# make test-memory      2 and 10 million keys, a flood of 5 minutes in 64 MiB (as root)
 # make test-hostile     latency of a client while another misbehaves (docs/threat-model.md)
 # make test-gateway     Envoy Gateway's control plane and its Envoy; needs ports 18000-18002, 19003
 # make test-kubernetes  the chart by Helm 3 and 4 on a real API server (first run: 8 minutes, 2 GB)
