@@ -1,12 +1,13 @@
-//! Every variable of the reference service, one by one: known here, and either a setting or spoken
-//! of at start.
+//! Every variable of the reference service: a setting, or a warning at start.
 //!
-//! How: the list below is copied from the reference's page, not from the code. Whether a variable
-//! is a setting is asked of the command line itself; what is said at start is asked of the real
-//! binary, with secrets in the environment.
+//! The list below is copied from the reference's documentation, not from the code. Settings are
+//! taken from the command line's declaration, warnings from the real binary, with secrets in the
+//! environment.
 //!
-//! What it deliberately does not do: say what each setting does (`tests/service`, `tests/process`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: test the effect of each setting (`tests/service`,
+//! `tests/process`).
+
+// A test fails by a panic.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

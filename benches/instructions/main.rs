@@ -1,12 +1,13 @@
-//! How many instructions a check costs, from the bytes of its request to the bytes of its answer.
+//! Instructions per check, from the bytes of its request to the bytes of its answer.
 //!
-//! Why: time on a shared machine moves by tens of per cent, instructions by hundredths; so this is what a gate can stand
-//! on. How: gungraun runs each scenario once under callgrind, which counts what the function below does and nothing of
-//! what prepares it. `tests/instructions` divides by the checks and holds the figures against `baseline.txt`;
-//! `make baseline` writes that file.
+//! Why: time on a shared machine varies by tens of per cent, instructions by hundredths, so a gate
+//! can rely on them. How: gungraun runs each scenario once under callgrind, which counts the
+//! function below and not its set-up. `tests/instructions` divides by the number of checks and
+//! compares with `baseline.txt`; `make baseline` writes that file.
 //!
-//! What it deliberately does not do: sockets, HTTP/2 (`benches/wire`), judge (`tests/instructions`).
-// a program: a panic is how it says no.
+//! What it deliberately does not do: sockets, HTTP/2 (`benches/wire`), judge
+//! (`tests/instructions`).
+// A program: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -42,13 +43,13 @@ fn checks(mut scenario: Scenario) -> Scenario {
     for _ in 0..CHECKS {
         black_box(scenario.check());
     }
-    // What is left to drop is dropped where nobody counts.
+    // Returned, so that it is dropped outside the measurement.
     scenario
 }
 
 library_benchmark_group!(name = hot_path, benchmarks = checks);
 main!(
-    // Instructions only: simulated caches would take as long again.
+    // Instructions only: simulating caches would double the time.
     config = LibraryBenchmarkConfig::default().tool(Callgrind::with_args(["--cache-sim=no"])),
     library_benchmark_groups = hot_path
 );

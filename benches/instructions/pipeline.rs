@@ -1,13 +1,13 @@
-//! The hot path in this process: a request's bytes in, its answer's bytes out.
+//! The hot path in this process: from the bytes of a request to the bytes of its answer.
 //!
-//! Why a file of its own: it is the one place that knows which way a request walks. When the way changes, [`Pipeline::decide`]
-//! is pointed at the new one, and scenarios and baseline stay.
+//! Why a file of its own: only this file knows the path of a request. When the path changes,
+//! [`Pipeline::decide`] follows, and scenarios and baseline stay.
 //!
-//! How: the service as `app` builds it and a core of its gRPC server, turned by hand on one thread. The clock stands still and the
-//! hash's secret is known, so that two runs do the same. The runtime's time is paused too: no timer of a worker fires
-//! between two checks.
+//! How: the service and the batcher of a worker, driven on one thread. The clock and the hash's
+//! secret are fixed, so that two runs are equal. The runtime's time is paused, so no timer of a
+//! worker fires between two checks.
 //!
-//! What it deliberately does not do: HTTP/2, more than one request at a time.
+//! What it deliberately does not do: HTTP/2, or more than one request at a time.
 
 use std::cell::Ref;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
 use tollgate_limiter::Timestamp;
 
-/// An instant within a minute, an hour, a day, … none of which is about to turn.
+/// A time well within a minute, an hour and a day.
 const NOW: Timestamp = Timestamp::from_us(1_700_006_410_500_000);
 
-/// What two cores get.
+/// The default of two cores.
 const PARTITIONS: usize = 2;
 
-/// A service without a gRPC server.
+/// Arguments of a service without ports.
 pub(crate) struct Pipeline {
-    /// Workers have timers.
+    /// Workers use timers.
     runtime: Runtime,
     core: BenchHarness,
 }
@@ -47,7 +47,7 @@ struct Arguments {
 }
 
 impl Pipeline {
-    /// A service with these rules (YAML).
+    /// Builds a service with these rules (YAML).
     pub(crate) fn of(rules: &str) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -93,7 +93,7 @@ impl Pipeline {
         Self { runtime, core }
     }
 
-    /// Decides one request: its frame in, the answer's out.
+    /// Decides one request, from its gRPC frame to the answer's.
     pub(crate) fn decide(&mut self, request: &[u8]) -> Ref<'_, [u8]> {
         let _timers = self.runtime.enter();
         self.core.decide(request).expect("an answer")

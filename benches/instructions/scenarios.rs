@@ -1,9 +1,9 @@
-//! What is asked, and by which rules.
+//! Scenarios: rules and requests.
 //!
-//! How: a scenario has its service warmed up before anybody counts: buckets exist and tables have grown, so that what is
-//! counted is the steady state. Its requests are taken in turn.
+//! How: each scenario warms its service up before the count: buckets exist and tables have grown,
+//! so the steady state is measured. Requests are sent in turn.
 //!
-//! What it deliberately does not do: know how a request is decided (`pipeline`).
+//! What it deliberately does not do: know the path of a request (`pipeline`).
 
 use std::cell::Ref;
 
@@ -15,13 +15,13 @@ use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::pipeline::Pipeline;
 
-/// How many checks go before those that are counted.
+/// Checks of the warm-up.
 const WARM_UP_CHECKS: u32 = 1_024;
 
-/// How many different requests there are, where they differ.
+/// Number of different requests, in scenarios with several.
 const KEYS: usize = 64;
 
-/// A service and what it is asked.
+/// A service and its requests.
 pub(crate) struct Scenario {
     pipeline: Pipeline,
     requests: Vec<Bytes>,
@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Warm, and sure that the last answer says what it should (`overall_code`, the first field of an answer).
+    /// Warms the service up; asserts the `overall_code` of the last answer, its first field.
     fn of(rules: &str, code: u8, requests: Vec<Bytes>) -> Self {
         let mut scenario = Self {
             pipeline: Pipeline::of(rules),
@@ -39,12 +39,12 @@ impl Scenario {
         for _ in 1..WARM_UP_CHECKS {
             scenario.check();
         }
-        // Behind the five bytes of the frame's head.
+        // After the frame's header of five bytes.
         assert_eq!(scenario.check()[5..7], [8, code], "the code of the answer");
         scenario
     }
 
-    /// The next request, decided.
+    /// Decides the next request.
     pub(crate) fn check(&mut self) -> Ref<'_, [u8]> {
         let request = &self.requests[self.next];
         self.next = (self.next + 1) % self.requests.len();
@@ -77,7 +77,8 @@ pub(crate) fn sliding_window() -> Scenario {
     )
 }
 
-/// A key of the last 20 counted is over its limit: its log is full, which is what it costs in the long run.
+/// Refused hits are counted and the key stays over its limit: its log is full, which is the
+/// long-run cost.
 pub(crate) fn sliding_log() -> Scenario {
     one_rule(
         "unit: hour, requests_per_unit: 10, algorithm: sliding_log",
@@ -89,7 +90,7 @@ pub(crate) fn four_descriptors() -> Scenario {
     Scenario::of(&four_rules(""), OK, four_keys())
 }
 
-/// Three of the four would pass and give back what they took.
+/// Three of the four would pass and are refunded.
 pub(crate) fn all_or_nothing() -> Scenario {
     let rules = four_rules("all_or_nothing: true\n");
     let last = "requests_per_unit: 4294967295 }\n";
@@ -153,7 +154,7 @@ fn four_keys() -> Vec<Bytes> {
     requests(&["user", "path", "method", "address"])
 }
 
-/// So many requests with a descriptor of each key, no two of the same value.
+/// [`KEYS`] requests with a descriptor for each key, all with different values.
 fn requests(keys: &[&'static str]) -> Vec<Bytes> {
     let one = |number: usize| {
         let descriptors = keys.iter().map(|key| RateLimitDescriptor {

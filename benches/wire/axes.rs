@@ -1,8 +1,9 @@
-//! What is compared: along each axis one thing differs, and servers take turns.
+//! Axes of comparison: along each, one parameter varies and servers take turns.
 //!
-//! How: an axis is a list of cells; all its servers run before the first round and rest while it is another's turn. A
-//! round measures every cell once, so that what the machine does meanwhile falls on all alike, and ratios are taken
-//! within a round. The first cell of the same name, or of the axis, is the reference.
+//! How: an axis is a list of cells. All its servers run before the first round and idle during the
+//! others' turns. A round measures every cell once, so that noise of the machine affects all alike,
+//! and ratios are taken within a round. The first cell of the same name, or of the axis, is the
+//! reference.
 //!
 //! What it deliberately does not do: print (`table`).
 
@@ -15,10 +16,10 @@ use crate::requests::{Template, Workload};
 use crate::servers::{Kind, Server, cpu, used_us};
 use crate::statistics::{Spread, grouped};
 
-/// Who asks.
+/// Load generator of a cell.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LoadGenerator {
-    /// h2load, one key.
+    /// h2load, with one key.
     H2load,
     /// Our generator.
     Generator,
@@ -29,7 +30,7 @@ pub(crate) struct Cell {
     kind: Kind,
     workload: Workload,
     cores: usize,
-    /// As tollgate chooses, unless said.
+    /// Number of partitions; default: tollgate's choice.
     partitions: Option<usize>,
     load_generator: LoadGenerator,
     shape: Shape,
@@ -40,17 +41,17 @@ pub(crate) struct Axis {
     cells: Vec<Cell>,
 }
 
-/// A cell's figures.
+/// Figures of a cell.
 pub(crate) struct Row {
     pub(crate) axis: &'static str,
     pub(crate) name: String,
     pub(crate) server: &'static str,
     pub(crate) cpu_us: Spread,
-    /// Checks a second, s⁻¹.
+    /// Checks per second.
     pub(crate) rate: Spread,
-    /// CPU to the reference's.
+    /// Ratio of CPU time to the reference's.
     pub(crate) ratio: Spread,
-    /// What share of a core the generator used.
+    /// Share of a core that the generator used.
     pub(crate) generator_busy: f64,
 }
 
@@ -61,17 +62,17 @@ struct Measurement {
     generator_busy: f64,
 }
 
-/// What axes have in common unless they say otherwise.
+/// Defaults of all axes.
 const SHAPE: Shape = Shape {
     connections: 4,
     streams: 32,
 };
 const KEYS: u64 = 10_000;
 
-/// Connections × streams of the axes that have several.
+/// Connections × streams of axes with several shapes.
 const SHAPES: [(u32, u32); 3] = [(2, 100), (8, 8), (2, 1)];
 
-/// Keys enough that every partition has its share in every batch.
+/// Enough keys that every batch has checks for every partition.
 const KEYS_SPREAD: u64 = 100_000;
 
 fn cell(name: impl Into<String>, kind: Kind, workload: Workload) -> Cell {
@@ -151,7 +152,8 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
 
     let bare = || cell("", Kind::Bare, usual());
     let mut cells = vec![bare()];
-    // The same requests whatever other rules there are; and a rule for each key, so that every request is for another.
+    // The same requests with more and more other rules, and a rule for each key, so that requests
+    // match different rules.
     let beside = [1, 10, 1_000, 10_000].map(|rules| {
         let workload = Workload {
             idle_rules: rules - 1,
@@ -211,7 +213,7 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
 }
 
 impl Axis {
-    /// Measures it.
+    /// Measures the axis.
     pub(crate) fn run(&self, options: &Options) -> Vec<Row> {
         let servers: Vec<Server> = self
             .cells
@@ -245,7 +247,7 @@ impl Axis {
         rows.collect()
     }
 
-    /// The bare service that was asked the same, or the axis's.
+    /// The bare service with the same requests, or the first cell of the axis.
     fn reference(&self, cell: &Cell) -> usize {
         let bare = |other: &Cell| other.kind == Kind::Bare;
         let same = |other: &Cell| bare(other) && other.name == cell.name;
@@ -263,7 +265,7 @@ impl Cell {
         }
     }
 
-    /// Makes every bucket, and sees code and caches through a first while.
+    /// Creates every bucket, and warms up code and caches.
     fn warm_up(&self, server: &Server) {
         let target = Target::of(server);
         if self.kind == Kind::Tollgate {
@@ -280,7 +282,7 @@ impl Cell {
 
     #[allow(clippy::cast_precision_loss)] // requests
     fn measure(&self, server: &Server, requests: u64) -> Measurement {
-        // One check at a time takes so long that fewer say as much.
+        // One check at a time is so slow that fewer checks suffice.
         let requests = if self.shape.streams == 1 {
             requests.div_ceil(5)
         } else {
@@ -317,7 +319,7 @@ impl Cell {
 }
 
 impl Expected {
-    /// This, or a file where that is what the server has.
+    /// This, or a file if the server serves one.
     fn or_file(self, server: &Server) -> Self {
         match server.kind {
             Kind::Floor => Self::File,
@@ -326,7 +328,8 @@ impl Expected {
     }
 }
 
-/// CPU time of processes started here that have ended (h2load), µs. The kernel counts hundredths of a second.
+/// CPU time of child processes that have ended (h2load), in µs. The kernel counts hundredths of a
+/// second.
 fn children_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let (_, after_name) = stat.rsplit_once(") ").expect("a name");

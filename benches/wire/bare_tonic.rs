@@ -1,9 +1,9 @@
-//! The bare service: tonic, the same messages decoded and encoded, and nothing decided.
+//! Bare tonic service: decodes and encodes the same messages and decides nothing.
 //!
-//! Why: what a check costs above it is what tollgate itself costs; what it costs above the floor is tonic and protobuf. How:
-//! this program again, as a process of its own, with as many threads as it has cores.
+//! Why: the cost of a check above it is tollgate's own; its cost above the static file is that of
+//! tonic and protobuf. How: this program as a process of its own, with one thread per core.
 //!
-//! What it deliberately does not do: anything that a service needs besides.
+//! What it deliberately does not do: anything else that a service needs.
 
 use tollgate::proto::envoy::service::ratelimit::v3 as rls;
 use tonic::{Request, Response, Status};
@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use rls::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use rls::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 
-/// The argument that makes this program the bare service.
+/// Argument that starts this program as the bare service.
 pub(crate) const ARGUMENT: &str = "bare-tonic";
 
 struct Constant;

@@ -1,11 +1,13 @@
-//! A load generator of our own: many keys, and an answer looked at each time.
+//! Load generator with many keys that checks every answer.
 //!
-//! Why: `h2load` sends one body for ever. How: the `h2` crate's client on one thread, so many connections with so many
-//! streams each; a stream asks again as soon as it is answered (a closed loop; `latency` has the open one). An answer counts
-//! if its status is 0 and its message begins with the code expected; anything else ends the bench.
+//! Why: `h2load` repeats one body. How: the client of the `h2` crate on one thread, with a number
+//! of connections and streams each. A stream sends its next request when the last one is answered
+//! (a closed loop; `latency` has an open one). An answer counts if its status is 0 and its message
+//! begins with the expected code; anything else ends the bench.
 //!
-//! What it deliberately does not do: be as fast as C. What it used of its core is told with every figure: near 100 % the
-//! rate is the generator's, and only the CPU per check is the server's.
+//! What it deliberately does not do: reach the speed of C. Its share of its core is reported with
+//! every figure: near 100 % the rate is the generator's limit, and only the CPU per check measures
+//! the server.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -22,8 +24,8 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use crate::requests::Template;
 use crate::servers::{FLOOR_BYTES, Kind, Server};
 
-/// How many answers may lie unread before the client suspects an attack. All of a burst may, where the generator did not get
-/// its core for a while.
+/// Unread answers before the client suspects an attack. A whole burst may be unread if the
+/// generator was preempted.
 const DATA_FRAMES_MAX: usize = 1_000_000;
 
 /// Connections and streams on each.
@@ -33,10 +35,10 @@ pub(crate) struct Shape {
     pub(crate) streams: u32,
 }
 
-/// What an answer must be.
+/// Expected answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
-    /// So many bytes of a file.
+    /// A file of this length.
     File,
     /// gRPC's status 0, and this overall code.
     Code(u8),
@@ -44,7 +46,7 @@ pub(crate) enum Expected {
     Any,
 }
 
-/// Where requests go: a request without a body, to be cloned.
+/// Target of requests: a request without a body, to be cloned.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -63,7 +65,7 @@ impl Target {
     }
 }
 
-/// What this server's answer to a request for `code` must be.
+/// Expected answer of this server to a request for `code`.
 pub(crate) fn expected(server: &Server, code: u8) -> Expected {
     match server.kind {
         Kind::Floor => Expected::File,
@@ -102,7 +104,7 @@ pub(crate) async fn connect(target: &Target) -> SendRequest<Bytes> {
     sender
 }
 
-/// Asks once.
+/// Sends one request.
 pub(crate) async fn ask(
     sender: &mut SendRequest<Bytes>,
     target: &Target,
@@ -126,7 +128,7 @@ pub(crate) async fn ask(
         let data = data.map_err(problem)?;
         length += data.len();
         let _ = body.flow_control().release_capacity(data.len());
-        // Nearly always all there is; in pieces where the client has little room left.
+        // Nearly always the whole body; in pieces when the client's window is small.
         begin = match begin.len() {
             0 => data,
             1..7 => [begin, data].concat().into(),
@@ -141,7 +143,7 @@ pub(crate) async fn ask(
     };
     let trailers = body.trailers().await.map_err(problem)?.unwrap_or_default();
     let in_trailers = trailers.get("grpc-status");
-    // A frame's head is five bytes; field 1 of the message is its code.
+    // The frame's header has five bytes; field 1 of the message is its code.
     let code_is = |code: u8| begin.get(5..7) == Some(&[8, code]);
     if in_trailers.is_some_and(|status| status == "0") && code.is_none_or(code_is) {
         Ok(())
@@ -171,7 +173,7 @@ pub(crate) async fn send_all(target: &Target, bodies: impl Iterator<Item = Bytes
     }
 }
 
-/// Asks so many times in a closed loop, keys drawn at random; how long that took, s.
+/// Sends `requests` requests in a closed loop, with random keys; returns the seconds it took.
 pub(crate) async fn closed_loop(
     target: &Target,
     template: &Template,
@@ -208,7 +210,7 @@ pub(crate) async fn closed_loop(
     began.elapsed().as_secs_f64()
 }
 
-/// Keys' numbers, at random and the same every time (splitmix64).
+/// Random numbers of keys from a fixed seed (splitmix64).
 pub(crate) struct Keys {
     state: u64,
     keys: u64,

@@ -1,7 +1,7 @@
-//! One request, again and again, by nghttp2's `h2load`: a generator that others know.
+//! One request, repeated by nghttp2's `h2load`, a well-known generator.
 //!
-//! What it deliberately does not do: look at answers; it knows HTTP's statuses only. That as many checks were decided as
-//! were sent is held against tollgate's own count (`axes`).
+//! What it deliberately does not do: check answers; h2load knows only HTTP's status. The number of
+//! decisions is compared with tollgate's own counter (`axes`).
 
 use std::process::Command;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tollgate_test_support::components::program;
 use crate::generator::Shape;
 use crate::servers::Server;
 
-/// Asks so many times; how long that took, s.
+/// Sends `requests` requests; returns the seconds it took.
 pub(crate) fn run(server: &Server, body: &Bytes, shape: Shape, requests: u64) -> f64 {
     let file = tempfile::NamedTempFile::new().expect("a file for the body");
     std::fs::write(file.path(), body).expect("the body");

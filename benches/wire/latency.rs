@@ -1,13 +1,15 @@
-//! How long an answer takes when requests come as they please.
+//! Latency under an open loop of requests.
 //!
-//! Why not the closed loop: it waits while the server is slow, and so leaves out the very requests that would have waited
-//! (coordinated omission). How: requests have instants, evenly spread, fixed beforehand; each is sent at its own,
-//! whatever became of the others, and its latency counts from that instant, not from when it was sent. The generator spins
-//! on its own core, since a timer is a millisecond coarse; how late it was itself is told beside.
+//! Why not a closed loop: it waits while the server is slow, and so omits the requests that would
+//! have waited (coordinated omission). How: requests have fixed, evenly spread send times. Each is
+//! sent at its time, whatever happens to the others, and its latency counts from that time, not
+//! from when it was sent. The generator spins on its own core, since a timer has a resolution of a
+//! millisecond; its own delay is reported as well.
 //!
-//! Capacity is the closed loop's rate, taken just before on the same server.
+//! Capacity is the rate of a closed loop, measured just before on the same server.
 //!
-//! What it deliberately does not do: bursts; where the generator and the server share a core, say anything about the server.
+//! What it deliberately does not do: bursts. Where generator and server share a core, the figures
+//! say nothing about the server.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,29 +30,29 @@ const SHAPE: Shape = Shape {
     streams: 16,
 };
 
-/// How many requests are sent at most before answers are read.
+/// Most requests sent before answers are read.
 const BURST: usize = 64;
 
-/// The latencies of one server at one load, µs.
+/// Latencies of one server at one load, in µs.
 pub(crate) struct Row {
     pub(crate) server: &'static str,
     pub(crate) percent: u64,
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: Spread,
     pub(crate) p50: Spread,
     pub(crate) p99: Spread,
     pub(crate) p999: Spread,
-    /// How late the generator sent, p99.
+    /// Delay of the generator, p99.
     pub(crate) late_p99: Spread,
 }
 
-/// One run, sorted, µs.
+/// Sorted latencies of one run, in µs.
 struct Run {
     latencies: Vec<u32>,
     late: Vec<u32>,
 }
 
-/// Bare tonic and every tollgate in turn, round by round.
+/// Measures bare tonic and every tollgate in turn, round by round.
 #[allow(clippy::cast_precision_loss)] // rates
 pub(crate) fn run(options: &Options) -> Vec<Row> {
     let workload = Workload::with_keys(KEYS);
@@ -112,7 +114,7 @@ fn capacity(server: &Server, workload: &Workload, requests: u64) -> f64 {
     requests as f64 / seconds
 }
 
-/// So many requests, each at its instant.
+/// Sends `requests` requests, each at its time.
 #[allow(clippy::disallowed_methods, clippy::cast_precision_loss)] // a bench measures time
 async fn open_loop(server: &Server, workload: &Workload, rate: f64, requests: u64) -> Run {
     let (target, template) = (Target::of(server), workload.template());
@@ -131,7 +133,7 @@ async fn open_loop(server: &Server, workload: &Workload, rate: f64, requests: u6
     let began = Instant::now();
     for number in 0..requests {
         let scheduled = began + Duration::from_secs_f64(number as f64 / rate);
-        // Who is late sends many at once, and reads in between all the same.
+        // A late generator sends many at once, and reads answers in between.
         while Instant::now() < scheduled || under_way.len() > read_at {
             read_at = under_way.len() + BURST;
             yield_now().await;

@@ -1,25 +1,27 @@
-//! What a check costs, beside what the wire alone costs.
+//! Cost of a check, compared with the cost of the network alone.
 //!
-//! Servers are processes of their own, release builds, and take turns: nghttpd with a static file (the floor), a bare
-//! tonic service that answers a constant, and every tollgate there is. The steadiest figure on a shared machine is CPU:
-//! user and system time of the server's process from the kernel, divided by the checks it decided. Medians are given with
-//! the lowest and the highest round, so that a reader sees whether two figures differ at all.
+//! Servers are processes of their own, release builds, and take turns: nghttpd with a static file
+//! (the floor), a bare tonic service that answers a constant, and every tollgate engine. The
+//! steadiest figure on a shared machine is CPU: user and system time of the server's process from
+//! the kernel, divided by its decisions. Medians are given with the lowest and the highest round,
+//! so that a reader sees whether two figures differ.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | `axes` | what is compared, and the rounds |
-//! | `latency` | the open loop |
+//! | `axes` | axes of comparison and their rounds |
+//! | `latency` | the open loop of requests |
 //! | `shared` | limits shared through Redis |
 //! | `reference` | Envoy's reference service and tollgate on one Redis |
-//! | `requests` | rules, and requests encoded beforehand |
-//! | `servers`, `bare_tonic` | who is asked |
-//! | `generator`, `h2load` | who asks |
-//! | `statistics`, `table` | what is shown |
+//! | `requests` | rules, and requests encoded in advance |
+//! | `servers`, `bare_tonic` | the measured servers |
+//! | `generator`, `h2load` | load generators |
+//! | `statistics`, `table` | the output |
 //!
-//! `make bench` runs it; `docs/performance.md` says how to read it.
+//! `make bench` runs it; `docs/performance.md` explains the figures.
 //!
-//! What it deliberately does not do: gate anything (`tests/instructions` does). Machines are shared and noisy.
-// a program: a panic is how it says no.
+//! What it deliberately does not do: gate anything (`tests/instructions` does). Machines are shared
+//! and noisy.
+// A program: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -49,11 +51,11 @@ use tollgate_test_support::components::program;
 use tollgate_test_support::performance_chart::{self, Bar};
 use tollgate_test_support::wire_bench_options::Options;
 
-/// How this program is told that it runs on its own core, and how many there are.
+/// Variable that says that this program runs on its own core, and the number of cores.
 const CORES: &str = "BENCH_CORES";
 
 fn main() -> ExitCode {
-    // cargo adds one of its own.
+    // cargo adds an argument of its own.
     let arguments = std::env::args().skip(1);
     let arguments: Vec<String> = arguments.filter(|argument| argument != "--bench").collect();
     if arguments
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// This program again, where it is in no server's way.
+/// Runs this program again on the last core, apart from the servers.
 fn on_the_last_core(arguments: &[String]) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let ended = Command::new(program("taskset"))
@@ -97,7 +99,7 @@ fn on_the_last_core(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// What is shared through Redis, on its own page.
+/// Measures limits shared through Redis, for their own page.
 fn shared(options: &Options, cores: usize) {
     let mut figures = format!(
         "{}\n{}\n",
@@ -114,7 +116,7 @@ fn shared(options: &Options, cores: usize) {
     }
 }
 
-/// Envoy's reference service and tollgate on one Redis.
+/// Measures Envoy's reference service and tollgate on one Redis.
 fn beside_the_reference(options: &Options, cores: usize) -> bool {
     if !reference::is_installed() {
         eprintln!("Envoy's reference service is missing; install Go and run `make deps`");
@@ -133,7 +135,7 @@ fn beside_the_reference(options: &Options, cores: usize) -> bool {
     true
 }
 
-/// Says whether there was anything to measure.
+/// Measures all axes; returns whether there were any.
 fn measure(options: &Options, cores: usize) -> bool {
     if options.axis.as_deref() == Some(shared::AXIS) {
         shared(options, cores);

@@ -1,11 +1,11 @@
-//! Envoy's reference service and tollgate on one Redis: what a check costs the server and what it
-//! costs Redis.
+//! Envoy's reference service and tollgate on one Redis: cost of a check for the server and for
+//! Redis.
 //!
-//! How: one Redis, one run, every server in turn in each round; 1,000 keys, drawn at random. Each
-//! server has the first core. Redis has the second where there are three or more, and else shares
-//! the first. The load has the last one. A server's and Redis's CPU time is the kernel's.
+//! How: one Redis, one run, every server in turn in each round, with 1,000 random keys. Each server
+//! has the first core. Redis has the second core if there are three or more, and else shares the
+//! first. The load generator has the last one. CPU times of server and Redis are the kernel's.
 //!
-//! What it deliberately does not do: run among the other axes. It needs Redis and the reference
+//! What it deliberately does not do: run with the other axes. It needs Redis and the reference
 //! (`make bench-peers`).
 
 use std::process::{Command, Stdio};
@@ -21,13 +21,12 @@ use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::wire_bench_options::Options;
 
-/// How this is asked for.
+/// Name of the axis in the options.
 pub(crate) const AXIS: &str = "reference";
 
 const KEYS: u64 = 1_000;
 
-/// How many requests are under way at a time, and which part of the requests of a measurement is
-/// sent so.
+/// Requests in flight, and the divisor of the number of requests for each shape.
 const SHAPES: [(Shape, u64); 2] = [
     (
         Shape {
@@ -45,7 +44,7 @@ const SHAPES: [(Shape, u64); 2] = [
     ),
 ];
 
-/// Candidate is measured: a name, and variables; none for the reference.
+/// A measured server: name and variables; none for the reference.
 type Candidate = (
     &'static str,
     Option<&'static [(&'static str, &'static str)]>,
@@ -71,14 +70,14 @@ struct Measurement {
     redis_us: f64,
 }
 
-/// The figures of one server and shape.
+/// Figures of one server and shape.
 pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) shape: Shape,
     pub(crate) server_us: Spread,
     pub(crate) redis_us: Spread,
     pub(crate) rate: Spread,
-    /// The rate beside the reference's of the same round.
+    /// Ratio of the rate to the reference's in the same round.
     pub(crate) ratio: Spread,
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn run(options: &Options, cores: usize) -> Vec<Row> {
         };
         let requests = (options.requests / part).max(1);
         for server in &servers {
-            // Connections, counters, leases that have found their size.
+            // Warms up connections, counters and lease sizes.
             measure(server, requests / 2 + 1);
         }
         let mut rounds: Vec<Vec<Measurement>> = servers.iter().map(|_| Vec::new()).collect();

@@ -1,8 +1,8 @@
-//! What is asked: rules, and requests encoded beforehand.
+//! Workloads: rules, and requests encoded in advance.
 //!
-//! How: a request's frame is encoded once with a mark of eight characters where its key stands, and sent with the key's
-//! number in their place. So ten million different requests cost as much memory as one, and sending costs a copy of a
-//! hundred bytes.
+//! How: a request's frame is encoded once with a mark of eight characters in place of its key, and
+//! sent with the key's number there. So ten million different requests take as much memory as one,
+//! and sending one costs a copy of a hundred bytes.
 //!
 //! What it deliberately does not do: send (`generator`, `h2load`).
 
@@ -15,27 +15,27 @@ use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_limiter::{Algorithm, AlgorithmOption};
 
-/// What an answer begins with: the first field of the message is the overall code.
+/// First bytes of an answer: field 1 of the message is the overall code.
 pub(crate) const OK: u8 = 1;
 pub(crate) const OVER_LIMIT: u8 = 2;
 
-/// Stands where a key's number goes.
+/// Placeholder of a key's number.
 const MARK: &str = "########";
 
-/// A limit that nobody meets.
+/// A limit that is never reached.
 const WIDE: &str = "unit: year, requests_per_unit: 4294967295";
 
 const DESCRIPTOR_KEYS: [&str; 4] = ["user", "path", "method", "address"];
 
-/// How many descriptors a request has that only makes buckets; tollgate takes 128.
+/// Descriptors in a request that only creates buckets; tollgate accepts 128.
 const WARMING_DESCRIPTORS: usize = 100;
 
-/// One kind of request, and the rules that answer it.
+/// A kind of request and its rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// 1: one rule for every key; more: a rule a key.
+    /// 1: one rule for all keys; more: a rule for each key.
     pub(crate) rules: u64,
-    /// Rules beside them that no request is meant by.
+    /// Further rules that match no request.
     pub(crate) idle_rules: u64,
     pub(crate) keys: u64,
     /// At most four.
@@ -48,12 +48,12 @@ pub(crate) struct Workload {
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     frame: Vec<u8>,
-    /// Where numbers go.
+    /// Positions of the numbers.
     marks: Vec<usize>,
 }
 
 impl Workload {
-    /// One rule, that many keys, one descriptor, allowed.
+    /// One rule, one descriptor with that many keys, always allowed.
     pub(crate) fn with_keys(keys: u64) -> Self {
         Self {
             rules: 1,
@@ -73,7 +73,8 @@ impl Workload {
         }
     }
 
-    /// LoadGenerator that algorithm, and still allowed. Those that remember hits one by one forget them within a second or so.
+    /// Uses an algorithm, still always allowed. Algorithms that store single hits forget them
+    /// within about a second.
     pub(crate) fn by(self, algorithm: &dyn Algorithm) -> Self {
         let requests = algorithm.requests_max();
         let has = |choice| algorithm.options().contains(&choice);
@@ -116,12 +117,13 @@ impl Workload {
         rules
     }
 
-    /// Its requests.
+    /// Template of its requests.
     pub(crate) fn template(&self) -> Template {
         Template::of(&DESCRIPTOR_KEYS[..self.descriptors])
     }
 
-    /// Requests that ask for many keys at once, each key at least once: after them every bucket exists.
+    /// Requests with many keys each, every key at least once, so that every bucket exists
+    /// afterwards.
     pub(crate) fn warming(&self) -> impl Iterator<Item = Bytes> {
         let mut templates: Vec<Template> = DESCRIPTOR_KEYS[..self.descriptors]
             .iter()
@@ -140,7 +142,7 @@ impl Workload {
     }
 }
 
-/// throttlecrab's message; its numbers are per second, and wide.
+/// throttlecrab's message; its limits are per second and never reached.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ThrottleRequest {
     #[prost(string, tag = "1")]
@@ -156,7 +158,7 @@ struct ThrottleRequest {
 }
 
 impl Template {
-    /// As throttlecrab is asked.
+    /// Template of throttlecrab's requests.
     pub(crate) fn throttle() -> Self {
         let message = ThrottleRequest {
             key: MARK.to_owned(),

@@ -1,7 +1,9 @@
-//! The servers: each a process of its own on so many cores, release builds all, and the kernel's word on their CPU time.
+//! Servers: each is a release build in a process of its own on a number of cores, with CPU times
+//! from the kernel.
 //!
-//! How: `taskset` starts them on the first cores; the generator keeps to the last, so on two cores a server with one core
-//! shares it with nobody. Checks are counted by tollgate's own metric, and must be as many as were sent.
+//! How: `taskset` starts them on the first cores; the generator uses the last, so on two cores a
+//! server with one core does not share it. The decisions are counted by tollgate's own metric and
+//! must be as many as the requests.
 //!
 //! What it deliberately does not do: load them (`generator`, `h2load`).
 
@@ -21,7 +23,7 @@ use tollgate_test_support::tollgate_process::tollgate_binary;
 use crate::bare_tonic;
 use crate::requests::Workload;
 
-/// What nghttpd serves: as much as a short answer.
+/// Bytes that nghttpd serves: the length of a short answer.
 pub(crate) const FLOOR_BYTES: usize = 40;
 
 const FLOOR_FILE: &str = "answer";
@@ -29,15 +31,15 @@ const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/Sho
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// nghttpd and a static file: what HTTP/2 costs in C.
+    /// nghttpd with a static file: the cost of HTTP/2 in C.
     Floor,
-    /// tonic and a constant: what gRPC costs in Rust.
+    /// tonic with a constant answer: the cost of gRPC in Rust.
     Bare,
-    /// tollgate as its settings stand.
+    /// tollgate with default settings.
     Tollgate,
-    /// throttlecrab-server, where `make bench-peers` installed it. It speaks a protocol of its own.
+    /// throttlecrab-server, if `make bench-peers` installed it. It has a protocol of its own.
     Throttlecrab,
-    /// Envoy's reference service, where `make deps` built it. It wants a Redis.
+    /// Envoy's reference service, if `make deps` built it. It needs a Redis.
     Reference,
 }
 
@@ -48,9 +50,9 @@ pub(crate) struct Server {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
     child: Child,
-    /// Where tollgate answers about itself.
+    /// Address of tollgate's HTTP port.
     pub(crate) metrics: Option<SocketAddr>,
-    /// Rules, or what is served.
+    /// Folder of the rules or of the static file.
     _files: tempfile::TempDir,
 }
 
@@ -65,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// Everyone that can be asked one thing.
+    /// All servers that can serve the same request.
     pub(crate) fn all() -> Vec<Self> {
         let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
         let mut all = vec![Self::Floor, Self::Bare];
@@ -79,12 +81,12 @@ fn throttlecrab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin/throttlecrab-server")
 }
 
-/// Where `make deps` puts Envoy's reference service.
+/// Path of Envoy's reference service, built by `make deps`.
 pub(crate) fn reference_service() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/oracle/ratelimit")
 }
 
-/// Whether `tollgate serve` has that flag.
+/// Whether `tollgate serve` has a flag.
 fn knows(flag: &str) -> bool {
     static HELP: OnceLock<String> = OnceLock::new();
     let help = HELP.get_or_init(|| {
@@ -96,7 +98,7 @@ fn knows(flag: &str) -> bool {
     help.split_whitespace().any(|word| word == flag)
 }
 
-/// A program on that many cores, the first ones, without our variables.
+/// A program on the first cores, without our environment variables.
 fn on_cores(cores: usize) -> Command {
     let mut command = Command::new(program("taskset"));
     command
@@ -107,7 +109,8 @@ fn on_cores(cores: usize) -> Command {
 }
 
 impl Server {
-    /// Starts it on that many cores, ready to answer. A tollgate may be told how many partitions to have.
+    /// Starts a server on that many cores and waits until it is ready. tollgate may get a number of
+    /// partitions.
     pub(crate) fn start(
         kind: Kind,
         workload: &Workload,
@@ -203,7 +206,7 @@ impl Server {
         Self::start_silent(Kind::Throttlecrab, command, port, files)
     }
 
-    /// One that does not say when it listens.
+    /// Starts a server that does not report readiness.
     fn start_silent(kind: Kind, mut command: Command, port: u16, files: tempfile::TempDir) -> Self {
         let child = command.stdout(Stdio::null()).spawn().expect("it starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -235,7 +238,7 @@ impl Server {
                 "--port=0",
                 "--debug-port=0",
             ]);
-        // Room for every key, and for partitions that get more than their share.
+        // Enough for every key, and for partitions with more than their share.
         if knows("--memory-max") {
             command.arg("--memory-max=6GiB");
         } else {
@@ -257,7 +260,7 @@ impl Server {
                 break line;
             }
         };
-        // What it says later must not fill a pipe.
+        // Later output must not fill the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let address = |name: &str| {
             let (_, rest) = banner.split_once(name).expect(name);
@@ -273,7 +276,7 @@ impl Server {
         }
     }
 
-    /// Where a request goes, without the leading slash.
+    /// Path of a request, without the leading slash.
     pub(crate) fn path(&self) -> &'static str {
         match self.kind {
             Kind::Floor => FLOOR_FILE,
@@ -286,7 +289,7 @@ impl Server {
         cpu(self.child.id())
     }
 
-    /// Requests decided so far, by its own count; none of one that does not count.
+    /// Decisions so far, by its own counter; none for servers without one.
     pub(crate) fn decided(&self) -> Option<u64> {
         let (_, text) = http(self.metrics?, "GET", "/metrics", "");
         let decided = text
@@ -316,11 +319,12 @@ pub(crate) fn cpu(process: u32) -> Cpu {
         let time = text.split(' ').next()?.parse().ok()?;
         Some((thread.file_name().to_str()?.parse().ok()?, time))
     };
-    // A thread may end while one looks.
+    // A thread may end meanwhile.
     threads.filter_map(Result::ok).filter_map(time).collect()
 }
 
-/// What threads used between two looks, µs. One that ended in between counts for nothing; servers' do not.
+/// CPU time of all threads between two readings, in µs. A thread that ended in between counts as
+/// zero; servers' threads do not end.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn used_us(before: &Cpu, after: &Cpu) -> f64 {
     let used = after

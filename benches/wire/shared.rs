@@ -1,11 +1,12 @@
-//! Limits shared through Redis: what they cost beside the same script without us, and beside memory.
+//! Limits shared through Redis: their cost compared with the script alone and with memory.
 //!
-//! How: one Redis on the first core, one run, everyone in turn. `redis-benchmark` and the store are alone with it, from the last
-//! core: each keeps four calls of 256 checks under way, of the same script on keys of the same length. Arguments hold
-//! zeros, which `redis-benchmark` cannot send, so its script says by itself what is asked of every key: it has the smaller
-//! call. The service shares the first core with Redis, and the load has the last one.
+//! How: one Redis on the first core, one run, all candidates in turn. `redis-benchmark` and the
+//! store run on the last core, each alone with Redis: each keeps four calls of 256 checks in
+//! flight, of the same script with keys of the same length. Arguments contain zero bytes, which
+//! `redis-benchmark` cannot send, so its script holds the arguments itself: its calls are smaller.
+//! The service shares the first core with Redis, and the load generator has the last one.
 //!
-//! What it deliberately does not do: run among the other axes. They need no Redis.
+//! What it deliberately does not do: run with the other axes. They need no Redis.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -33,19 +34,19 @@ use crate::requests::{OK, Workload};
 use crate::servers::{Server, cpu, used_us};
 use crate::statistics::Spread;
 
-/// What this is asked for by.
+/// Name of the axis in the options.
 pub(crate) const AXIS: &str = "shared";
 
-/// The page that shows it.
+/// Page of the figures.
 pub(crate) const PAGE: &str = "docs/shared-limits.md";
 
-/// How many calls each keeps under way, as the store does.
+/// Calls in flight, as in the store.
 const CALLS: usize = 4;
 
-/// How many checks wait for the store, so that its calls are always full.
+/// Checks that wait for the store, so that its calls are always full.
 const IN_FLIGHT: u64 = 2 * (CALLS * script::CHECKS_MAX) as u64;
 
-/// How many keys, where there are many.
+/// Number of keys in cells with several.
 const KEYS: u64 = 1_000;
 
 const SHAPE: Shape = Shape {
@@ -53,11 +54,11 @@ const SHAPE: Shape = Shape {
     streams: 100,
 };
 
-/// Candidate is measured.
+/// A measured candidate.
 enum Candidate {
     /// `redis-benchmark`.
     Script { sha1: String },
-    /// The store of this library, asked as a core of the service asks.
+    /// The store of this library, driven like a worker of the service drives it.
     Store(Box<StoreDriver>),
     /// The service over gRPC.
     Service { server: Server, workload: Workload },
@@ -67,17 +68,17 @@ struct Cell {
     what: &'static str,
     keys: u64,
     candidate: Candidate,
-    /// Beside which cell it is put.
+    /// Index of the cell it is compared with.
     reference: usize,
 }
 
-/// The store and what it needs to run, on this thread.
+/// The store and its runtime on this thread.
 struct StoreDriver {
     runtime: Runtime,
     asking: Box<dyn BatchClient>,
     metrics: Arc<Metrics>,
     ticket: u32,
-    /// Never dropped before what asks it.
+    /// Must outlive its client.
     _store: RedisStore,
 }
 
@@ -85,11 +86,11 @@ struct StoreDriver {
 struct Measurement {
     rate: f64,
     redis_us: f64,
-    /// Calls of Redis for a thousand checks.
+    /// Redis calls per thousand checks.
     trips: f64,
 }
 
-/// A cell's figures.
+/// Figures of a cell.
 pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) keys: u64,
@@ -118,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         });
         let server = Server::start_with(workload, 1, &variables);
         if mode.is_some() {
-            // It starts without Redis, and is to be measured with it.
+            // The service starts without Redis, so the measurement waits until it is connected.
             let up = || (value(&server, "tollgate_store_up") > 0.0).then_some(());
             wait_for(Duration::from_secs(10), up).expect("it finds Redis");
         }
@@ -159,7 +160,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
         cell("exact: the service", KEYS, service(&many, Some("exact")), 5),
     ];
     for cell in &mut cells {
-        // Connections, buckets, leases that have found their size.
+        // Warms up connections, buckets and lease sizes.
         cell.measure(&redis, options.requests / 2 + 1);
     }
     let mut rounds: Vec<Vec<Measurement>> = cells.iter().map(|_| Vec::new()).collect();
@@ -168,7 +169,12 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
             rounds.push(cell.measure(&redis, options.requests));
         }
     }
-    let rows = cells.iter().zip(&rounds).map(|(cell, measured)| {
+    rows(&cells, &rounds)
+}
+
+/// Figures of the cells from the measurements of all rounds.
+fn rows(cells: &[Cell], rounds: &[Vec<Measurement>]) -> Vec<Row> {
+    let rows = cells.iter().zip(rounds).map(|(cell, measured)| {
         let ratios = measured.iter().zip(&rounds[cell.reference]);
         Row {
             what: cell.what,
@@ -184,7 +190,7 @@ pub(crate) fn run(options: &Options) -> Vec<Row> {
 
 impl Cell {
     fn measure(&mut self, redis: &RedisServer, requests: u64) -> Measurement {
-        // What is quick is measured as long as what is slow.
+        // Fast candidates get more checks, so that all measurements take a similar time.
         let requests = match self.candidate {
             Candidate::Script { .. } | Candidate::Store(_) => requests * 5,
             Candidate::Service { .. } => requests,
@@ -214,7 +220,7 @@ impl Cell {
     }
 }
 
-/// How often Redis has run a script so far, by its own count.
+/// Number of scripts that Redis has run, by its own counter.
 fn calls(redis: &RedisServer) -> f64 {
     let stats: String = redis.say(&["INFO", "commandstats"]);
     let of = |line: &str| {
@@ -235,7 +241,7 @@ pub(crate) fn value(server: &Server, name: &str) -> f64 {
     text.lines().find_map(of).unwrap_or(0.0)
 }
 
-/// A take from a limit that nobody meets.
+/// A check with a limit that is never reached.
 fn check(key: Key) -> Check {
     Check {
         key,
@@ -249,7 +255,7 @@ fn check(key: Key) -> Check {
     }
 }
 
-/// The script, which knows by itself what is asked of every key.
+/// The script with its arguments built in.
 fn repeating() -> String {
     let mut argument = Vec::new();
     script::argument(&check(Key(0)), Timestamp::default(), &mut argument);
@@ -261,7 +267,7 @@ fn repeating() -> String {
     text + script::text()
 }
 
-/// `redis-benchmark`: how many checks were decided, and in how many seconds.
+/// Runs `redis-benchmark`; returns the number of checks and the seconds.
 fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
     let keys = script::CHECKS_MAX;
     let calls = checks.div_ceil(keys as u64);
@@ -270,7 +276,7 @@ fn benchmark(port: u16, sha1: &str, checks: u64) -> (u64, f64) {
         .args(["-p", &port.to_string(), "-n", &calls.to_string()])
         .args(["-c", &CALLS.to_string(), "-P", "1", "-r", &KEYS.to_string()])
         .args(["--csv", "EVALSHA", sha1, &keys.to_string()])
-        // As long as a key of ours.
+        // Same length as our keys.
         .args((0..keys).map(|_| "tg:{5f}:000000000000000000__rand_int__"));
     let output = command.output();
     let output = output.expect("`redis-benchmark` is missing; run `make deps`");
@@ -333,7 +339,7 @@ impl StoreDriver {
         }
     }
 
-    /// Has so many checks decided; how long that took, s.
+    /// Decides `checks` checks; returns the seconds it took.
     fn decide(&mut self, checks: u64) -> f64 {
         let Self {
             runtime,
@@ -341,7 +347,7 @@ impl StoreDriver {
             ticket,
             ..
         } = self;
-        // As good as digests, and the same every time.
+        // Pseudorandom like digests, from a fixed seed.
         let mut keys = Keys::new(7, KEYS);
         let mut key = move || Key(u128::from(keys.draw() + 1).wrapping_mul(u128::MAX / 1_009));
         let (mut asked, mut answered) = (0_u64, 0_u64);

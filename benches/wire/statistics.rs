@@ -1,12 +1,12 @@
-//! Figures of several rounds: the median, and how far they lie apart.
+//! Statistics of several rounds: median and range.
 //!
-//! Why both: a reader must see whether two figures differ at all.
+//! Why both: a reader must see whether two figures differ.
 //!
 //! What it deliberately does not do: measure, write tables.
 
 use std::fmt;
 
-/// What several rounds came to.
+/// Median and range of several rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -15,7 +15,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// Computes them from at least one figure.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -44,13 +44,13 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The value below which so many thousandths of them lie. They must be sorted.
+/// A quantile, in thousandths, of sorted values.
 pub(crate) fn quantile(sorted: &[u32], thousandths: usize) -> f64 {
     let last = sorted.len() - 1;
     f64::from(sorted[(sorted.len() * thousandths / 1_000).min(last)])
 }
 
-/// A whole number with commas, as people read it.
+/// A whole number with thousands separators.
 pub(crate) fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

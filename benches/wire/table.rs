@@ -1,6 +1,6 @@
-//! The figures as Markdown: printed, and put between the markers of `docs/performance.md`.
+//! Figures as Markdown tables: printed, and written between the markers of `docs/performance.md`.
 //!
-//! What it deliberately does not do: measure, round away what does not please.
+//! What it deliberately does not do: measure, or round figures selectively.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) const PAGE: &str = "docs/performance.md";
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- /figures -->\n";
 
-/// From which share of a core on the generator is said to have been the bound.
+/// Share of a core from which on the generator is reported as the bottleneck.
 const BUSY: f64 = 0.9;
 
 pub(crate) const HEAD: &str = "\
@@ -36,7 +36,7 @@ pub(crate) const REFERENCE_HEAD: &str = "\
 | server | requests under way | CPU µs a check, the server | CPU µs a check, Redis | checks/s | rate, to the reference |
 | --- | --- | --- | --- | --- | --- |";
 
-/// One line beside the reference service.
+/// A line of the comparison with the reference.
 pub(crate) fn reference_line(row: &reference::Row) -> String {
     let reference::Row {
         what,
@@ -51,7 +51,7 @@ pub(crate) fn reference_line(row: &reference::Row) -> String {
     format!("| {what} | {under_way} | {server_us} | {redis_us} | {rate} | {ratio} |")
 }
 
-/// One line of what is shared.
+/// A line of the shared limits.
 pub(crate) fn shared_line(row: &shared::Row) -> String {
     let shared::Row {
         what,
@@ -68,7 +68,7 @@ pub(crate) fn shared_line(row: &shared::Row) -> String {
     )
 }
 
-/// One cell's line.
+/// A line of a cell.
 pub(crate) fn line(row: &Row) -> String {
     let Row {
         axis,
@@ -85,7 +85,7 @@ pub(crate) fn line(row: &Row) -> String {
     format!("| {axis} | {name} | {server} | {cpu_us} | {ratio} | {bound}{rate} | {busy:.0} % |")
 }
 
-/// One load's line.
+/// A line of a load.
 pub(crate) fn latency_line(row: &latency::Row) -> String {
     let whole = |spread: &Spread| {
         let Spread {
@@ -114,7 +114,7 @@ pub(crate) fn latency_line(row: &latency::Row) -> String {
     )
 }
 
-/// When, where and how.
+/// Date, machine and options of the run.
 pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     let said = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().ok();
@@ -162,7 +162,7 @@ pub(crate) fn circumstances(options: &Options, cores: usize) -> String {
     text
 }
 
-/// Puts the figures that a command makes into a page.
+/// Writes the figures of a command into a page.
 pub(crate) fn write(name: &str, made_by: &str, figures: &str) {
     let page = std::fs::read_to_string(name).expect("the page");
     let begin = format!("{BEGIN}`{made_by}` -->\n");

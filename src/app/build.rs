@@ -1,4 +1,6 @@
 //! Builds the service from its settings: metrics, store, certificates, rules source, traces.
+//!
+//! What it deliberately does not do: spawn tasks or answer requests (`lifecycle`).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! The store that the settings ask for.
+//! Builds the store that the settings name.
 //!
-//! By default it is in memory. With a Redis URL it is Redis, with a store of this replica behind
-//! it, for domains whose rules or settings say `local` when Redis fails.
-//!
-//! What it deliberately does not do: connect. A service starts without Redis.
+//! Without `--store` buckets are in memory. With it they are in the shared store, and a memory store
+//! behind it decides checks of domains with `on_store_failure: local`. Nothing here connects: the
+//! service starts without its shared store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +21,13 @@ use crate::store::{
 use tollgate_limiter::key::BucketIdentity;
 use tollgate_limiter::{Allowance, Entry, LeasePolicy, Rule};
 
-/// The digest's key where none is given: no secret, but the same on every replica.
+/// The default hash key: not a secret, but the same on every replica.
 const PUBLIC_KEY: [u8; 16] = *b"tollgate-buckets";
 
-/// How many leases are held, in all partitions: some 25 MB when all are.
+/// How many leases all partitions hold together: some 25 MB.
 const LEASES_MAX: usize = 100_000;
 
-/// How long a key must be, in bytes.
+/// The shortest hash key, in bytes.
 const HASH_KEY_BYTES_MIN: usize = 16;
 
 /// A store, and the workers of each store that it is made of.
@@ -82,7 +81,7 @@ pub(super) fn configure(
     Ok(builder)
 }
 
-/// The store, and the workers that it and the one behind it need.
+/// Builds the store, and the workers of each store that it is made of.
 pub(super) fn build(
     setup: &Setup,
     shared: Option<&dyn StoreBuilder>,
@@ -94,12 +93,12 @@ pub(super) fn build(
     let Some(shared) = shared else {
         if is_leased(settings) {
             tracing::warn!(
-                "--store-mode leased: there is no shared store to take from, so limits are this replica's own; give one with --store"
+                "--store-mode leased: there is no shared store, so each replica has its own limits; set --store"
             );
         }
         if settings.naming.store_keys == StoreKeys::Reference {
             tracing::warn!(
-                "--store-keys reference: there is no shared store, so no counter is continued; give one with --store"
+                "--store-keys reference: there is no shared store, so no counter is continued; set --store"
             );
         }
         return Ok((memory, vec![workers]));
@@ -138,7 +137,7 @@ pub(super) fn is_leased(settings: &StoreSettings) -> bool {
     settings.store_mode == StoreMode::Leased
 }
 
-/// Says which rules are decided by the shared store check by check, though leases were asked for.
+/// Logs which rules use exact mode although leased mode was set.
 pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     let exact: Vec<&Rule> = rules
         .iter()
@@ -159,21 +158,21 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
     );
 }
 
-/// The hash that buckets are found by: where they are shared, the same on every replica.
+/// The hash of bucket keys. With a shared store it is the same on every replica.
 pub(super) fn hash(settings: &StoreSettings, shared: bool) -> Result<KeyedHash, AppError> {
     if !shared {
         return KeyedHash::random().map_err(AppError::Randomness);
     }
     if settings.naming.store_hash_key_file.is_none() {
         tracing::warn!(
-            "buckets are named by a digest under a key that everybody knows: callers who choose their own values could make \
-             buckets meet; give all replicas the same secret with --store-hash-key-file"
+            "the default hash key is in use, so clients that choose their own values could craft key collisions; set \
+             --store-hash-key-file to the same secret on all replicas"
         );
     }
     shared_hash(&settings.naming)
 }
 
-/// The hash that replicas agree on.
+/// The hash that all replicas share.
 fn shared_hash(naming: &NamingSettings) -> Result<KeyedHash, AppError> {
     let Some(file) = &naming.store_hash_key_file else {
         return Ok(KeyedHash::with_secret(PUBLIC_KEY));
@@ -182,7 +181,7 @@ fn shared_hash(naming: &NamingSettings) -> Result<KeyedHash, AppError> {
     let key = key.trim_ascii_end();
     if key.len() < HASH_KEY_BYTES_MIN {
         return Err(AppError::Store(format!(
-            "{}: a key of {} bytes is too short; --store-hash-key-file wants {HASH_KEY_BYTES_MIN} at least",
+            "{}: a key of {} bytes is too short; --store-hash-key-file needs at least {HASH_KEY_BYTES_MIN}",
             file.display(),
             key.len()
         )));
@@ -190,24 +189,24 @@ fn shared_hash(naming: &NamingSettings) -> Result<KeyedHash, AppError> {
     Ok(KeyedHash::derived_from(key))
 }
 
-/// What buckets are called in a shared store, for people.
+/// The names of buckets in a shared store, for `tollgate explain`.
 pub struct BucketNames {
     hash: KeyedHash,
     prefix: String,
     reference_keys: bool,
 }
 
-/// What a bucket is called.
+/// The name of a bucket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BucketName {
-    /// So.
+    /// The whole name.
     Whole(String),
-    /// So, and behind it stands the second in which the window begins.
+    /// The name without the second in which the window begins.
     Before(String),
 }
 
 impl BucketNames {
-    /// Names as replicas with these settings give them.
+    /// The names that replicas with these settings use.
     ///
     /// # Errors
     ///
@@ -220,8 +219,8 @@ impl BucketNames {
         })
     }
 
-    /// The bucket that a rule counts these entries in; none where it counts nothing. `alone`: no
-    /// other limit stands on the same descriptor.
+    /// The bucket of a rule for these entries; none where the rule has no limit. `alone`: the
+    /// descriptor has no other limit.
     pub fn of(
         &self,
         domain: &[u8],

@@ -1,4 +1,4 @@
-//! `tollgate check RULES`: everything that is wrong with rules files, at once.
+//! `tollgate check RULES`: reports every error of rules files at once.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::{Exit, rules_argument};
 use crate::settings::RulesSettings;
 use tollgate_limiter::RuleSet;
 
-/// What `check` was told.
+/// Arguments of `check`.
 #[derive(Args, Debug)]
 pub(super) struct Check {
     /// A rules file, or a directory of them

@@ -1,16 +1,17 @@
-//! Descriptors as people type them: `k=v,k=v`.
+//! Descriptors on the command line: `k=v,k=v`.
 //!
-//! What it deliberately does not do: quote. A key cannot hold `=` or `,` here, a value no `,`; `/json` can.
+//! What it deliberately does not do: quoting. Here a key cannot hold `=` or `,`, and a value no
+//! `,`; `/json` has no such limit.
 
-/// The entries of one descriptor, and how they were typed.
+/// One descriptor, as typed and as entries.
 #[derive(Clone, Debug)]
 pub(super) struct DescriptorArgument {
     pub(super) text: String,
     pub(super) pairs: Vec<(String, String)>,
 }
 
-/// A key without `=` has an empty value.
-#[allow(clippy::unnecessary_wraps)] // the form that clap wants
+/// Parses a descriptor. A key without `=` has an empty value.
+#[allow(clippy::unnecessary_wraps)] // clap requires a Result
 pub(super) fn parse_descriptor(text: &str) -> Result<DescriptorArgument, std::convert::Infallible> {
     let pairs = text
         .split(',')

@@ -1,15 +1,15 @@
-//! How a process ends.
+//! Exit codes.
 
 use std::process::ExitCode;
 
-/// Every way a command can end, each with a number of its own that scripts may rely on.
+/// Every way a command can end. Scripts may rely on the codes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
-    /// Done; for `hit`: may pass.
+    /// Success; for `hit`: allowed.
     Success,
-    /// Could not be done: rules are wrong, a port is taken, a file is missing.
+    /// Failure: invalid rules, a port in use, a missing file.
     Failure,
-    /// The command line was not understood.
+    /// Invalid command line.
     Usage,
     /// `hit`: over limit.
     OverLimit,
@@ -20,7 +20,7 @@ pub enum Exit {
 // === impl Exit ===
 
 impl Exit {
-    /// The number that the shell sees.
+    /// Exit code of the process.
     pub const fn code(self) -> u8 {
         match self {
             Self::Success => 0,

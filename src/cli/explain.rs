@@ -1,7 +1,8 @@
-//! `tollgate explain RULES DOMAIN k=v,k=v`: which rule applies to a descriptor and why, or which level found nothing and
-//! what is there instead; with `--addr` also what is left of it in a running service.
+//! `tollgate explain RULES DOMAIN k=v,k=v`: which rule applies to a descriptor and why, or which
+//! level found nothing and what is configured there; with `--addr` also the state in a running
+//! service.
 //!
-//! What it deliberately does not do: take a hit. A live look asks with 0.
+//! What it deliberately does not do: take a hit. The live request has 0 hits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,13 +22,13 @@ use tollgate_limiter::{
     OverLimitResponse, Placeholder, Rule, RuleSet, Template,
 };
 
-/// How long a running service has to answer.
+/// Timeout of the running service.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of a body or of a header's value is shown, in characters.
+/// Longest part of a body or header value that is printed, in characters.
 const TEXT_SHOWN_MAX: usize = 80;
 
-/// What `explain` was told.
+/// Arguments of `explain`.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
 pub(super) struct Explain {
@@ -87,7 +88,7 @@ impl Explain {
         self.print_levels(&rules, &entries, levels);
         match found {
             Match::UnknownDomain | Match::None => {
-                print_line!("no limit applies: the request passes")
+                print_line!("no limit applies: the request passes");
             }
             Match::Rules(matched) => {
                 let entries = entries.get(..matched.entries).unwrap_or_default();
@@ -108,7 +109,7 @@ impl Explain {
                     match name.and_then(|it| it.of(domain, entries, rule, alone)) {
                         None => {}
                         Some(BucketName::Whole(name)) => {
-                            print_line!("  bucket in a shared store: {name}")
+                            print_line!("  bucket in a shared store: {name}");
                         }
                         Some(BucketName::Before(name)) => print_line!(
                             "  bucket in a shared store: {name} and the second in which the window begins, as Envoy's \
@@ -124,7 +125,7 @@ impl Explain {
         }
     }
 
-    /// Level by level, what was found. An entry beyond the levels says who holds a slot.
+    /// Prints the match of each level. An entry beyond the levels names the holder of a slot.
     fn print_levels(&self, rules: &RuleSet, entries: &[Entry<'_>], levels: usize) {
         print_line!("domain {}", self.domain);
         if !rules.has_domain(self.domain.as_bytes()) {
@@ -170,7 +171,8 @@ impl Explain {
         }
     }
 
-    /// Whether a request takes from all its limits or from none: the domain's word comes first, as in `serve`.
+    /// Prints whether a request takes from all its limits or from none: the domain overrides the
+    /// setting, as in `serve`.
     fn print_all_or_nothing(&self, rules: &RuleSet) {
         let (whole, word_of) = match rules.all_or_nothing(self.domain.as_bytes()) {
             Some(whole) => (whole, "domain"),
@@ -207,7 +209,7 @@ impl Explain {
     }
 }
 
-/// Why an entry came to a level.
+/// Why an entry matched a level.
 fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> String {
     match how {
         MatchKind::Exact => "exactly this is configured".to_owned(),
@@ -227,7 +229,7 @@ fn match_reason(how: MatchKind, level: &Level, (key, value): (&str, &str)) -> St
     }
 }
 
-/// What else an entry could have come to.
+/// Another level that an entry matches.
 fn describe_match(how: MatchKind, level: &Level) -> String {
     match how {
         MatchKind::Exact | MatchKind::Default => level.label(),
@@ -310,7 +312,7 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
     );
 }
 
-/// What a limit says besides its numbers.
+/// Options of a limit besides its numbers.
 fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
     let words = algorithm
         .options()
@@ -328,13 +330,13 @@ fn limit_options(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
                 let seconds = limit.window().as_us() / 1_000_000;
                 Some(format!("slot_seconds: {seconds}"))
             }
-            // The algorithm's name and the window say these.
+            // Part of the algorithm's name and the window.
             AlgorithmOption::Refill | AlgorithmOption::Calendar => None,
         });
     words.collect()
 }
 
-/// Body and headers of a refusal, a line each, gaps as written.
+/// Body and headers of the response on 429, one line each, with placeholders as written.
 fn over_limit_lines(over_limit: &OverLimitResponse) -> Vec<String> {
     let body = Some(&over_limit.body).filter(|body| !body.is_empty());
     let body = body.map(|body| format!("body {}", preview(body)));
@@ -343,7 +345,7 @@ fn over_limit_lines(over_limit: &OverLimitResponse) -> Vec<String> {
     body.into_iter().chain(headers).collect()
 }
 
-/// A text on one line, and no more than its beginning when it is long.
+/// A text on one line, cut if it is long.
 fn preview(template: &Template) -> String {
     let text = template.render(|placeholder: Placeholder| placeholder.as_str().to_owned());
     let mut shown = String::new();
@@ -360,7 +362,8 @@ fn preview(template: &Template) -> String {
     format!("{shown}… ({} bytes)", text.len())
 }
 
-/// What tells this bucket from those of the other limits of its descriptor. How long a slot is held does not.
+/// Tells this bucket from those of other limits on the descriptor. The time of a slot is not part
+/// of it.
 fn bucket_kind(rule: &Rule, limit: &Limit, algorithm: &dyn Algorithm) -> String {
     let mut parts = vec![algorithm.name().to_owned()];
     if limit.unit().is_some() {

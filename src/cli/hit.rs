@@ -1,6 +1,7 @@
-//! `tollgate hit ADDR DOMAIN k=v,k=v`: ask a running service, and print the answer as a person would say it.
+//! `tollgate hit ADDR DOMAIN k=v,k=v`: sends requests to a running service and prints the answers.
 //!
-//! What it deliberately does not do: measure. It asks one request after the other; load is `h2load`'s business.
+//! What it deliberately does not do: measure. It sends one request after the other; use `h2load`
+//! for load.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::grpc_client::rate_limit::{
     CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
 };
 
-/// What `hit` was told.
+/// Arguments of `hit`.
 #[derive(Args, Debug)]
 pub(super) struct Hit {
     /// Where the service is, HOST:PORT
@@ -133,7 +134,7 @@ impl Hit {
     }
 }
 
-/// Says why there is no answer. A file of ours that is not good is nobody's silence.
+/// Reports why there is no answer. An unreadable file of ours is a failure, not a missing answer.
 pub(super) fn report_client_error(error: &ClientError) -> Exit {
     eprintln!("error: {error}");
     match error {
@@ -146,7 +147,7 @@ fn status_word(allowed: bool) -> &'static str {
     if allowed { "OK" } else { "OVER LIMIT" }
 }
 
-/// What is left, of what, until when.
+/// Remaining hits, limit and time until reset or retry.
 pub(super) fn describe_status(status: &DescriptorStatus) -> String {
     let Some(limit) = &status.limit else {
         return if status.remaining == u32::MAX {
@@ -176,7 +177,7 @@ fn describe_limit(limit: &LimitStatus) -> String {
         ..
     } = limit;
     match unit_multiplier {
-        // What has no unit is no window: so many at any moment.
+        // Without a unit there is no window: a number of requests in flight.
         _ if unit == "unknown" => format!("{requests_per_unit} in flight"),
         1 if unit == "hour" => format!("{requests_per_unit} an hour"),
         1 => format!("{requests_per_unit} a {unit}"),

@@ -1,6 +1,6 @@
-//! Log lines on stderr: for people, or as JSON with the reference's field names.
+//! Log lines on stderr, as text or as JSON with the reference's field names.
 //!
-//! What it deliberately does not do: log a request. The hot path has metrics.
+//! What it deliberately does not do: log requests. The hot path has metrics.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::admin::LogLevelSwitch;
 use crate::settings::{LogFormat, LogLevel, Settings};
 
-/// Begins logging as the settings say, and gives what changes the level later. A second call changes nothing.
+/// Starts logging; returns the function that changes the level. A second call has no effect.
 pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
     let (filter, handle) = reload::Layer::new(filter(settings.log_level));
     let lines = fmt::layer().with_writer(std::io::stderr);
@@ -31,14 +31,14 @@ pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
         LogFormat::Text => lines.with_ansi(false).boxed(),
         LogFormat::Json => lines.event_format(JsonLines).boxed(),
     };
-    // It fails only when logging has begun already.
+    // Fails only if logging has started already.
     let _ = tracing_subscriber::registry()
         .with(filter)
         .with(lines)
         .try_init();
     Arc::new(move |level| {
         let level = LogLevel::from_str(level, true)
-            .map_err(|_| "give one of trace, debug, info, warn, error or off".to_owned())?;
+            .map_err(|_| "use trace, debug, info, warn, error or off".to_owned())?;
         handle
             .reload(self::filter(level))
             .map_err(|error| error.to_string())
@@ -56,10 +56,10 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// One JSON object a line: `@timestamp`, `level`, `@message`, then what the line says besides.
+/// Formats an event as one JSON object: `@timestamp`, `level`, `@message`, then the other fields.
 struct JsonLines;
 
-/// An event's fields as JSON.
+/// Fields of an event as JSON.
 #[derive(Default)]
 struct Fields(Map<String, Value>);
 

@@ -1,10 +1,12 @@
-//! The command line: one file a command, one type for how a process ends.
+//! Command line: one file for each command, one type for exit codes.
 //!
-//! Data goes to stdout, everything said about it to stderr; colour and symbols never carry meaning alone.
+//! Data goes to stdout, messages to stderr. Colour and symbols never carry meaning alone.
 //!
-//! What it deliberately does not do: anything a library user could want. A command is a few calls of other rooms.
+//! What it deliberately does not do: anything that a library user could need. A command is a few
+//! calls of other modules.
 
-/// Prints a line to stdout, as `println!` does, but for a reader that has gone: that ends the process and is no panic.
+/// Prints a line to stdout like `println!`, but a closed stdout ends the process instead of
+/// panicking.
 macro_rules! print_line {
     ($($line:tt)*) => {
         $crate::cli::write_line(format_args!($($line)*))
@@ -53,17 +55,18 @@ enum Command {
     Schema,
 }
 
-/// Prints a line. Where nobody reads any more (`tollgate hit … | head`) there is nothing left to do.
+/// Prints a line. If stdout is closed (`tollgate hit … | head`), there is nothing left to do.
 fn write_line(line: std::fmt::Arguments<'_>) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(i32::from(Exit::Success.code()));
     }
 }
 
-/// Runs the command that `args` spell. The first is the program's own name.
+/// Runs the command line `args`. The first argument is the name of the program.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    // The reference's image runs `/bin/ratelimit` and nothing else; ours has a link by that name.
+    // The reference's image runs `/bin/ratelimit` without arguments; our image has a link of that
+    // name.
     if let [program] = args.as_slice()
         && Path::new(program).file_name() == Some(OsStr::new("ratelimit"))
     {
@@ -72,7 +75,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing can be done about a closed stdout, and --help is not a failure.
+            // A closed stdout cannot be reported, and --help is not a failure.
             let _ = error.print();
             return if error.use_stderr() {
                 Exit::Usage

@@ -1,6 +1,6 @@
-//! The rules that `check` and `explain` are about: found and read as `serve` would.
+//! Loads the rules of `check` and `explain`, as `serve` would.
 //!
-//! What it deliberately does not do: look for changes.
+//! What it deliberately does not do: watch for changes.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::rules::path::RulesPath;
 use crate::rules::reload::{self, LoadError, Rules};
 use crate::settings::RulesSettings;
 
-/// The rules, or how the process ends after everything wrong with them was said. Warnings are said either way.
+/// The rules, or the exit code after all errors were printed. Warnings are printed in both cases.
 pub(super) fn load(
     rules: Option<&Path>,
     settings: &RulesSettings,
 ) -> anyhow::Result<Result<Rules, Exit>> {
     let Some(path) = RulesPath::from_settings(settings, rules) else {
         eprintln!(
-            "error: which rules? name a file or a directory, or set TOLLGATE_RULES or RUNTIME_ROOT"
+            "error: no rules given; pass a file or a directory, or set TOLLGATE_RULES or RUNTIME_ROOT"
         );
         return Ok(Err(Exit::Usage));
     };
@@ -36,7 +36,7 @@ pub(super) fn load(
             } else {
                 "problems"
             };
-            eprintln!("{} {many}; the rules would not be taken", problems.len());
+            eprintln!("{} {many}; the rules are invalid", problems.len());
             Ok(Err(Exit::Failure))
         }
         Err(error) => Err(error.into()),

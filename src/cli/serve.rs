@@ -1,6 +1,7 @@
-//! `tollgate serve [RULES]`: the service, until a signal.
+//! `tollgate serve [RULES]`: runs the service until a signal.
 //!
-//! What it deliberately does not do: join rooms (`app`), or turn into a daemon. Whoever starts it watches over it.
+//! What it deliberately does not do: connect parts (`app`) or daemonise. Process supervision is
+//! left to the caller.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -22,7 +23,7 @@ use crate::settings::{
 };
 use tollgate_limiter::{Rule, RuleSet, Values};
 
-/// What `serve` without rules says: five lines, the last of which works.
+/// Printed by `serve` without rules: five lines, the last of which works.
 const NO_RULES_HELP: &str = "\
 tollgate serve answers rate-limit requests by rules, and was given none.
 A rules file says which descriptors of which domain may have how many requests:
@@ -30,14 +31,15 @@ A rules file says which descriptors of which domain may have how many requests:
 Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
   tollgate serve rules.yaml";
 
-/// The warning at start when `--door` is given.
+/// The runtime polls for I/O after this many task polls. Most often fewer tasks are ready, and then
+/// it polls at once.
 const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
 tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
 
 /// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then they are looked at at once.
 const EVENT_INTERVAL: u32 = 2;
 
-/// Serves until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reads the rules again.
+/// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads the rules.
 pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let from_files = settings.xds.config_type == ConfigType::File;
     let no_rules = from_files
@@ -68,12 +70,13 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
         EnvironmentVariables::read(OTEL_VARIABLES, |name| std::env::var(name).ok());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Where connections keep every thread busy, others' bytes are noticed after so many of their turns.
+        // When connections keep every thread busy, new bytes are noticed after this many task
+        // polls.
         .event_interval(EVENT_INTERVAL)
         .build()
         .context("cannot start the runtime")?;
     let exit = runtime.block_on(serve(settings, log_level));
-    // Not dropped: that would wait for rules that take forever to read.
+    // Not dropped: that would wait for reads of rules that may block for ever.
     runtime.shutdown_background();
     exit
 }
@@ -90,7 +93,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let (stop_sender, stop) = oneshot::channel();
     let mut stop_sender = Some(stop_sender);
     let mut running = std::pin::pin!(app.run(banner, reloads, async {
-        // It cannot be dropped unsent while this function runs.
+        // The sender cannot be dropped while this function runs.
         let _ = stop.await;
     }));
     loop {
@@ -100,7 +103,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
                 return Ok(Exit::Success);
             }
             _ = hang_up.recv() => {
-                // One that waits already will do.
+                // A reload that is already queued is enough.
                 let _ = reload.try_send(());
                 continue;
             }
@@ -109,7 +112,7 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
         }
         match stop_sender.take() {
             Some(stop) => {
-                // Nobody listens any more only when it has stopped already.
+                // Sending fails only after the service has stopped.
                 let _ = stop.send(());
             }
             None => return Ok(Exit::Success),
@@ -117,8 +120,8 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     }
 }
 
-/// What to say about variables that look like settings of ours and are none. Kubernetes makes some for a Service named
-/// `tollgate`; those are its own.
+/// Warnings about variables that look like settings and are not. Kubernetes sets some for a Service
+/// named `tollgate`; those are ignored.
 fn unknown_variables(set: &[&str]) -> Vec<String> {
     let cli = super::Cli::command();
     let commands = cli.get_subcommands().flat_map(clap::Command::get_arguments);
@@ -128,11 +131,11 @@ fn unknown_variables(set: &[&str]) -> Vec<String> {
         .filter(|name| !name.contains("_PORT") && !name.contains("_SERVICE_"))
         .filter(|name| !settings.contains(&OsStr::new(name)));
     unknown
-        .map(|name| format!("{name} is no setting; `tollgate serve --help` lists them"))
+        .map(|name| format!("{name} is not a setting; `tollgate serve --help` lists them"))
         .collect()
 }
 
-/// Where it listens, and a command to try.
+/// Prints the addresses and a command to try.
 fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet) + use<> {
     let address = |listener: &tokio::net::TcpListener| {
         listener
@@ -140,7 +143,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
             .map_or_else(|error| error.to_string(), |address| address.to_string())
     };
     let grpc = listeners.grpc.display_address();
-    // `hit` does not speak to files.
+    // `hit` does not support unix sockets.
     let reachable = listeners.grpc.address();
     let options = hit_tls_options(tls);
     let http = address(&listeners.http);
@@ -157,7 +160,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
                 .replace("0.0.0.0", "127.0.0.1")
                 .replace("[::]", "[::1]")
         });
-        // A closed stderr is no reason not to serve.
+        // The service runs even if stderr is closed.
         let mut stderr = std::io::stderr();
         let _ = writeln!(
             stderr,
@@ -170,7 +173,7 @@ fn banner(listeners: &Listeners, tls: &GrpcTlsSettings) -> impl FnOnce(&RuleSet)
     }
 }
 
-/// What `hit` is told besides, which only the reader knows: who signed our certificate, and for which name.
+/// Options of `hit` that only the operator knows: CA bundle and server name of the certificate.
 fn hit_tls_options(tls: &GrpcTlsSettings) -> &'static str {
     match (tls.grpc_server_use_tls, &tls.grpc_client_tls_cacert) {
         (false, _) => "",
@@ -179,7 +182,7 @@ fn hit_tls_options(tls: &GrpcTlsSettings) -> &'static str {
     }
 }
 
-/// A domain and descriptor that a rule matches; none where it takes a regular expression to match.
+/// A domain and descriptor that match a rule; none if that takes a regular expression.
 fn example_hit(rule: &Rule) -> Option<String> {
     let entries = rule.path.iter().map(|level| {
         let value = match &*level.values {
@@ -195,7 +198,8 @@ fn example_hit(rule: &Rule) -> Option<String> {
     Some(format!("{} {}", rule.domain, entries?.join(",")))
 }
 
-/// A connection is a file descriptor, and the usual soft limit of 1,024 is below what the ports may hold.
+/// Raises the soft limit of file descriptors: each connection is one, and the usual limit of 1,024
+/// is below the connection limits.
 fn raise_descriptor_limit() {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(limit) => tracing::debug!(limit, "file descriptors"),

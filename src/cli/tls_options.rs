@@ -1,9 +1,10 @@
-//! How a service is asked that speaks TLS: the options that `hit` and `explain` have in common.
+//! TLS options of `hit` and `explain`.
 //!
-//! Their names are those of other clients, but for the client's key: `explain --key` has been something else before.
+//! The names are those of other clients, except for the client key: `explain --key` has another
+//! meaning.
 //!
-//! What it deliberately does not do: read a file (`config/tls`), or turn the look at a certificate off. A service whose
-//! certificate nobody looks at may be anybody.
+//! What it deliberately does not do: read files (`tls`), or disable certificate verification: an
+//! unverified service may be an impostor.
 
 use std::path::PathBuf;
 
@@ -12,17 +13,18 @@ use clap::{ArgGroup, Args};
 use crate::grpc_client::ClientTls;
 use crate::tls::ClientFiles;
 
-/// Either of these makes it TLS.
+/// Options that enable TLS.
 pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
 
-/// Whether a service is asked by TLS, whom we believe, and what we show.
+/// TLS options: CA bundle, client certificate, server name.
 #[derive(Args, Debug)]
 #[command(
     next_help_heading = "A service that speaks TLS",
     group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))
 )]
 pub(super) struct TlsOptions {
-    /// Ask by TLS; unless --cacert names others, those whom this system believes may have signed the service's certificate
+    /// Ask by TLS; unless --cacert names others, those whom this system believes may have signed
+    /// the service's certificate
     #[arg(long)]
     tls: bool,
 
@@ -51,7 +53,7 @@ pub(super) struct TlsOptions {
 // === impl TlsOptions ===
 
 impl TlsOptions {
-    /// How TLS is spoken; none when it is not.
+    /// TLS of the connection; none if it is plain.
     pub(super) fn tls(&self) -> Option<ClientTls> {
         (self.tls || self.cacert.is_some()).then(|| ClientTls {
             files: ClientFiles {

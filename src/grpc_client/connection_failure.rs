@@ -1,54 +1,53 @@
-//! What went wrong with a connection, as far as it can be told from the bytes and from what TLS
-//! says.
+//! Why a connection failed, from its first bytes and from TLS errors.
 //!
-//! Why a type: who asked knows by which options to mend it, and each of these is mended by another.
+//! A caller gives different advice for each failure, so each is a variant.
 //!
-//! What it deliberately does not do: guess. What is nothing of these stays in the library's words.
+//! What it deliberately does not do: guess. Any other error keeps the library's message.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// What went wrong.
+/// The class of a failure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ConnectionFailure {
-    /// The other end spoke TLS, and we did not.
+    /// The peer uses TLS, and the client does not.
     PeerSpeaksTls,
-    /// We spoke TLS, and the other end did not.
+    /// The client uses TLS, and the peer does not.
     PeerSpeaksPlaintext,
-    /// The other end hung up.
+    /// The peer closed the connection.
     Closed,
-    /// Its certificate is signed by nobody whom we believe.
+    /// The server's certificate is not signed by a trusted CA.
     UnknownIssuer,
-    /// Its certificate bears other names.
+    /// The server's certificate has other names.
     NameMismatch {
-        /// Which; none where it bears none.
+        /// The names it has; may be empty.
         presented: Vec<String>,
     },
-    /// Its certificate cannot be used for another reason.
+    /// The server's certificate is invalid for another reason.
     ServerCertificate {
-        /// Why.
+        /// The reason.
         words: String,
     },
-    /// It wants to see a certificate of ours, and not the one that we may have shown.
+    /// The server requires a client certificate, or rejected the client's.
     ClientCertificate {
-        /// How it said so.
+        /// The alert.
         words: String,
     },
-    /// Something else.
+    /// Another error.
     Other {
-        /// What.
+        /// The message.
         words: String,
     },
 }
 
-/// The first byte of what TLS says first: an alert, or a part of a handshake. The second is its
-/// major version.
+/// The first byte of a TLS record: an alert or a handshake message. The second is the major
+/// version.
 const TLS_ALERT: u8 = 0x15;
 const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_VERSION: u8 = 3;
 
-/// What an error is by which the other end has hung up.
+/// Error kinds of a connection that the peer has closed.
 const CLOSED_BY_PEER: [io::ErrorKind; 4] = [
     io::ErrorKind::UnexpectedEof,
     io::ErrorKind::ConnectionReset,
@@ -59,7 +58,7 @@ const CLOSED_BY_PEER: [io::ErrorKind; 4] = [
 // === impl ConnectionFailure ===
 
 impl ConnectionFailure {
-    /// What an error of a connection is.
+    /// Classifies an error of a connection.
     pub(crate) fn of(error: &io::Error) -> Self {
         let behind = error
             .get_ref()
@@ -77,7 +76,7 @@ impl ConnectionFailure {
                 | AlertDescription::CertificateUnknown
                 | AlertDescription::UnknownCA
                 | AlertDescription::AccessDenied
-                // Signed by another of the same name as whom they believe.
+                // A CA of the same name, but another key.
                 | AlertDescription::DecryptError),
             )) => Self::ClientCertificate {
                 words: format!("{alert:?}"),
@@ -91,7 +90,7 @@ impl ConnectionFailure {
 
     fn of_server_certificate(why: &CertificateError) -> Self {
         match why {
-            // Another authority of the same name is one whom we do not believe.
+            // A CA of the same name, but another key, is not trusted.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownIssuer,
             CertificateError::NotValidForName => Self::NameMismatch {
                 presented: Vec::new(),
@@ -105,10 +104,9 @@ impl ConnectionFailure {
         }
     }
 
-    /// What the first bytes of the other end say, where we spoke no TLS.
+    /// Classifies the peer's first bytes on a plaintext connection.
     pub(crate) fn of_first_bytes(bytes: [u8; 2]) -> Option<Self> {
-        // As the head of an HTTP/2 frame these would be a length beyond what any end may send
-        // first.
+        // As an HTTP/2 frame header, these bytes would be a length that no peer may send first.
         let [kind, version] = bytes;
         let tls = matches!(kind, TLS_ALERT | TLS_HANDSHAKE) && version == TLS_VERSION;
         tls.then_some(Self::PeerSpeaksTls)
@@ -125,7 +123,7 @@ mod tests {
             ([0x15, 3], true),
             ([0x16, 3], true),
             ([0x15, 2], false),
-            // The head of a SETTINGS frame, and HTTP/1.
+            // The header of a SETTINGS frame, and HTTP/1.
             ([0, 0], false),
             (*b"HT", false),
         ] {

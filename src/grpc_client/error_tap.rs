@@ -1,10 +1,10 @@
-//! Bytes on their way, and what went wrong with them first.
+//! A stream that records its first error.
 //!
-//! Why: what reads a connection tells the one who asked that it was cancelled, and not that the
-//! server did not believe our certificate. How: the first error is kept for whoever says why there
-//! is no answer, and the first two bytes, which tell TLS from HTTP. Where a write fails, the other
-//! end has hung up, and what it said last is read before anybody hears of the failure: by TLS 1.3 a
-//! client that is refused learns it after its first words, which may then meet a closed door.
+//! Above it, the HTTP/2 client only reports that a call was cancelled, not that TLS rejected the
+//! certificate. The first error is kept for the error message, and so are the first two bytes,
+//! which tell TLS from HTTP. When a write fails, the peer has closed the connection; its last bytes
+//! are then read before the failure is reported. Under TLS 1.3 a rejected client learns of it only
+//! after it has sent its first data, and its write may then fail before it has read the alert.
 //!
 //! What it deliberately does not do: change a byte.
 
@@ -17,40 +17,40 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::grpc_client::ConnectionFailure;
 
-/// What went wrong with a channel's newest connection, if anything did.
+/// The first error of a channel's newest connection, shared with the stream that records it.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorRecord(Arc<Mutex<Observations>>);
 
 #[derive(Debug, Default)]
 struct Observations {
-    /// What came first; a lone byte is not enough to tell.
+    /// The first two bytes; one byte is not enough to tell TLS.
     first: Option<[u8; 2]>,
-    /// The other end has hung up.
+    /// The peer has closed the connection.
     ended: bool,
-    /// The first error, in its own words and as what it is.
+    /// The first error: its message and its class.
     error: Option<(String, ConnectionFailure)>,
 }
 
-/// How much of what was said last is read when a write has failed: more than an alert.
+/// How much is read after a failed write: more than an alert.
 const FINAL_READ_BYTES_MAX: usize = 1 << 10;
 
-/// Bytes that are watched.
+/// A stream whose first error is recorded.
 pub(crate) struct ErrorTap<T> {
     bytes: T,
     errors: ErrorRecord,
-    /// A write that failed, and that nobody has heard of.
+    /// An error of a write that has not been reported yet.
     failed: Option<io::Error>,
 }
 
 // === impl ErrorRecord ===
 
 impl ErrorRecord {
-    /// The first error, in its own words.
+    /// The message of the first error.
     pub fn words(&self) -> Option<String> {
         self.look(|observations| observations.error.as_ref().map(|(words, _)| words.clone()))
     }
 
-    /// What it was that went wrong, as far as can be told.
+    /// The class of the failure, if it is known.
     pub fn failure(&self) -> Option<ConnectionFailure> {
         self.look(|observations| {
             let spoken = observations
@@ -62,7 +62,7 @@ impl ErrorRecord {
                 .map(|(_, failure)| failure.clone());
             let ended = observations.ended.then_some(ConnectionFailure::Closed);
             let failure = spoken.or(error).or(ended)?;
-            // Who has spoken was not silent, and may hang up.
+            // A peer that has sent bytes may close the connection.
             (failure != ConnectionFailure::Closed || observations.first.is_none())
                 .then_some(failure)
         })
@@ -76,7 +76,7 @@ impl ErrorRecord {
 // === impl ErrorTap ===
 
 impl<T> ErrorTap<T> {
-    /// Watches a connection that is new; what was errors of one before it is forgotten.
+    /// Wraps a new connection. The record of the connection before it is cleared.
     pub(crate) fn new(bytes: T, errors: &ErrorRecord) -> Self {
         errors.look(|observations| *observations = Observations::default());
         Self {
@@ -104,8 +104,8 @@ impl<T> ErrorTap<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ErrorTap<T> {
-    /// What a write comes to. One that failed waits for what the other end said last, which is
-    /// there or never comes: the connection is broken, so that a read ends at once.
+    /// Writes. After a failure, reads the peer's last bytes before the failure is reported. They
+    /// are there or never come: the connection is broken, so the read ends at once.
     fn write<R>(
         &mut self,
         cx: &mut Context<'_>,

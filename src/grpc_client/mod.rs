@@ -1,12 +1,12 @@
-//! A gRPC channel to a server that the operator named: one connection, bare or under TLS.
+//! A gRPC client connection to a server that the operator named, plaintext or TLS.
 //!
-//! How: the connection is opened here and not by tonic, for two reasons. Certificates are read for
-//! every connection, so that what was exchanged counts at the next. And what went wrong is errors
-//! where it happens ([`ErrorRecord`]): what reads HTTP/2 says that it was cancelled, and not that a
-//! certificate was not believed.
+//! The connection is opened here and not by tonic, for two reasons. Certificates are read for every
+//! connection, so that a replaced certificate is used at the next one. And errors are recorded
+//! where they happen ([`ErrorRecord`]): the HTTP/2 client reports only a cancelled call, not a
+//! rejected certificate.
 //!
-//! What it deliberately does not do: try again, read a setting, say what to change; who asked knows
-//! by which name.
+//! What it deliberately does not do: retry, read a setting, or advise. The caller knows which
+//! option to name.
 
 mod connection_failure;
 mod error_tap;
@@ -27,7 +27,7 @@ pub use self::error_tap::ErrorRecord;
 use self::error_tap::ErrorTap;
 use crate::tls::{ClientFiles, TlsError};
 
-/// Where a server is, and how it is reached.
+/// The address of a server, and its TLS configuration.
 #[derive(Clone, Debug)]
 pub struct ServerEndpoint {
     host: String,
@@ -35,48 +35,48 @@ pub struct ServerEndpoint {
     tls: Option<ClientTls>,
 }
 
-/// How a server is reached that speaks TLS.
+/// The TLS configuration of a client connection.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    /// What we show, and whom we believe.
+    /// The client's certificate and the CAs that it trusts.
     pub files: ClientFiles,
-    /// What its certificate must bear, where that is not its host.
+    /// The name that the server's certificate must have, if it is not the host.
     pub name: Option<String>,
 }
 
-/// How long a channel lasts.
+/// What happens when the connection of a channel ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reconnect {
-    /// As long as its one connection.
+    /// The channel ends as well.
     Never,
-    /// When its connection has ended, the next call opens another.
+    /// The next call opens another connection.
     OnNextCall,
 }
 
-/// Why there is no channel.
+/// Why a channel cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// No URI can hold where it is.
+    /// The address cannot be part of a URI.
     #[error("{0}")]
     Address(String),
-    /// No certificate can bear this.
+    /// The name cannot be in a certificate.
     #[error("{0:?} is no name that a certificate can bear")]
     Name(String),
-    /// No connection.
+    /// The connection failed.
     #[error("{0}")]
     Connect(io::Error),
-    /// Our files are not good.
+    /// A TLS file is invalid.
     #[error(transparent)]
     Files(#[from] TlsError),
-    /// A connection, and no TLS on it.
+    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Handshake(io::Error),
-    /// A connection, and no HTTP/2 on it.
+    /// The HTTP/2 handshake failed.
     #[error("{0}")]
     Http(String),
 }
 
-/// What a connection is made of.
+/// The stream of a connection, plaintext or TLS.
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
@@ -84,7 +84,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 // === impl ServerEndpoint ===
 
 impl ServerEndpoint {
-    /// The server at this host (a name or an address, IPv6 with or without brackets) and port.
+    /// The server at this host and port. The host is a name or an address; IPv6 with or without
+    /// brackets.
     pub fn new(host: &str, port: u16, tls: Option<ClientTls>) -> Self {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Self {
@@ -94,27 +95,27 @@ impl ServerEndpoint {
         }
     }
 
-    /// Where it is, as HOST:PORT.
+    /// The address as HOST:PORT.
     pub fn words(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The name that its certificate must bear.
+    /// The name that the server's certificate must have.
     ///
     /// # Errors
     ///
-    /// When no certificate can bear it.
+    /// When a certificate cannot hold the name.
     pub fn name(&self) -> Result<ServerName<'static>, ChannelError> {
         let said = self.tls.as_ref().and_then(|tls| tls.name.as_ref());
         let name = said.unwrap_or(&self.host);
         ServerName::try_from(name.clone()).map_err(|_| ChannelError::Name(name.clone()))
     }
 
-    /// A channel, and where what goes wrong with it is seen. `set` says how HTTP/2 is spoken.
+    /// Opens a channel, and gives the record of its errors. `set` configures HTTP/2.
     ///
     /// # Errors
     ///
-    /// When there is no connection, or the files of TLS are not good.
+    /// When the connection or its handshake fails, or a TLS file is invalid.
     pub async fn connect(
         &self,
         lasting: Reconnect,
@@ -132,7 +133,7 @@ impl ServerEndpoint {
         };
         let endpoint = set(Endpoint::from(origin("http")?).origin(origin(scheme)?));
         let errors = ErrorRecord::default();
-        // The first is opened here, so that why it is not comes back as it is.
+        // The first connection is opened here, so that its error is returned as it is.
         let mut first = Some(self.open(&errors).await?);
         let (server, told) = (self.clone(), errors.clone());
         let connector = tower::service_fn(move |_: Uri| {
@@ -182,7 +183,7 @@ impl ServerEndpoint {
 // === impl ChannelError ===
 
 impl ChannelError {
-    /// What is behind it, where that can be told.
+    /// The class of the failure, if it is known.
     pub fn failure(&self) -> Option<ConnectionFailure> {
         match self {
             Self::Handshake(error) => Some(ConnectionFailure::of(error)),
@@ -191,7 +192,7 @@ impl ChannelError {
     }
 }
 
-/// An error and what is behind it.
+/// The message of an error and its sources.
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut words = error.to_string();
     let mut behind = error.source();

@@ -1,7 +1,6 @@
-//! Asking a running service, in our words: what `tollgate hit` is made of.
+//! A client of the rate limit service, for `tollgate hit` and `tollgate explain`.
 //!
-//! How: over a channel as rules come by (`config/channel`), bare or under TLS. What went wrong
-//! below is told apart there, and said here by the options that mend it.
+//! Connection failures become messages that name the option to change.
 //!
 //! What it deliberately does not do: retry, print (`cli/hit`).
 
@@ -20,7 +19,7 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_response as response
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use crate::tls::{ClientFiles, TlsError};
 
-/// A connection to a service.
+/// A client of the rate limit service.
 #[derive(Debug)]
 pub struct RateLimitClient {
     rpc: RateLimitServiceClient<Channel>,
@@ -28,36 +27,36 @@ pub struct RateLimitClient {
     target: Target,
 }
 
-/// Where a service was looked for, and by which certificates.
+/// The server's address and the TLS files, for messages.
 #[derive(Clone, Debug)]
 struct Target {
     address: String,
     files: Option<ClientFiles>,
 }
 
-/// A request, owned.
+/// A request.
 #[derive(Clone, Debug, Default)]
 pub struct CheckRequest {
     /// The domain.
     pub domain: String,
-    /// Each descriptor's entries, keys and values.
+    /// The entries of each descriptor, keys and values.
     pub descriptors: Vec<Vec<(String, String)>>,
     /// Hits of each descriptor; 0 only looks.
     pub hits: u64,
-    /// The hits are given back.
+    /// Give the hits back.
     pub refund: bool,
 }
 
-/// The answer to a [`CheckRequest`].
+/// The response to a [`CheckRequest`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CheckResponse {
-    /// Whether the request may pass.
+    /// Whether the request is within its limits.
     pub allowed: bool,
-    /// One a descriptor, in order.
+    /// One status a descriptor, in order.
     pub statuses: Vec<DescriptorStatus>,
 }
 
-/// The answer for one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DescriptorStatus {
     /// Whether this descriptor is within its limit.
@@ -66,65 +65,65 @@ pub struct DescriptorStatus {
     pub limit: Option<LimitStatus>,
     /// Hits left; `u32::MAX` without a limit means unlimited.
     pub remaining: u32,
-    /// Seconds until another try may pass, or until the limit is fresh again.
+    /// Seconds until a retry may pass, or until the limit resets.
     pub until_seconds: Option<i64>,
 }
 
-/// The limit that an answer speaks of.
+/// The limit of a status.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LimitStatus {
-    /// Its name, often empty.
+    /// Its name; may be empty.
     pub name: String,
     /// Requests per window.
     pub requests_per_unit: u32,
     /// The unit's name, in lower case.
     pub unit: String,
-    /// How many units make the window.
+    /// How many units the window has.
     pub unit_multiplier: u32,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not an address.
+    /// The address is invalid.
     #[error("{address:?} is not an address; write HOST:PORT, such as 127.0.0.1:8081")]
     Address {
-        /// What was given.
+        /// The address as given.
         address: String,
     },
-    /// Nobody there.
+    /// The connection failed.
     #[error(
         "no service answers at {address}; start one with `tollgate serve RULES`, or name the right port"
     )]
     Connect {
-        /// Where it was looked for.
+        /// The address.
         address: String,
     },
-    /// A name that no certificate can bear.
+    /// A certificate cannot hold the name.
     #[error(
         "{name:?} is no name that a certificate can bear; give a DNS name or an address by --server-name"
     )]
     Name {
-        /// Which.
+        /// The name.
         name: String,
     },
-    /// A file of ours is not good.
+    /// A TLS file is invalid.
     #[error(transparent)]
     Files(#[from] TlsError),
-    /// There is a port, and no understanding.
+    /// The connection was opened, and the handshake failed.
     #[error("{what}; {advice}")]
     Handshake {
         /// What is wrong, and where.
         what: String,
-        /// What to change.
+        /// What to do.
         advice: &'static str,
     },
-    /// The service answered with an error.
+    /// The service returned an error.
     #[error("the service answered {code}: {words}")]
     Status {
-        /// gRPC's name of the code.
+        /// The gRPC status code.
         code: String,
-        /// The service's words.
+        /// The service's message.
         words: String,
     },
 }
@@ -132,12 +131,12 @@ pub enum ClientError {
 // === impl RateLimitClient ===
 
 impl RateLimitClient {
-    /// Connects to `address`, HOST:PORT; by TLS, if `tls` says how.
+    /// Connects to `address`, HOST:PORT, with TLS if `tls` is given.
     ///
     /// # Errors
     ///
-    /// When it is no address, a file of TLS is not good, or nobody is there within `timeout` with
-    /// whom to speak.
+    /// When the address or a TLS file is invalid, or the connection fails or takes longer than
+    /// `timeout`.
     pub async fn connect(
         address: &str,
         tls: Option<ClientTls>,
@@ -167,17 +166,17 @@ impl RateLimitClient {
         }
     }
 
-    /// Asks once.
+    /// Sends one request.
     ///
     /// # Errors
     ///
-    /// When the service answers with an error, or does not after all speak as we do.
+    /// When the service returns an error, or the handshake fails after all.
     pub async fn ask(&mut self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
         let status = match self.rpc.should_rate_limit(request.message()).await {
             Ok(response) => return Ok(CheckResponse::of(response.get_ref())),
             Err(status) => status,
         };
-        // What the service itself has answered has nothing behind it.
+        // A status from the service itself has no source.
         let failure = status.source().and_then(|_| self.errors.failure());
         Err(match failure {
             Some(ConnectionFailure::Other { .. }) | None => ClientError::Status {
@@ -192,7 +191,7 @@ impl RateLimitClient {
 // === impl Target ===
 
 impl Target {
-    /// Why there is no channel.
+    /// Converts an error of the channel.
     fn connect_error(&self, error: ChannelError) -> ClientError {
         let address = self.address.clone();
         match (error.failure(), error) {
@@ -204,7 +203,7 @@ impl Target {
         }
     }
 
-    /// What is wrong between us and the service, and what to change.
+    /// The message for a failed handshake, and what to do.
     fn handshake_error(&self, failure: ConnectionFailure) -> ClientError {
         let address = &self.address;
         let authorities = self.files.as_ref().map(|files| files.ca_bundle.as_deref());
@@ -334,7 +333,7 @@ impl DescriptorStatus {
     }
 }
 
-/// Names for people; what the library puts around a DNS name left out.
+/// A list of names, without the library's `DnsName("…")`.
 fn listed(names: &[String]) -> String {
     let bare = |name: &String| {
         let inner = name.strip_prefix("DnsName(\"");

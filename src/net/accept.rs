@@ -3,6 +3,8 @@
 //! Why our own loop: the libraries' accept loops end when the process has no file descriptor left,
 //! and then the whole port is gone. Here an error is counted and the loop retries. A connection
 //! beyond the limit is closed at once, so that its client sees a reset and not a timeout.
+//!
+//! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

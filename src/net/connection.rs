@@ -1,5 +1,7 @@
 //! Accepted connections: a byte stream that must send its preface in time and counts as open until
 //! it is dropped.
+//!
+//! What it deliberately does not do: parse the preface, or limit how long a connection lives.
 
 use std::io;
 use std::net::SocketAddr;

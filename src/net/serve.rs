@@ -1,4 +1,7 @@
 //! Serves the connections of a port, one task each, and stops them in order.
+//!
+//! What it deliberately does not do: end a connection that ignores the signal; the drain timeout
+//! does.
 
 use std::pin::pin;
 

@@ -1,4 +1,6 @@
 //! A connected socket, TCP or unix, that can move between runtimes.
+//!
+//! What it deliberately does not do: buffer, or time out.
 
 use std::io;
 use std::pin::{Pin, pin};

@@ -1,4 +1,6 @@
 //! Byte stream of a connection, plain or TLS, that can move between runtimes.
+//!
+//! What it deliberately does not do: perform the handshake (`tls_acceptor`).
 
 use std::io;
 use std::pin::Pin;

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// How much of a file's own text a message quotes, in bytes.
+/// How much of a file's text a message quotes, in bytes.
 const EXCERPT_BYTES_MAX: usize = 200;
 
-/// As much of `text` as a message quotes.
+/// The beginning of `text`, as long as a message quotes.
 pub(crate) fn excerpt(text: &str) -> Cow<'_, str> {
     if text.len() <= EXCERPT_BYTES_MAX {
         return Cow::Borrowed(text);

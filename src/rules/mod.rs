@@ -1,14 +1,15 @@
-//! Rules: files and xDS resources read into a `RuleSet`, diagnostics, and reloading.
+//! Rules: files and xDS resources loaded into a `RuleSet`, with diagnostics and reloading.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`file`] | one rules file: grammar, loader, diagnostics, JSON Schema |
-//! | [`path`] | a file or a directory of rules files, and when it changed |
+//! | [`path`] | a file or a directory of rules files |
 //! | [`reload`] | watching a path and publishing a new rule set |
 //! | [`xds`] | rules from an xDS server |
 //! | [`patterns`] | wildcards and regular expressions compiled into automata |
 //! | [`calendar`] | calendar windows in time zones |
-//! | `yaml` | YAML read into nodes that know their line and column |
+//! | `excerpt` | bounded excerpts of a text, for messages |
+//! | `yaml` | YAML as a tree of nodes with positions |
 
 pub mod calendar;
 mod excerpt;

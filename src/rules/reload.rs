@@ -1,14 +1,13 @@
-//! Rules that change while the service runs: seen, read whole, taken or refused.
+//! Rules that change while the service runs: polled, read whole, published or rejected.
 //!
-//! Why looking and not being told: editors rename, ConfigMaps swap a link two directories up,
-//! network file systems send no events; a look at each file's identity, size and times sees all of
-//! them alike, and five a second cost nothing. How: a change is read once two looks in a row agree,
-//! so a file that is still being written is left alone; a change while reading starts over. What
-//! was tried is not tried again, so a bad file is refused once and not five times a second; what
-//! could not be read is tried again and said once.
+//! Rules files are polled. Editors rename files, ConfigMaps swap a link two directories up, network
+//! file systems send no events; the stamps of all files show each of these, and five polls a second
+//! cost nothing. A change is read once two polls in a row agree, so a file that is still being
+//! written is left alone. A change during a read starts over. What was tried is not tried again, so
+//! an invalid file is rejected once, not five times a second. What could not be read is tried again
+//! and reported once.
 //!
-//! What it deliberately does not do: ask the time or sleep (`app` looks at its own pace), keep
-//! rules, log.
+//! What it deliberately does not do: read the clock or sleep (`app` polls), keep rules, log.
 
 use std::fmt;
 
@@ -18,66 +17,66 @@ use crate::rules::file::{self, Diagnostic, LoadedRules, Options};
 use crate::rules::path::{ReadError, RulesPath};
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 
-/// How often files that change while they are read are read anew before they are left to the looks.
+/// How often files that change during a read are read again before the next poll tries.
 const READS_MAX: usize = 3;
 
-/// Looks after the rules of one service.
+/// Polls the rules of one service for changes.
 #[derive(Debug)]
 pub struct RulesWatcher {
     path: RulesPath,
     options: Options,
-    /// What the last look saw.
+    /// The files at the last poll.
     seen: Option<Snapshot>,
-    /// What was last read, taken or not.
+    /// The files that were last read, accepted or not.
     tried: Option<Snapshot>,
-    /// Why it could not be read the last time, as it was said.
+    /// The last error of reading, as it was reported.
     unreadable: Option<String>,
 }
 
-/// What a change came to.
+/// The result of a change.
 pub type RulesUpdate = Result<Rules, LoadError>;
 
-/// Rules as loaded, and what tells them from others.
+/// Loaded rules and their hash.
 #[derive(Debug)]
 pub struct Rules {
-    /// The rules, and what is worth a look.
+    /// The rules and their warnings.
     pub loaded: LoadedRules,
-    /// The same for the same files, on every replica: 48 bits, which a metric holds exactly.
+    /// The same for the same files on every replica: 48 bits, which a metric holds exactly.
     pub hash: u64,
 }
 
-/// Why rules were not taken.
+/// Why rules were rejected.
 #[derive(Debug)]
 pub enum LoadError {
     /// They could not be read.
     Read(ReadError),
-    /// They have problems: all of them.
+    /// They have errors: all of them.
     Diagnostics(Vec<Diagnostic>),
-    /// They came from an xDS server, in no shape of rules.
+    /// The xDS server's resources are no rules.
     Resource(String),
-    /// Reading them met a mistake of ours.
+    /// A defect in tollgate.
     Defect(String),
 }
 
-/// The files there are, or why that cannot be said.
+/// The stamps of the files, or why they cannot be listed.
 type Snapshot = Result<Vec<FileStamp>, String>;
 
-/// Reads and checks the rules at a path, once.
+/// Loads the rules at a path, once.
 ///
 /// # Errors
 ///
-/// When they cannot be read or have problems.
+/// When they cannot be read or have errors.
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
     let sources = path.read().map_err(LoadError::Read)?;
     let loaded = file::load(&sources, options).map_err(LoadError::Diagnostics)?;
     Ok(Rules {
         loaded,
-        // Not of the name: replicas may mount the same files elsewhere.
+        // Names are not part of the hash: replicas may mount the same files elsewhere.
         hash: hash(sources.iter().map(|source| source.text.as_bytes())),
     })
 }
 
-/// What tells texts from others, in their order.
+/// The hash of texts, in their order.
 pub(crate) fn hash<'t>(texts: impl Iterator<Item = &'t [u8]>) -> u64 {
     let mut digest = KeyedHash::with_secret([0; 16]).start();
     for text in texts {
@@ -91,7 +90,7 @@ pub(crate) fn hash<'t>(texts: impl Iterator<Item = &'t [u8]>) -> u64 {
 // === impl RulesWatcher ===
 
 impl RulesWatcher {
-    /// Looks after the rules at `path`, none of which it has seen.
+    /// Watches the rules at `path`, which count as not read.
     pub fn new(path: RulesPath, options: Options) -> Self {
         Self {
             path,
@@ -102,7 +101,7 @@ impl RulesWatcher {
         }
     }
 
-    /// The same, as if it had read what it last saw: for when a look does not come back.
+    /// A copy that counts the current files as read: for when a poll does not return.
     #[must_use]
     pub fn restarted(&self) -> Self {
         Self {
@@ -114,7 +113,7 @@ impl RulesWatcher {
         }
     }
 
-    /// Looks once. Something comes back when the files have changed and come to rest.
+    /// Polls once. Gives an update when the files have changed and are stable.
     pub fn poll(&mut self) -> Option<RulesUpdate> {
         let look = self.snapshot();
         if self.tried.as_ref() == Some(&look) {
@@ -128,10 +127,10 @@ impl RulesWatcher {
         self.read_if_stable(look)
     }
 
-    /// Reads now, whatever the last look saw. Files that will not come to rest while they are read
-    /// are left to the looks: what was read may be half of one version and half of another.
+    /// Reads now, whatever the last poll saw. Files that keep changing are left to the polls: what
+    /// was read may be half of one version and half of another.
     pub fn read(&mut self) -> Option<RulesUpdate> {
-        // Who asks is told, also what was said before.
+        // The caller asked for a read, so an error is reported even if it was before.
         self.unreadable = None;
         (0..READS_MAX).find_map(|_| {
             let look = self.snapshot();
@@ -151,8 +150,8 @@ impl RulesWatcher {
             self.tried = Some(look);
             return Some(change);
         };
-        // The system may change its mind though the files do not (no descriptor left, a mount that
-        // comes back): try again at the next look, and say it once.
+        // The error may go away without a change of the files (no descriptor left, a mount that
+        // returns): try again at the next poll, and report it once.
         let words = Some(error.to_string());
         self.tried = None;
         let said = self.unreadable == words;

@@ -1,4 +1,4 @@
-//! The settings of the ports that people and Prometheus look at, besides the HTTP port's own.
+//! The settings of the admin port and of the port for metrics.
 //!
 //! What it deliberately does not do: read files.
 

@@ -1,14 +1,13 @@
-//! Variables that somebody else named, as they stand in the environment: the reference's of its
-//! Redis, OpenTelemetry's.
+//! Environment variables with standard names: the reference's for Redis, and OpenTelemetry's.
 //!
-//! Why apart from all flags: some hold secrets, which have no place on a command line, and there
-//! are dozens.
+//! They are no flags: some hold secrets, which do not belong on a command line, and there are
+//! dozens.
 //!
-//! What it deliberately does not do: know what any of them means.
+//! What it deliberately does not do: interpret them.
 
 use std::fmt;
 
-/// Those that are set. Which they are may be told, never to what.
+/// The variables that are set. Their names may be printed, their values never.
 #[derive(Clone, Default)]
 pub struct EnvironmentVariables {
     values: Vec<(&'static str, String)>,
@@ -17,7 +16,7 @@ pub struct EnvironmentVariables {
 // === impl EnvironmentVariables ===
 
 impl EnvironmentVariables {
-    /// Reads those of `names` that `variable` gives. Empty is the same as not set.
+    /// Reads those of `names` that `variable` gives. An empty value counts as not set.
     pub fn read(names: &[&'static str], mut variable: impl FnMut(&str) -> Option<String>) -> Self {
         let values = names
             .iter()
@@ -27,7 +26,7 @@ impl EnvironmentVariables {
         }
     }
 
-    /// What one says; none when it is not set, or empty.
+    /// The value of one; none when it is not set or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let known = self.values.iter().find(|(known, _)| *known == name);
         known.map(|(_, value)| value.as_str())

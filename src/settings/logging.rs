@@ -1,4 +1,4 @@
-//! The settings of logs: how much, and in which form.
+//! The settings of logs: level and format.
 
 use std::fmt;
 

@@ -1,37 +1,37 @@
-//! How much memory this process may use: what its container says, else what the machine has.
+//! The memory that this process may use: the limit of its container, else the machine's memory.
 //!
-//! How: `/proc/self/cgroup` says in which control group it is; the group and each above it may have
-//! a limit, and the lowest counts. Version 2 keeps it in `memory.max`, version 1 in
-//! `memory.limit_in_bytes`. Inside a container the path may be the host's and not be there: then
-//! the root that is mounted is the container's own, and is looked at anyway.
+//! `/proc/self/cgroup` names the control group of the process. The group and each group above it
+//! may have a limit, and the lowest one applies. Version 2 keeps it in `memory.max`, version 1 in
+//! `memory.limit_in_bytes`. Inside a container the path may be the host's and not exist; the
+//! mounted root is then the container's own group, and its limit is read as well.
 //!
-//! What it deliberately does not do: watch for changes, or look at what others use. A limit that is
-//! raised counts at the next start.
+//! What it deliberately does not do: watch for changes, or look at the memory of other processes. A
+//! raised limit applies at the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which share of the limit is for buckets where `--memory-max` is not given: one in so many.
+/// Without `--memory-max`, buckets may use the limit divided by this.
 pub const BUCKET_SHARE: u64 = 2;
 
-/// A limit, and who says so.
+/// A limit of memory, and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemoryLimit {
     /// In bytes.
     pub bytes: u64,
-    /// The file that says it.
+    /// The file that it comes from.
     pub from: PathBuf,
 }
 
 // === impl MemoryLimit ===
 
 impl MemoryLimit {
-    /// The limit of the process that asks; none when the system does not tell.
+    /// The limit of this process; none when the system does not give one.
     pub fn of_current_process() -> Option<Self> {
         Self::under_root(Path::new("/"))
     }
 
-    /// The same, where `/proc` and `/sys/fs/cgroup` are below `root`.
+    /// The limit, with `/proc` and `/sys/fs/cgroup` below `root`.
     pub fn under_root(root: &Path) -> Option<Self> {
         let machine = machine(&root.join("proc/meminfo"));
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -44,20 +44,21 @@ impl MemoryLimit {
                 Some(Self { bytes, from: file })
             })
             .min_by_key(|limit| limit.bytes);
-        // Without a limit version 2 says "max", and version 1 a number beyond any machine.
+        // Without a limit version 2 has "max", and version 1 a number larger than any machine's
+        // memory.
         match (container, machine) {
             (Some(container), Some(machine)) if container.bytes >= machine.bytes => Some(machine),
             (container, machine) => container.or(machine),
         }
     }
 
-    /// What is for buckets of it.
+    /// How much of it is for buckets.
     pub fn bucket_bytes(&self) -> u64 {
         self.bytes / BUCKET_SHARE
     }
 }
 
-/// The files that may hold a limit, by one line of `/proc/self/cgroup`: `0::/path`, or
+/// The files that may hold a limit, from one line of `/proc/self/cgroup`: `0::/path`, or
 /// `5:memory:/path`.
 fn files(line: &str, mounted: &Path) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
@@ -65,8 +66,8 @@ fn files(line: &str, mounted: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     let (roots, file) = if controllers.is_empty() {
-        // Beside version 1, version 2 is mounted elsewhere and has no say over memory; looking
-        // there does no harm.
+        // With version 1 present, version 2 is mounted elsewhere and does not limit memory; reading
+        // it does no harm.
         (
             vec![mounted.to_owned(), mounted.join("unified")],
             "memory.max",
@@ -85,7 +86,7 @@ fn files(line: &str, mounted: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// All the memory of the machine: `MemTotal:  16384 kB`.
+/// The memory of the machine: `MemTotal:  16384 kB`.
 fn machine(meminfo: &Path) -> Option<MemoryLimit> {
     let text = fs::read_to_string(meminfo).ok()?;
     let total = text
@@ -102,7 +103,7 @@ fn machine(meminfo: &Path) -> Option<MemoryLimit> {
 mod tests {
     use super::*;
 
-    /// A root with these files, and what it comes to: bytes, and the file below the root.
+    /// Writes these files below a root, and gives the limit: bytes, and the file below the root.
     fn limit(files: &[(&str, &str)]) -> Option<(u64, String)> {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {

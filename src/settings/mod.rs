@@ -1,11 +1,13 @@
-//! Every setting, once: its flag, its variable, its default and its help.
+//! Every setting, declared once: its flag, its variable, its default and its help.
 //!
 //! A variable has the reference service's name where it has one, else `TOLLGATE_` and the flag in
-//! capitals. `--help` and the README's table come from this declaration (`tests/process/readme.rs`
-//! holds them together).
+//! capitals. `--help`, the README's table and the chart's schema are generated from this
+//! declaration.
 //!
-//! What it deliberately does not do: open what it names, or hold what a setting means to one room
-//! only.
+//! To add a setting: declare it in the file of its subject, and run `make readme`. Tests hold the
+//! README (`tests/process/readme.rs`) and the chart (`tests/chart/settings.rs`) to the declaration.
+//!
+//! What it deliberately does not do: open the files and addresses that it names.
 
 mod admin;
 mod environment;
@@ -13,6 +15,7 @@ mod logging;
 pub mod memory_limit;
 mod parse;
 pub mod reference_variables;
+mod rules;
 mod statsd;
 mod store;
 mod tls;
@@ -32,6 +35,7 @@ pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
+pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
     NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreFailure, StoreKeys, StoreMode,
@@ -41,7 +45,7 @@ pub use self::tls::GrpcTlsSettings;
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::xds::{ConfigType, XdsSettings};
 
-/// What `serve` was told.
+/// The settings of `serve`.
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // switches are switches
 pub struct Settings {
@@ -323,40 +327,7 @@ pub struct Settings {
     pub drain_timeout: Duration,
 }
 
-/// What `serve`, `check` and `explain` are told about rules besides RULES.
-#[derive(Args, Clone, Debug)]
-pub struct RulesSettings {
-    /// As the reference: where rules are when RULES is not given
-    #[arg(long, env = "RUNTIME_ROOT")]
-    pub runtime_root: Option<PathBuf>,
-
-    /// As the reference: the directory below RUNTIME_ROOT
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
-    pub runtime_subdirectory: String,
-
-    /// As the reference: the directory, or the beginning of file names, below that
-    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
-    pub runtime_appdirectory: String,
-
-    /// Whether names that begin with a dot are passed over
-    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = boolean, action = ArgAction::Set)]
-    pub runtime_ignoredotfiles: bool,
-
-    /// Whether several files may hold rules of one domain
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub merge_domain_config: bool,
-}
-
-/// What `serve` and `explain` are told about what requests take.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct DecisionSettings {
-    /// Whether a request takes from all its limits or, when one refuses, from none; a rules file
-    /// can say so for its domain
-    #[arg(long, env = "TOLLGATE_ALL_OR_NOTHING", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
-    pub all_or_nothing: bool,
-}
-
-/// What to answer when there is no decision.
+/// The response when there is no decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Verdict {
     /// A gRPC error: the caller's own setting decides
@@ -376,7 +347,7 @@ pub enum DeprecatedDoor {
     Tonic,
 }
 
-/// What becomes of new keys without room.
+/// What happens to new keys when memory is full.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum OnMemoryFull {
     /// They are counted in one bucket that all of a rule share, in each partition
@@ -389,7 +360,7 @@ pub enum OnMemoryFull {
     Error,
 }
 
-/// Headers that clients know.
+/// Rate limit headers of a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum HeaderStyle {
     /// The reference's three, by the names that its variables give them

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A share from 0 to 1.
+/// A ratio from 0 to 1.
 pub(crate) fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
@@ -10,7 +10,7 @@ pub(crate) fn ratio(text: &str) -> Result<f32, String> {
     }
 }
 
-/// A boolean value in the spellings that the reference reads.
+/// A boolean, in the spellings that the reference reads.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -19,10 +19,10 @@ pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The longest length of time: no date that it leads to is beyond what the system can say.
+/// The longest duration. The clock can represent every date that it leads to.
 const DURATION_MAX: Duration = Duration::from_secs(36_525 * 86_400);
 
-/// A length of time such as `5s`, `1h30m` or `150us`; a bare 0 as the reference allows it.
+/// A duration such as `5s`, `1h30m` or `150us`. A bare 0 is allowed, as by the reference.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -35,7 +35,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
-/// The same, and not nothing.
+/// A duration above 0.
 pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     if length.is_zero() {
@@ -52,10 +52,10 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a number and KiB or MiB, such as 64KiB; below 4GiB".to_owned())
 }
 
-/// The least that `--memory-max` may be.
+/// The minimum of `--memory-max`.
 pub const MEMORY_MIN: u64 = 64 << 10;
 
-/// The same, of any size that is of use.
+/// A size of memory, at least [`MEMORY_MIN`].
 pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
     bytes(text)
         .filter(|bytes| *bytes >= MEMORY_MIN)
@@ -75,11 +75,11 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     amount.checked_mul(factor)
 }
 
-/// Who may use a file, as the system counts it.
+/// The permission bits of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileMode(pub u32);
 
-/// Permissions as chmod writes them.
+/// Permissions in octal, as chmod takes them.
 pub(crate) fn file_mode(text: &str) -> Result<FileMode, String> {
     u32::from_str_radix(text, 8)
         .ok()

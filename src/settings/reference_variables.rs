@@ -1,22 +1,22 @@
-//! Every variable that Envoy's reference service reads, and what becomes of it here.
+//! Every variable that Envoy's reference service reads, and how tollgate supports it.
 //!
-//! Why a table: whoever moves over must not have to find out by accident that a variable no longer
-//! does anything. What is understood is a setting of ours by the same name (`settings`); of the
-//! rest, each that is set is named once at start with what to do instead.
+//! A user who migrates must learn which variables no longer have an effect. A supported variable is
+//! a setting of the same name (`settings`). Of the others, each that is set is reported once at
+//! start, with what to do instead.
 //!
 //! What it deliberately does not do: read a value. Some of them are secrets.
 
-/// What becomes of a variable.
+/// How a variable of the reference is supported.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Support {
-    /// It is a setting of ours.
+    /// It is a setting of the same name.
     Setting,
-    /// It is read, and is no flag: it says where the store is, and a password may be in it or
-    /// beside it.
+    /// It is read, but is no flag: it names the Redis server, and it or a variable beside it may
+    /// hold a password.
     StoreVariable,
-    /// It asks for what is so anyway, or for what this service does not need. The words say why.
+    /// It is not needed. The text says why.
     NotNeeded(&'static str),
-    /// It asks for something that is not here, or here by another way. The words say what to do.
+    /// It has no effect. The text says what to do instead.
     Replaced(&'static str),
 }
 
@@ -32,7 +32,7 @@ const NO_TIMEOUT: Support = Replaced("use TOLLGATE_STORE_DEADLINE_MS, which boun
 const NO_DOG_STATSD: Support =
     Replaced("use USE_STATSD, whose tags are EXTRA_TAGS, or scrape /metrics, which has labels");
 
-/// Every variable and its support, in the order of the reference's own page.
+/// Every variable and its support, in the order of the reference's documentation.
 pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("HOST", Setting),
     ("PORT", Setting),
@@ -207,7 +207,7 @@ pub static REFERENCE_VARIABLES: &[(&str, Support)] = &[
     ("TRACING_SAMPLING_RATE", Setting),
 ];
 
-/// What to say about the variables that are set: one line each, by name only.
+/// A warning for each variable that is set and has no effect. Values are not printed.
 pub fn warnings<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     let set: Vec<&str> = set.into_iter().collect();
     let is_set = |name: &str| set.contains(&name);
@@ -232,7 +232,7 @@ pub fn warnings<'n>(set: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     warnings
 }
 
-/// Why a variable that says where the store is says nothing.
+/// Why a variable about the Redis server has no effect.
 fn ignored_because(name: &str, is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     if is_set("TOLLGATE_STORE") {
         return Some("TOLLGATE_STORE says where the store is");

@@ -1,11 +1,10 @@
-//! The settings of a store that replicas share.
+//! The settings of the store that replicas share.
 //!
-//! A password is nowhere here: whoever may list processes reads arguments. It comes from a file,
-//! or, for those who move over from Envoy's reference service, from its variables, which are read
-//! apart from all flags ([`EnvironmentVariables`]).
+//! A password is no flag, because other users of the machine can list a process's arguments. It
+//! comes from a file, or from the reference service's variables, which are read apart from all
+//! flags ([`EnvironmentVariables`]).
 //!
-//! What it deliberately does not do: understand what it is given (`store/redis/target`), read
-//! files.
+//! What it deliberately does not do: parse URLs (`store/redis/target`), read files.
 
 use std::path::PathBuf;
 

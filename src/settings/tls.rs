@@ -1,6 +1,6 @@
 //! The settings of TLS on the gRPC port, by the reference's names where it has one.
 //!
-//! What it deliberately does not do: read files (`config/tls`).
+//! What it deliberately does not do: read files (`tls`).
 
 use std::path::PathBuf;
 use std::time::Duration;

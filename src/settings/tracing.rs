@@ -1,10 +1,11 @@
 //! The settings of traces: the reference's variables, and OpenTelemetry's own.
 //!
-//! OpenTelemetry's variables are no flags: they are a standard that is read by its names in every
+//! OpenTelemetry's variables are no flags: they are a standard with the same names in every
 //! program, there are dozens, and one holds secrets. They are read apart
 //! ([`EnvironmentVariables`]), as the reference's Redis variables are.
 //!
-//! What it deliberately does not do: combine them into one meaning (`tracing/export_settings`).
+//! What it deliberately does not do: combine them into one configuration
+//! (`tracing/export_settings`).
 
 use clap::{ArgAction, Args, ValueEnum};
 

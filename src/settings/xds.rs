@@ -1,7 +1,7 @@
 //! The settings of rules that come from an xDS server, by the reference's names.
 //!
-//! What it deliberately does not do: connect, or understand headers and metadata (`config/xds`);
-//! what cannot be read of headers must not be repeated, for one may be a secret.
+//! What it deliberately does not do: connect, or parse headers and metadata (`rules/xds`). An error
+//! never repeats a header that cannot be parsed: it may hold a secret.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,21 +1,22 @@
-//! The lines that statsd reads: `name:5|c`, `name:7|g`, one a number.
+//! Lines of the statsd protocol: `name:5|c` for a counter, `name:7|g` for a gauge.
 //!
-//! Tags are the reference's own dialect: `.__name=value` behind the name, which statsd servers that know no tags take for a part
-//! of it.
+//! Tags use the reference's dialect: `.__name=value` after the name. Servers without tags take them
+//! for a part of it.
 //!
-//! What it deliberately does not do: sanitise more than a line needs; names come so already (`metrics/label`).
+//! What it deliberately does not do: sanitise more than the line format needs. Names arrive
+//! sanitised (`metrics`).
 
 use std::fmt::Write as _;
 
 use crate::metrics::Kind;
 use crate::settings::Tags;
 
-/// Lines, each with its end.
+/// Lines, each with its line end.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     text: String,
     count: usize,
-    /// What stands behind every name.
+    /// Tags, appended to every name.
     tags: String,
 }
 
@@ -37,12 +38,12 @@ impl Lines {
             Kind::Counter => 'c',
             Kind::Gauge => 'g',
         };
-        // A string has room for everything.
+        // Writing to a string does not fail.
         let _ = writeln!(self.text, "{}{}:{value}|{kind}", sanitize(name), self.tags);
         self.count = self.count.saturating_add(1);
     }
 
-    /// Without lines; the tags stay.
+    /// Removes all lines; the tags stay.
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.count = 0;
@@ -60,7 +61,8 @@ impl Lines {
         &self.text
     }
 
-    /// Whole lines, as many together as are no longer than `bytes_max`; one that is longer goes alone.
+    /// Datagrams of whole lines, each no longer than `bytes_max`; a longer line is a datagram of
+    /// its own.
     pub(crate) fn datagrams(&self, bytes_max: usize) -> impl Iterator<Item = &str> {
         let mut rest = self.text.as_str();
         std::iter::from_fn(move || {
@@ -75,7 +77,7 @@ impl Lines {
     }
 }
 
-/// What would end a name or a line stands for nothing else.
+/// Replaces characters that would end a name or a line.
 fn sanitize(name: &str) -> String {
     name.replace(
         |c: char| c.is_control() || [':', '|', '@'].contains(&c),
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_name_with_its_tags_a_number_and_a_kind() {
+    fn a_line_has_name_tags_value_and_kind() {
         let tags = [("env", "a|b"), ("zone", "eu:1")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut lines = Lines::new(&Tags(tags.to_vec()));

@@ -1,13 +1,15 @@
-//! Counters, told to a statsd server now and then, by TCP or UDP.
+//! Sends counters and gauges to a statsd server, over TCP or UDP.
 //!
-//! How: a task wakes once an interval, connects if need be, and only then asks what is new (`metrics::News`): so what could not
-//! be sent because nobody was there is told the next time, in one number. Text is made and sent in parts of
-//! [`CHUNK_BYTES_MAX`]. The hot path knows nothing of it.
+//! How: a task wakes once an interval, connects if necessary, and only then reads what has changed
+//! (`metrics::News`): a change that could not be sent because the server was unreachable is part of
+//! the next flush. Text is built and sent in chunks of [`CHUNK_BYTES_MAX`]. The hot path is not
+//! involved.
 //!
-//! Why no library: the lines are one `write!` (`lines`), and what a statsd client brings besides (queues and threads to count from
-//! anywhere, datagrams without streams, tags in another dialect than the reference's) is what is not wanted here.
+//! Why no library: a line is one `write!` (`lines`). What a statsd client adds (queues and threads
+//! to count from anywhere, no TCP, tags in another dialect than the reference's) is not needed
+//! here.
 //!
-//! What it deliberately does not do: wait for a server that is away, keep a file of what it did not hear.
+//! What it deliberately does not do: block on an unreachable server, or log each failure.
 
 mod lines;
 mod server;
@@ -25,44 +27,44 @@ use self::server::{Connection, Server};
 use crate::metrics::{Metrics, News};
 use crate::settings::StatsdSettings;
 
-/// How much text is made before it is sent.
+/// Text that is built before it is sent.
 const CHUNK_BYTES_MAX: usize = 256 * 1024;
 
-/// How many parts go out in one turn: what is left is told in the next.
+/// Most chunks of one flush; the rest is part of the next flush.
 const CHUNKS_PER_FLUSH_MAX: usize = 64;
 
-/// How long a stop waits for the last news to go out.
+/// How long shutdown waits for the last flush.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A task that tells a server.
+/// Handle of the task that flushes.
 #[derive(Debug)]
 pub struct Statsd {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// What it knows.
+/// State of the task.
 struct StatsdFlusher {
     server: Server,
     connection: Option<Connection>,
     news: News,
     lines: Lines,
     metrics: Arc<Metrics>,
-    /// Nobody was there the last time.
+    /// The last flush failed.
     unreachable: bool,
 }
 
 // === impl Statsd ===
 
 impl Statsd {
-    /// Begins to tell, where the settings say so. Must be called within a runtime.
+    /// Starts the task, if statsd is configured. Must be called within a runtime.
     pub fn start(settings: &StatsdSettings, metrics: &Arc<Metrics>) -> Option<Self> {
         let (host, port) = settings.server()?;
         let server = Server::new(host, port, settings.statsd_protocol);
         metrics.expect_statsd();
         tracing::info!(
             interval = ?settings.stats_flush_interval,
-            "counters go to statsd at {}",
+            "sending counters to statsd at {}",
             server.display_address()
         );
         let mut flusher = StatsdFlusher {
@@ -90,9 +92,9 @@ impl Statsd {
         Some(Self { stop, task })
     }
 
-    /// Tells the last news, but does not wait long for them to go.
+    /// Flushes once more, for at most [`STOP_TIMEOUT`].
     pub async fn stop(self) {
-        // A task that has ended needs no telling.
+        // The receiver is gone if the task has ended.
         let _ = self.stop.send(());
         let abort = self.task.abort_handle();
         let _ = timeout(STOP_TIMEOUT, self.task).await;
@@ -103,7 +105,7 @@ impl Statsd {
 // === impl StatsdFlusher ===
 
 impl StatsdFlusher {
-    /// Tells what is new, and says once when nobody is there to hear it.
+    /// Sends what has changed; logs only the first failure and the recovery.
     async fn flush(&mut self) {
         let sent = match self.connect().await {
             Ok(()) => self.send_changes().await,
@@ -114,7 +116,7 @@ impl StatsdFlusher {
             Ok(()) => {
                 self.metrics.statsd.flushes.inc();
                 if std::mem::take(&mut self.unreachable) {
-                    tracing::info!("statsd at {place} hears again");
+                    tracing::info!("statsd at {place} is reachable again");
                 }
             }
             Err(error) => {
@@ -122,7 +124,7 @@ impl StatsdFlusher {
                 self.connection = None;
                 if !std::mem::replace(&mut self.unreachable, true) {
                     tracing::warn!(
-                        "statsd at {place} does not hear: {error}; it is told when it does, and nothing else waits for it"
+                        "cannot send to statsd at {place}: {error}; the counters are sent when it recovers, requests are not affected"
                     );
                 }
             }
@@ -140,23 +142,24 @@ impl StatsdFlusher {
 
     async fn send_changes(&mut self) -> io::Result<()> {
         for _ in 0..CHUNKS_PER_FLUSH_MAX {
-            // It may be many thousand numbers; this thread has other tasks to run.
+            // On a blocking thread: it may be many thousand numbers, and this thread has other
+            // tasks.
             let mut news = std::mem::take(&mut self.news);
             let mut lines = std::mem::take(&mut self.lines);
             let metrics = Arc::clone(&self.metrics);
-            let made = task::spawn_blocking(move || {
+            let built = task::spawn_blocking(move || {
                 lines.clear();
                 let all = news.of(&metrics, |name, kind, value| {
-                    let room = lines.bytes() < CHUNK_BYTES_MAX;
-                    if room {
+                    let has_room = lines.bytes() < CHUNK_BYTES_MAX;
+                    if has_room {
                         lines.push(name, kind, value);
                     }
-                    room
+                    has_room
                 });
                 (news, lines, all)
             });
-            // It does not fail: what panics there would be a defect.
-            let (news, lines, all) = made.await.map_err(io::Error::other)?;
+            // Fails only if that code panics, which would be a defect.
+            let (news, lines, all) = built.await.map_err(io::Error::other)?;
             (self.news, self.lines) = (news, lines);
             let Some(connection) = &mut self.connection else {
                 return Err(io::ErrorKind::NotConnected.into());

@@ -1,6 +1,6 @@
 //! A statsd server, and a connection to it.
 //!
-//! What it deliberately does not do: try again. Who tells does, at its next turn.
+//! What it deliberately does not do: retry. The next flush does.
 
 use std::io;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::time::timeout;
 use crate::settings::StatsdProtocol;
 use crate::statsd::lines::Lines;
 
-/// How long anything with the server may take.
+/// Timeout of each operation.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a datagram is made: what goes through every network whole.
+/// Largest datagram, in bytes: small enough to pass every network unfragmented.
 const DATAGRAM_BYTES_MAX: usize = 1_432;
 
-/// Where it is.
+/// Address of a server.
 #[derive(Debug)]
 pub(crate) struct Server {
     host: String,
@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Where, for people.
+    /// Address for messages.
     pub(crate) fn display_address(&self) -> String {
         let protocol = match self.protocol {
             StatsdProtocol::Tcp => "TCP",
@@ -83,8 +83,9 @@ impl Server {
 // === impl Connection ===
 
 impl Connection {
-    /// Whether it may be used again. A name is looked up anew for datagrams, since nobody says when a server has moved; and a
-    /// stream that the server has closed would take what is written and lose it.
+    /// Whether the connection can be reused. UDP resolves the name anew for each flush, since
+    /// nothing tells when a server has moved. A TCP stream that the server has closed would accept
+    /// writes and lose them.
     pub(crate) fn is_usable(&self) -> bool {
         match self {
             Self::Udp(_) => false,
@@ -114,8 +115,8 @@ impl Connection {
     }
 }
 
-async fn with_timeout<T>(doing: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(TIMEOUT, doing)
+async fn with_timeout<T>(operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(TIMEOUT, operation)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

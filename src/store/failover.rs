@@ -1,15 +1,17 @@
-//! A store made of two: what the first, shared one does not decide for want of itself, the second, this replica's own, does.
+//! Failover between two stores: what the shared store cannot decide, this replica's own store
+//! decides.
 //!
-//! How: a check says whether it may be decided so ([`Check::may_fall_back`], from `on_store_failure: local`). The first store is
-//! asked; where it answers that it is [unavailable](StoreError::Unavailable), the same check goes to the second with its limit
-//! divided by the replicas that were last counted, so that all of them together let about as many pass as the limit says. When
-//! the first store answers again, it is asked again, and what the second counted is left to age there.
+//! A check says whether that is allowed ([`Check::may_fall_back`], from `on_store_failure: local`). The
+//! shared store is asked first. If it is [unavailable](StoreError::Unavailable), the same check
+//! goes to the second store with its limit divided by the last known number of replicas, so that
+//! all replicas together admit about as many hits as the limit allows. When the shared store
+//! answers again it decides again, and the counts of the second store expire.
 //!
-//! What the division cannot do: a limit smaller than the number of replicas lets one pass in each; a replica that nobody
-//! counted yet takes itself for the only one; callers who keep to one replica get its part and no more. And what the first
-//! store was asked without an answer may have been counted there as well.
+//! The division is not exact: a limit smaller than the number of replicas admits one hit on each; a
+//! replica that does not know the others counts itself alone; a client that uses one replica gets
+//! that replica's part only. A check that timed out may also be counted in the shared store.
 //!
-//! What it deliberately does not do: judge the first store (it does so itself), carry counts from one to the other.
+//! The first store judges its own health. No counts are copied between the stores.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,28 +24,28 @@ use crate::store::{
 };
 use tollgate_limiter::{BucketNaming, Check};
 
-/// The two stores.
+/// A store with a second store behind it.
 pub struct FailoverStore {
     first: Arc<dyn Store>,
     second: Arc<dyn Store>,
     metrics: StoreMetrics,
 }
 
-/// One task's way to ask both.
+/// A batch client of both stores.
 struct FailoverBatchClient {
     first: Box<dyn BatchClient>,
     second: Box<dyn BatchClient>,
     metrics: StoreMetrics,
-    /// What was asked, by ticket, for as long as it may have to be asked again.
+    /// Requests by ticket, while the second store may have to decide them.
     kept: Vec<RetainedRequest>,
-    /// What the second store is asked, by a ticket of our own.
+    /// Requests to the second store, by tickets of its own.
     again: Vec<FallbackRequest>,
     free: Vec<Ticket>,
     done: VecDeque<FallbackRequest>,
     checks: Vec<Check>,
 }
 
-/// A request as it was asked.
+/// A request as it was sent to the first store.
 #[derive(Default)]
 struct RetainedRequest {
     checks: Vec<Check>,
@@ -51,22 +53,22 @@ struct RetainedRequest {
     is_tentative: bool,
 }
 
-/// A share of the first store's answers, of which the second makes up some.
+/// A reply of the first store of which the second decides some checks.
 #[derive(Default)]
 struct FallbackRequest {
     ticket: Ticket,
     positions: Vec<usize>,
     answers: Vec<CheckResult>,
-    /// Which of them the second store is asked for.
+    /// The checks that the second store decides.
     asked: Vec<usize>,
     tentative: Option<TentativeTake>,
-    shares: usize,
+    replies: usize,
 }
 
 // === impl FailoverStore ===
 
 impl FailoverStore {
-    /// A store that asks `first`, and where that is out of order `second`.
+    /// A store that asks `first`, and `second` when `first` is unavailable.
     pub fn new(first: Arc<dyn Store>, second: Arc<dyn Store>, metrics: StoreMetrics) -> Self {
         Self {
             first,
@@ -141,7 +143,7 @@ impl Store for FailoverStore {
     }
 }
 
-/// Which answers say that the first store was out of order.
+/// The positions of the checks that the first store did not decide.
 fn undecided(answers: &[CheckResult]) -> Vec<usize> {
     let answers = answers.iter().enumerate();
     answers
@@ -171,7 +173,7 @@ fn put(answers: &mut [CheckResult], place: usize, answer: CheckResult, metrics: 
 // === impl FailoverBatchClient ===
 
 impl FailoverBatchClient {
-    /// Keeps a request for as long as it may have to be asked again.
+    /// Keeps a request while the second store may have to decide it.
     fn keep(
         &mut self,
         ticket: Ticket,
@@ -192,7 +194,7 @@ impl FailoverBatchClient {
         }
     }
 
-    /// Asks the second store for what a share of the first lacks.
+    /// Asks the second store for the checks that the first did not decide.
     fn ask_again(&mut self, mut again: FallbackRequest) {
         let Some(kept) = self.kept.get(again.ticket as usize) else {
             self.done.push_back(again);
@@ -215,12 +217,12 @@ impl FailoverBatchClient {
         let deadline = kept.deadline.unwrap_or(Deadline::NEVER);
         let own = self.free.pop().unwrap_or_else(|| {
             self.again.push(FallbackRequest::default());
-            // There are no more than requests, which tickets count.
+            // There are no more than requests, and tickets count those.
             Ticket::try_from(self.again.len().saturating_sub(1)).unwrap_or(Ticket::MAX)
         });
         match self.second.add(own, &self.checks, deadline, commit_mode) {
-            Ok(shares) if shares > 0 => {
-                again.shares = shares;
+            Ok(replies) if replies > 0 => {
+                again.replies = replies;
                 if let Some(slot) = self.again.get_mut(own as usize) {
                     *slot = again;
                 }
@@ -253,7 +255,7 @@ impl BatchClient for FailoverBatchClient {
         let local = checks.iter().any(|check| check.may_fall_back);
         let added = self.first.add(ticket, checks, deadline, commit_mode);
         if !local {
-            // A ticket is used again; what it stood for before is over.
+            // The ticket is reused; its old request is over.
             if let Some(kept) = self.kept.get_mut(ticket as usize) {
                 kept.checks.clear();
             }
@@ -268,7 +270,7 @@ impl BatchClient for FailoverBatchClient {
                     answers: vec![Err(error); checks.len()],
                     asked: (0..checks.len()).collect(),
                     tentative: None,
-                    shares: 0,
+                    replies: 0,
                 });
                 Ok(1)
             }
@@ -306,7 +308,7 @@ impl BatchClient for FailoverBatchClient {
                     answers: share.answers.to_vec(),
                     asked,
                     tentative: share.tentative,
-                    shares: 0,
+                    replies: 0,
                 });
             }
         });
@@ -334,8 +336,8 @@ impl BatchClient for FailoverBatchClient {
                 }
             }
             TentativeTake::merge(&mut slot.tentative, share.tentative);
-            slot.shares = slot.shares.saturating_sub(1);
-            if slot.shares == 0 {
+            slot.replies = slot.replies.saturating_sub(1);
+            if slot.replies == 0 {
                 done.push_back(std::mem::take(slot));
                 free.push(share.ticket);
             }

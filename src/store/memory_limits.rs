@@ -1,27 +1,28 @@
 //! The limits of the memory store.
 
-/// The memory store's bounds.
+/// The limits of the memory store.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLimits {
     /// How many partitions; at least 1.
     pub partitions: usize,
     /// How many checks may wait in one partition's queue.
     pub queue_checks_max: usize,
-    /// How many bytes buckets, marks (logged hits, segments, slots) and all that they need to grow may take together.
+    /// How many bytes buckets, marks (logged hits, segments, slots) and the memory that they need
+    /// to grow may take together.
     pub memory_max: usize,
-    /// What becomes of new keys when there is no room and nothing may be forgotten.
+    /// What to do with new keys when there is no space and nothing may be evicted.
     pub when_full: WhenFull,
 }
 
-/// What becomes of a check for whose bucket there is no room.
+/// What to do with a check for whose bucket there is no space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WhenFull {
-    /// It is counted in a bucket that all such keys of its rule share, one a partition.
+    /// Count it in a bucket that all such keys of its rule share, one per partition.
     Share,
-    /// It passes and is not counted.
+    /// Let it pass uncounted.
     Allow,
-    /// It is refused.
+    /// Deny it.
     Deny,
-    /// It is not decided.
+    /// Answer with an error.
     Error,
 }

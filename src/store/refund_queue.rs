@@ -1,28 +1,28 @@
-//! Takes that led to nothing and have not gone back yet, because the store is away or in no state to take them.
+//! Refunds waiting to be sent to the shared store while it is away or cannot take them.
 //!
-//! Why a room of its own: whoever speaks to a shared store needs the same of it, be it Redis's worker or the one that holds
-//! leases. What waits has two bounds, a number of checks and a time for each, and whatever either bound drops is counted by
-//! whoever asks: a take that never goes back makes a limit stricter, and somebody should know.
+//! The Redis workers and the lease workers both need this. The queue has two bounds, a number of
+//! checks and a time for each. The caller counts what a bound drops: a lost refund makes a limit
+//! stricter, and the operator should know.
 //!
-//! What it deliberately does not do: send, count in a metric, or decide what may be sent again. Giving back twice would let
-//! too many pass, so only what surely was not carried out may come here a second time.
+//! The caller also decides what may be sent again. Refunding twice would let too many hits pass, so
+//! only a refund that was surely not carried out may be added a second time.
 
 use std::collections::VecDeque;
 
 use tollgate_limiter::Check;
 
-/// How many checks may wait to go back.
+/// How many checks may wait.
 pub(crate) const CHECKS_MAX: usize = 16_384;
 
-/// For how long it is tried.
+/// How long a refund is retried.
 pub(crate) const RETRY_FOR_US: u64 = 60_000_000;
 
-/// What is to go back, oldest first. All times are the clock's uptime.
+/// Refunds, oldest first. All times are the clock's uptime.
 #[derive(Debug, Default)]
 pub(crate) struct RefundQueue {
-    /// What may be sent, and until when.
+    /// Refunds to send, and until when.
     ready: VecDeque<(Vec<Check>, u64)>,
-    /// What was not taken, until when it is tried, and when it is ready again.
+    /// Refunds that failed: until when they are retried, and when they are ready again.
     later: VecDeque<(Vec<Check>, u64, u64)>,
     checks: usize,
 }
@@ -35,7 +35,7 @@ impl RefundQueue {
         self.checks
     }
 
-    /// To be sent at the next opportunity, until `until_us`. Says how many checks found no room.
+    /// Adds refunds that are ready, until `until_us`. Returns how many checks did not fit.
     #[must_use]
     pub(crate) fn add(&mut self, checks: Vec<Check>, until_us: u64) -> usize {
         if !self.has_room(&checks) {
@@ -46,7 +46,8 @@ impl RefundQueue {
         0
     }
 
-    /// To be sent again at `again_us`, until `until_us`. Says how many checks found no room.
+    /// Adds refunds that are ready at `again_us`, until `until_us`. Returns how many checks did not
+    /// fit.
     #[must_use]
     pub(crate) fn add_again(&mut self, checks: Vec<Check>, until_us: u64, again_us: u64) -> usize {
         if !self.has_room(&checks) {
@@ -59,14 +60,15 @@ impl RefundQueue {
         0
     }
 
-    /// What is to be sent now, and until when; it waits here no longer.
+    /// Removes the next refunds that are ready, and returns until when they may be retried.
     pub(crate) fn pop(&mut self) -> Option<(Vec<Check>, u64)> {
         let (checks, until_us) = self.ready.pop_front()?;
         self.checks = self.checks.saturating_sub(checks.len());
         Some((checks, until_us))
     }
 
-    /// Time goes on. Says for how many checks it is over.
+    /// Moves refunds that are due again to the ready ones and drops expired ones. Returns how many
+    /// checks were dropped.
     #[must_use]
     pub(crate) fn pass(&mut self, now_us: u64) -> usize {
         let before = self.checks;
@@ -84,21 +86,21 @@ impl RefundQueue {
         lost
     }
 
-    /// When something is ready again or its time is over.
+    /// When the next refunds are ready again or expire.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let again_us = self.later.front().map(|(_, _, again_us)| *again_us);
         let until_us = self.ready.front().map(|(_, until_us)| *until_us);
         again_us.into_iter().chain(until_us).min()
     }
 
-    /// All of it, ready or not; nothing waits any more.
+    /// Removes all refunds, ready or not.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Vec<Check>> + use<> {
         let Self { ready, later, .. } = std::mem::take(self);
         let ready = ready.into_iter().map(|(checks, _)| checks);
         ready.chain(later.into_iter().map(|(checks, ..)| checks))
     }
 
-    /// Of what may be sent now, the checks that `goes` picks; the others go on waiting.
+    /// Removes those of the ready refunds for which `goes` returns true.
     pub(crate) fn take_where(&mut self, goes: impl Fn(&Check) -> bool) -> Vec<Check> {
         let mut taken = Vec::new();
         for (checks, _) in &mut self.ready {

@@ -45,42 +45,42 @@ pub type CheckResult = Result<Outcome, StoreError>;
 /// Why a shared store did not decide.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum StoreFault {
-    /// There is no connection yet, or none any more.
+    /// There is no connection to it.
     NotConnected,
-    /// It was asked and did not answer in time.
+    /// It did not answer in time.
     TimedOut,
-    /// The connection broke while it was asked.
+    /// The connection broke during the call.
     ConnectionLost,
-    /// Its turn did not come in time; it was not asked.
+    /// The check waited for longer than its deadline and was not sent.
     QueueTimeout,
-    /// So many checks wait already that there is no room for more.
+    /// Too many checks wait already.
     QueueFull,
-    /// It was out of order a moment ago and is not asked until a probe succeeds.
+    /// The breaker is open: it failed a moment ago, and no call is sent until a probe succeeds.
     BreakerOpen,
     /// It is a replica, or was made read-only.
     ReadOnly,
-    /// It reads its data set from disk.
+    /// It is loading its data set.
     Loading,
-    /// It cannot write to its disk and was told to refuse writes then.
+    /// It cannot write to its disk and is configured to reject writes then.
     CannotPersist,
-    /// It has no memory left.
+    /// It is out of memory.
     OutOfMemory,
-    /// Another script keeps it from answering.
+    /// Another script blocks it.
     Busy,
-    /// Its cluster does not serve, or has no such slot here.
+    /// Its cluster does not serve the slot.
     ClusterDown,
-    /// It does not know us, or does not allow what we ask.
+    /// It rejects the login, or the ACL forbids the command.
     AccessDenied,
-    /// It said something that we do not understand.
+    /// Its reply is not one that the script sends.
     UnexpectedReply,
-    /// What lies where a bucket should be is none.
+    /// The value under the bucket's key is not a bucket.
     InvalidBucket,
 }
 
 // === impl StoreFault ===
 
 impl StoreFault {
-    /// Every fault there is.
+    /// All faults.
     pub const ALL: [Self; 15] = [
         Self::NotConnected,
         Self::TimedOut,
@@ -99,7 +99,7 @@ impl StoreFault {
         Self::InvalidBucket,
     ];
 
-    /// Its place in [`StoreFault::ALL`].
+    /// Its position in [`StoreFault::ALL`].
     pub const fn number(self) -> usize {
         self as usize
     }
@@ -136,7 +136,7 @@ impl StoreFault {
         }
     }
 
-    /// Whether what was asked may have been taken all the same: nobody can know.
+    /// Whether the check may have been carried out all the same.
     pub const fn outcome_unknown(self) -> bool {
         matches!(
             self,
@@ -150,22 +150,22 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::NotConnected => "there is no connection to it; is it running, and reachable from here?",
             Self::TimedOut => {
-                "it did not answer in time; what was asked may have been counted; see --store-deadline-ms"
+                "it did not answer in time; the check may have been counted; see --store-deadline-ms"
             }
-            Self::ConnectionLost => "the connection broke; what was asked may have been counted",
-            Self::QueueTimeout => "it is slow, and this check's turn did not come in time; see --store-deadline-ms",
+            Self::ConnectionLost => "the connection broke; the check may have been counted",
+            Self::QueueTimeout => "it is slow, and this check waited past its deadline; see --store-deadline-ms",
             Self::QueueFull => "too many checks wait for it; add replicas or raise --store-queue-max",
-            Self::BreakerOpen => "it was out of order a moment ago and is probed until it answers in time",
+            Self::BreakerOpen => "it failed a moment ago; no check is sent until a probe succeeds",
             Self::ReadOnly => "it is read-only: a replica, or a primary that was demoted",
             Self::Loading => "it is loading its data set",
             Self::CannotPersist => "it cannot write to its disk and refuses writes (MISCONF)",
             Self::OutOfMemory => "it has no memory left (maxmemory) and evicts nothing",
             Self::Busy => "another script keeps it busy",
             Self::ClusterDown => "its cluster is down or has moved the slot",
-            Self::AccessDenied => "it refuses us: look at the user, the password and its ACL",
-            Self::UnexpectedReply => "its answer was not understood; its log and ours say more",
+            Self::AccessDenied => "it rejects the login or the command: check the user, the password and its ACL",
+            Self::UnexpectedReply => "its reply was not understood; see the log",
             Self::InvalidBucket => {
-                "what it holds under the bucket's key is no bucket of this version; use a prefix of our own (CACHE_KEY_PREFIX)"
+                "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
             }
         })
     }

@@ -25,7 +25,7 @@ pub struct TentativeTake {
 // === impl TentativeTake ===
 
 impl TentativeTake {
-    /// What these checks took, going by their answers.
+    /// The takes among these checks, by their results.
     pub fn new<'c>(
         store: Arc<dyn RefundSink>,
         decided: impl IntoIterator<Item = (&'c Check, &'c CheckResult)>,
@@ -35,7 +35,7 @@ impl TentativeTake {
                 return None;
             };
             match check.operation.hits {
-                // What was refused and counted stays counted.
+                // A denied check that was counted stays counted.
                 Hits::Take(hits) if hits > 0 && outcome.allowed => Some(Check {
                     operation: Operation {
                         hits: Hits::Undo {
@@ -56,7 +56,7 @@ impl TentativeTake {
         }
     }
 
-    /// The request passed: what was taken stays taken.
+    /// The request passed: the takes are final.
     pub fn commit(mut self) {
         self.refunds.clear();
         if let Some(other) = self.other.take() {
@@ -64,7 +64,8 @@ impl TentativeTake {
         }
     }
 
-    /// The request was refused: what was taken goes back, but for limits that count all that was refused.
+    /// The request was denied: the takes are given back, except of limits that count all denied
+    /// hits.
     pub fn roll_back(mut self) {
         self.refunds.retain(|check| !check.keeps_refused_hits());
         if let Some(other) = self.other.take() {
@@ -72,7 +73,7 @@ impl TentativeTake {
         }
     }
 
-    /// Puts another share's to what there is.
+    /// Adds the takes of another reply to the same request.
     pub fn merge(tentative: &mut Option<Self>, more: Option<Self>) {
         match (tentative, more) {
             (Some(tentative), Some(more)) => tentative.append(more),

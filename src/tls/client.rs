@@ -1,7 +1,7 @@
-//! What we show of ourselves to a server, and which servers we believe.
+//! The TLS configuration of a client: its own certificate and the CAs that it trusts.
 //!
-//! What it deliberately does not do: keep anything. Files are read for every connection, so what
-//! was exchanged counts at the next.
+//! What it deliberately does not do: cache. Files are read for every connection, so that a replaced
+//! certificate is used at the next one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::tls::{TlsError, certificate_error, crypto_provider, read_ca_bundle, read_identity};
 
-/// The files of a client.
+/// The TLS files of a client.
 #[derive(Clone, Debug)]
 pub struct ClientFiles {
-    /// Who may sign the server's certificate; none leaves it to the system.
+    /// The CA bundle for the server's certificate; none uses the system roots.
     pub ca_bundle: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// The client's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The setting or option that names authorities.
+    /// The setting or option that names the CA bundle.
     pub ca_setting: &'static str,
 }
 
 // === impl ClientFiles ===
 
 impl ClientFiles {
-    /// Reads them, for connections that speak one of these protocols (ALPN).
+    /// Reads the files, for connections with one of these protocols (ALPN).
     ///
     /// # Errors
     ///
-    /// When one cannot be read or is not whole, or they do not belong together.
+    /// When a file cannot be read or is invalid, or the key does not match the certificate.
     pub(crate) fn read(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = match &self.ca_bundle {
             Some(path) => read_ca_bundle(path)?,
@@ -41,7 +41,7 @@ impl ClientFiles {
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                // One that has expired is shown all the same: the server's word counts, not this
+                // An expired certificate is sent all the same: the server decides, not this
                 // machine's clock.
                 let loaded = read_identity(certificate, key)?;
                 builder
@@ -54,7 +54,7 @@ impl ClientFiles {
     }
 }
 
-/// Whom this machine believes.
+/// The system roots.
 fn system_roots(setting: &str) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     let (found, _) =

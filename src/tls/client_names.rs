@@ -1,12 +1,11 @@
-//! Which clients may come: those whose certificate an authority signed, and that bear one of some
-//! names.
+//! Verification of client certificates: signed by a trusted CA, and with one of the allowed names.
 //!
-//! How: rustls's own verifier first; a name is only looked at when the certificate is good, and
-//! only in the client's own certificate, never in one above it. By `webpki`, which rustls reads
-//! certificates by: rustls itself shows no URI of one.
+//! rustls's own verifier runs first. Names are checked only on a valid certificate, and only on the
+//! client's own, never on one above it. `webpki`, by which rustls parses certificates, is used
+//! directly because rustls does not give a certificate's URIs.
 //!
-//! What it deliberately does not do: patterns, or a URI's parts: a trust domain alone lets nobody
-//! in.
+//! What it deliberately does not do: match patterns or parts of a URI. A trust domain alone admits
+//! nobody.
 
 use std::sync::Arc;
 
@@ -16,26 +15,26 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::EndEntityCert;
 
-/// Lets in who bears one of these names.
+/// Admits clients whose certificate has one of the names.
 #[derive(Debug)]
 pub(crate) struct ClientNameVerifier {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
     pub(crate) names: Vec<ClientName>,
 }
 
-/// A name that a client's certificate may bear.
+/// A name that a client's certificate may have.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientName {
-    /// A DNS name or an address, as of a server: a wildcard in the certificate covers it.
+    /// A DNS name or an address, matched as for a server: a wildcard in the certificate covers it.
     Host(ServerName<'static>),
-    /// A URI, which is the same byte for byte or another.
+    /// A URI, compared byte for byte.
     Uri(String),
 }
 
 // === impl ClientName ===
 
 impl ClientName {
-    /// The name that a text is, if it is one.
+    /// Parses a name.
     pub(crate) fn of(text: &str) -> Option<Self> {
         if is_uri(text) {
             return Some(Self::Uri(text.to_owned()));
@@ -52,8 +51,7 @@ impl ClientName {
     }
 }
 
-/// Whether this is a scheme, `://`, and something of what may stand in a certificate: ASCII,
-/// nothing blank.
+/// Whether a text is a scheme, `://`, and characters that a certificate may hold: ASCII, no blanks.
 fn is_uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
@@ -68,7 +66,7 @@ fn is_uri(text: &str) -> bool {
 // === impl ClientNameVerifier ===
 
 impl ClientNameVerifier {
-    /// That this certificate bears one of the names.
+    /// Checks that the certificate has one of the names.
     fn verify_name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let certificate = EndEntityCert::try_from(certificate);
         let certificate = certificate.map_err(|_| CertificateError::BadEncoding)?;
@@ -142,7 +140,7 @@ mod tests {
 
     const ENVOY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
-    /// Signs with a root whose certificate is `root`.
+    /// A CA whose root certificate is `root`.
     struct Authority {
         issuer: Issuer<'static, KeyPair>,
         root: CertificateDer<'static>,
@@ -178,7 +176,7 @@ mod tests {
             }
         }
 
-        /// A client's certificate with these names and, as SPIFFE has it, no subject.
+        /// A client's certificate with these names and, as in SPIFFE, no subject.
         fn signs(&self, names: &[SanType]) -> CertificateDer<'static> {
             let mut params = CertificateParams::default();
             params.distinguished_name = rcgen::DistinguishedName::new();
@@ -187,7 +185,7 @@ mod tests {
             params.signed_by(&key, &self.issuer).unwrap().der().clone()
         }
 
-        /// Who lets in whom this authority signed and who bears one of these names.
+        /// A verifier that admits certificates of this CA with one of these names.
         fn lets_in(&self, names: &[&str]) -> ClientNameVerifier {
             let mut roots = RootCertStore::empty();
             roots.add(self.root.clone()).unwrap();
@@ -280,7 +278,7 @@ mod tests {
             &[uri(&upper)],
             &[uri(&more)],
             &[uri(less)],
-            // The right words as another kind of name, and names of hosts as URIs.
+            // The right text as another kind of name, and host names as URIs.
             &[dns(ENVOY)],
             &[SanType::Rfc822Name(ENVOY.try_into().unwrap())],
             &[uri("envoy.edge.svc")],
@@ -292,7 +290,7 @@ mod tests {
                 "{bad:?}"
             );
         }
-        // Who is not signed for is not asked for a name.
+        // The name is not checked on a certificate that is not trusted.
         let stranger = Authority::new().signs(&[uri(ENVOY)]);
         let refused = asked(&named, &stranger, &[]);
         assert!(refused.is_err());
@@ -327,7 +325,7 @@ mod tests {
             .signs(&[dns("other.example"), uri(ENVOY)])
             .to_vec();
         let named = authority.lets_in(&["envoy.edge.svc", ENVOY]);
-        // Without the verifier, which would refuse them all before anybody looks for a name.
+        // Without the inner verifier, which would reject them all before the name is checked.
         let asked = |der: &[u8]| named.verify_name(&CertificateDer::from(der));
         assert_eq!(asked(&whole), Ok(()));
         for end in 0..whole.len() {
@@ -343,7 +341,7 @@ mod tests {
                 let mut other = whole.clone();
                 other[place] = byte;
                 let asked = asked(&other);
-                // Elsewhere anything but a panic will do; in the URI it is another one.
+                // In the URI a changed byte is another name; elsewhere only a panic is wrong.
                 if (at..at + ENVOY.len()).contains(&place) {
                     assert_eq!(asked, Err(CertificateError::NotValidForName.into()));
                 }

@@ -1,15 +1,13 @@
-//! Certificates: read, held against one another, and read again when they change.
+//! Certificates: read, validated together, and read again when they change.
 //!
-//! Why here: files are what the operator wrote. A certificate, its key and the authorities of
-//! clients are one thing: they are taken together or not at all, so a half-written file, a key that
-//! does not belong to its certificate, or a certificate that has expired leaves what is in use.
-//! How: [`FileWatch`] looks at the files as `reload` looks at rules, so that a rename two
-//! directories up (Kubernetes exchanges a link) is seen, and nothing is read before two looks
-//! agree.
+//! A certificate, its key and the CA bundle of clients are used together or not at all. A file that
+//! is half written, a key that does not match, or a certificate that has expired leaves the current
+//! ones in use. [`FileWatch`] polls the files as `rules::reload` polls rules, so that a rename two
+//! directories up (Kubernetes swaps a link) is seen, and nothing is read before two polls agree.
 //!
-//! By `ring`, the one library by which all TLS here computes.
+//! `ring` is the only crypto provider of all TLS here.
 //!
-//! What it deliberately does not do: open sockets (`accept`, `channel`), ask the time, log.
+//! What it deliberately does not do: open sockets (`net`, `grpc_client`), read the clock, log.
 
 mod client;
 mod client_names;
@@ -39,58 +37,58 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Why certificates are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The system said no.
+    /// An error of the operating system.
     #[error("{path}: {error}")]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What the system said.
+        /// The error.
         error: std::io::Error,
     },
-    /// It is not what it should be.
+    /// The file is invalid.
     #[error("{path}: {reason}")]
     Invalid {
-        /// Which file.
+        /// The file.
         path: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// A certificate speaks of another time.
+    /// The certificate has expired or is not valid yet.
     #[error("{path}: {reason}")]
     Validity {
-        /// Which file.
+        /// The file.
         path: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// The files are good each for itself.
+    /// Both files are valid, but the key is not the certificate's.
     #[error(
         "{certificate} and {key} do not belong together; write both, then exchange them at once"
     )]
     KeyMismatch {
         /// The certificate's file.
         certificate: String,
-        /// The key's.
+        /// The key's file.
         key: String,
     },
-    /// A setting is missing, or means nothing.
+    /// A setting is missing or has no effect.
     #[error("{0}")]
     Settings(String),
 }
 
-/// A certificate with those above it, and its key.
+/// A certificate chain, its key and the leaf's validity period.
 pub(crate) struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     validity: Validity,
 }
 
-/// By which library TLS computes.
+/// The crypto provider of all TLS.
 fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Our certificate and its key, whatever the time.
+/// Reads a certificate and its key, without a check of the validity period.
 fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
     let chain = read_certificates(certificate)?;
     let validity = chain.first().and_then(|leaf| Validity::of(leaf));
@@ -110,7 +108,7 @@ fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
     })
 }
 
-/// The certificates in a file; one at least.
+/// Reads the certificates in a file; one at least.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -130,7 +128,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     }
 }
 
-/// What is wrong with PEM. The library's own words repeat what stands there, which may be a key.
+/// Why PEM cannot be parsed. The library's own message repeats the content, which may be a key.
 fn pem_error_reason(error: &pem::Error) -> &'static str {
     match error {
         pem::Error::NoItemsFound => "nothing of the kind",
@@ -141,7 +139,7 @@ fn pem_error_reason(error: &pem::Error) -> &'static str {
     }
 }
 
-/// Those who may sign.
+/// Reads a CA bundle.
 fn read_ca_bundle(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
@@ -165,7 +163,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// What is wrong with a certificate and a key that rustls does not take.
+/// Classifies an error of rustls about a certificate and its key.
 fn certificate_error(error: &rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
@@ -186,7 +184,7 @@ impl TlsError {
         }
     }
 
-    /// Whether time alone may mend it.
+    /// Whether the error may go away with time alone.
     fn is_validity_error(&self) -> bool {
         matches!(self, Self::Validity { .. })
     }
@@ -195,7 +193,7 @@ impl TlsError {
 // === impl Identity ===
 
 impl Identity {
-    /// That it is good now.
+    /// Checks that the certificate is valid now.
     fn check_validity(&self, path: &Path, now: Timestamp) -> Result<(), TlsError> {
         let invalid = |reason: String| {
             Err(TlsError::Validity {
@@ -217,7 +215,7 @@ impl Identity {
     }
 }
 
-/// A length of time for people.
+/// A duration in one unit, for messages.
 fn format_duration(us: u64) -> String {
     let seconds = us / 1_000_000;
     match seconds {
@@ -228,7 +226,7 @@ fn format_duration(us: u64) -> String {
     }
 }
 
-/// The paths of files, as far as they are named.
+/// The paths that are given.
 fn file_paths<const N: usize>(files: [Option<&PathBuf>; N]) -> Vec<PathBuf> {
     files.into_iter().flatten().cloned().collect()
 }

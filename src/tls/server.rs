@@ -1,8 +1,8 @@
-//! What a port of ours shows of itself, and whom it lets in.
+//! The TLS configuration of a port: its certificate and the clients that it admits.
 //!
-//! What it deliberately does not do: tickets that outlive a change. A session may be resumed within
-//! one set of certificates only, so whoever an authority no longer stands for has to show that
-//! anew.
+//! What it deliberately does not do: keep session tickets across a change. A session may be resumed
+//! within one set of certificates only, so that a client whose CA was removed must authenticate
+//! again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::tls::{
 };
 use tollgate_limiter::Timestamp;
 
-/// The files of one port.
+/// The TLS files of one port.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
-    /// Who may sign a client's certificate; none asks for none.
+    /// The CA bundle for client certificates; without one no certificate is requested.
     pub(crate) client_ca: Option<PathBuf>,
-    /// Of which a client's certificate must bear one; none is any.
+    /// The names of which a client's certificate must have one; empty allows any name.
     pub(crate) client_names: Vec<ClientName>,
-    /// What is spoken under TLS, as ALPN calls it.
+    /// The protocol under TLS, as in ALPN.
     pub(crate) protocol: &'static str,
 }
 
-/// What the files came to.
+/// The result of reading the files.
 #[derive(Clone, Debug)]
 pub struct LoadedCertificate {
-    /// For the port.
+    /// The configuration of the port.
     pub config: Arc<ServerConfig>,
-    /// When our certificate expires.
+    /// When the certificate expires.
     pub expires_at: Timestamp,
 }
 
 // === impl ServerFiles ===
 
 impl ServerFiles {
-    /// Looks after them from now on.
+    /// Watches the files for changes from now on.
     pub fn watch(&self) -> FileWatch {
         FileWatch::new(file_paths([
             Some(&self.certificate),
@@ -53,20 +53,20 @@ impl ServerFiles {
         ]))
     }
 
-    /// Reads them, whatever the time.
+    /// Reads the files, without a check of the validity period.
     ///
     /// # Errors
     ///
-    /// When one cannot be read or is not whole, or they do not belong together.
+    /// When a file cannot be read or is invalid, or the key does not match the certificate.
     pub fn read(&self) -> Result<LoadedCertificate, TlsError> {
         self.load(None)
     }
 
-    /// Reads them, if they are good now.
+    /// Reads the files, if the certificate is valid now.
     ///
     /// # Errors
     ///
-    /// As [`Self::read`], and when our certificate has expired or is not good yet.
+    /// As [`Self::read`], and when the certificate has expired or is not valid yet.
     pub fn read_at(&self, now: Timestamp) -> Result<LoadedCertificate, TlsError> {
         self.load(Some(now))
     }
@@ -88,8 +88,8 @@ impl ServerFiles {
         let mut config = builder
             .with_single_cert(identity.chain, identity.key)
             .map_err(refused)?;
-        // Those who come again need no signature, however many they are; the key of their tickets
-        // goes with this set of certificates.
+        // A resumed session needs no signature. The key of the tickets belongs to this set of
+        // certificates.
         config.ticketer = Ticketer::new().map_err(refused)?;
         config.alpn_protocols = vec![self.protocol.as_bytes().to_vec()];
         Ok(LoadedCertificate {

@@ -1,14 +1,14 @@
-//! From when until when a certificate is good.
+//! The validity period of a certificate.
 //!
-//! Why by hand: rustls does not tell, and a library that reads certificates whole is ten libraries.
-//! How: a certificate is DER, which is tags, lengths and contents; seven of them are stepped over
-//! or into, and two dates read. It only ever reads what the operator named.
+//! rustls does not give it, and a crate that parses whole certificates has ten dependencies. A
+//! certificate is DER: tags, lengths and contents. Seven elements are skipped or entered, and two
+//! dates read. The input is only ever a file that the operator named.
 //!
-//! What it deliberately does not do: judge. What is not of this shape gives nothing.
+//! What it deliberately does not do: check. A certificate of another shape gives nothing.
 
 use tollgate_limiter::Timestamp;
 
-/// From when until when.
+/// The first and the last instant at which a certificate is valid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Validity {
     pub(crate) not_before: Timestamp,
@@ -19,13 +19,13 @@ const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// `[0]`, in which the version stands, where it stands.
+/// The tag `[0]` of the version, which is optional.
 const VERSION: u8 = 0xa0;
 
 // === impl Validity ===
 
 impl Validity {
-    /// That of a certificate in DER.
+    /// Parses the validity of a certificate in DER.
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let (certificate, _) = expect(certificate, SEQUENCE)?;
         let (mut rest, _) = expect(certificate, SEQUENCE)?;
@@ -45,7 +45,7 @@ impl Validity {
     }
 }
 
-/// The content of what begins here, if it has this tag, and what follows it.
+/// The content of an element with this tag, and the rest after it.
 fn expect(bytes: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     let (tag, content, rest) = element(bytes)?;
     (tag == wanted).then_some((content, rest))
@@ -57,7 +57,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (length, rest) = if *first < 0x80 {
         (usize::from(*first), rest)
     } else {
-        // So many bytes of length follow; a certificate needs three at most.
+        // The length is in the next bytes; a certificate needs three at most.
         let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
         if length.is_empty() || length.len() > 3 {
             return None;
@@ -71,7 +71,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, content, rest))
 }
 
-/// A date, `YYMMDDhhmmssZ` or with four digits of the year.
+/// Parses a date: `YYMMDDhhmmssZ`, or with a year of four digits.
 fn time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (tag, content, rest) = element(bytes)?;
     let text = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
@@ -104,12 +104,12 @@ fn time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
     Some((Timestamp::from_seconds(since_1970), rest))
 }
 
-/// Days from 1970-01-01; a date before it counts as that day.
+/// Days since 1970-01-01; an earlier date counts as that day.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // A year begins in March, so that the day that is sometimes there is its last.
+    // Years are counted from March, so that the leap day is the last of a year.
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// The shape of a certificate as far as it is read, with these two dates.
+    /// The shape of a certificate, as far as it is read, with these two dates.
     fn shaped(from: (u8, &str), until: (u8, &str)) -> Vec<u8> {
         fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
             let length = u8::try_from(content.len()).unwrap();
@@ -184,7 +184,7 @@ mod tests {
             for byte in [0, 0x7f, 0x80, 0x84, 0xff] {
                 let mut other = whole.clone();
                 other[at] = byte;
-                // Anything but a panic will do.
+                // Only a panic is wrong.
                 let _ = Validity::of(&other);
             }
         }

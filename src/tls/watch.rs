@@ -1,23 +1,24 @@
-//! Files that are looked at until they change.
+//! Certificate files that are polled for changes.
 //!
-//! How: as rules are (`reload`): a change is read when two looks in a row agree, and nothing is
-//! taken that changed while it was read. What was refused is not tried again, so that it is said
-//! once; but for what time alone may mend.
+//! As for rules (`rules::reload`), a change is read when two polls in a row agree, and nothing is
+//! used that changed while it was read. Invalid files are not tried again, so that each error is
+//! reported once. Certificates that are expired or not valid yet are tried again, because time may
+//! change that.
 //!
-//! What it deliberately does not do: ask the time or sleep.
+//! What it deliberately does not do: read the clock, or sleep.
 
 use std::path::PathBuf;
 
 use crate::file_stamp::FileStamp;
 use crate::tls::TlsError;
 
-/// Looks after some files.
+/// Polls some files for changes.
 #[derive(Debug)]
 pub struct FileWatch {
     files: Vec<PathBuf>,
     seen: Option<Snapshot>,
     tried: Option<Snapshot>,
-    /// Of which files what was said last, where it may come again.
+    /// The last error that may go away without a change of the files, and the files it was about.
     reported: Option<(Snapshot, String)>,
 }
 
@@ -26,7 +27,7 @@ type Snapshot = Result<Vec<FileStamp>, String>;
 // === impl FileWatch ===
 
 impl FileWatch {
-    /// Looks after these files, which are taken for read as they are now.
+    /// Watches these files. Their current state counts as read.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let mut watch = Self {
             files,
@@ -38,8 +39,7 @@ impl FileWatch {
         watch
     }
 
-    /// Looks once. What `load` makes of the files comes back when they have changed and come to
-    /// rest.
+    /// Polls once. Gives the result of `load` when the files have changed and are stable.
     pub fn poll<T>(
         &mut self,
         load: impl FnOnce() -> Result<T, TlsError>,
@@ -58,7 +58,7 @@ impl FileWatch {
         }
         let words = match &loaded {
             Err(error) if error.is_validity_error() => Some("of time".to_owned()),
-            // Some other look may find the system in a better mood.
+            // The operating system's error may go away without a change of the files.
             Err(TlsError::Io { error, .. }) => Some(error.to_string()),
             _ => None,
         };

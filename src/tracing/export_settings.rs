@@ -17,6 +17,7 @@ use rustls::ClientConfig;
 
 use crate::settings::{TraceProtocol, TracingSettings};
 use crate::tls::{ClientFiles, TlsError};
+use crate::tracing::sampling::Sampling;
 
 /// Default timeout of an export, from OpenTelemetry.
 const TIMEOUT_MS: u64 = 10_000;
@@ -61,15 +62,6 @@ pub struct TraceExport {
     /// Warnings about values that were ignored.
     pub warnings: Vec<String>,
     files: ClientFiles,
-}
-
-/// Which decisions are traced.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// The client's sampling flag comes first.
-    pub parent_based: bool,
-    /// Ratio of sampled decisions when the client has no flag or it is ignored; from 0 to 1.
-    pub share: f64,
 }
 
 // === impl TraceExport ===
@@ -119,7 +111,7 @@ impl TraceExport {
             BATCH_SPANS,
             BATCH_SPANS_MAX,
         );
-        let sampling = sampling(settings, &mut warnings);
+        let sampling = Sampling::from_settings(settings, &mut warnings);
         if let Some((name, value)) = signal("COMPRESSION")
             && value != "none"
         {
@@ -202,47 +194,6 @@ fn protocol(
                 "{name}: {other:?} is not supported; use http/protobuf or grpc"
             )),
         },
-    }
-}
-
-fn sampling(settings: &TracingSettings, warnings: &mut Vec<String>) -> Sampling {
-    if let Some(share) = settings.tracing_sampling_rate {
-        return Sampling {
-            parent_based: true,
-            share: f64::from(share),
-        };
-    }
-    let mut share = |usual: f64| {
-        let value = settings.otel.get("OTEL_TRACES_SAMPLER_ARG");
-        let read = value.map(|value| value.trim().parse::<f64>().ok());
-        match read {
-            None => usual,
-            Some(Some(share)) if (0.0..=1.0).contains(&share) => share,
-            Some(_) => {
-                let words = "OTEL_TRACES_SAMPLER_ARG is not a number from 0 to 1; 1 is used";
-                warnings.push(words.to_owned());
-                1.0
-            }
-        }
-    };
-    let sampler = settings.otel.get("OTEL_TRACES_SAMPLER");
-    let (parent_based, share) = match sampler.unwrap_or("parentbased_always_on") {
-        "always_on" => (false, 1.0),
-        "always_off" => (false, 0.0),
-        "traceidratio" => (false, share(1.0)),
-        "parentbased_always_on" => (true, 1.0),
-        "parentbased_always_off" => (true, 0.0),
-        "parentbased_traceidratio" => (true, share(1.0)),
-        other => {
-            warnings.push(format!(
-                "OTEL_TRACES_SAMPLER: {other:?} is not supported; parentbased_always_on is used"
-            ));
-            (true, 1.0)
-        }
-    };
-    Sampling {
-        parent_based,
-        share,
     }
 }
 

@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `traceparent` | parses the `traceparent` header |
 //! | `spans` | samples decisions and builds their spans |
-//! | `export_settings` | where spans are sent and which decisions are sampled |
+//! | `export_settings` | where and how spans are sent |
+//! | `sampling` | which decisions are sampled |
 //! | `collector` | OTLP exporter, over HTTP or gRPC |
 //! | `queue` | bounds and counts the spans that wait |
 //!
@@ -18,6 +19,7 @@ mod collector;
 mod error;
 pub mod export_settings;
 mod queue;
+mod sampling;
 mod spans;
 mod traceparent;
 

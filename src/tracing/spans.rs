@@ -31,8 +31,9 @@ use tokio::time::timeout;
 use crate::metrics::Metrics;
 use crate::tracing::collector;
 use crate::tracing::error::TracesError;
-use crate::tracing::export_settings::{Sampling, TraceExport};
+use crate::tracing::export_settings::TraceExport;
 use crate::tracing::queue::{CountingExporter, SpanQueue};
+use crate::tracing::sampling::Sampling;
 use crate::tracing::traceparent::TraceParent;
 use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Timestamp};
 

@@ -1,7 +1,6 @@
-//! What it costs to find a window: no memory.
+//! Finding a window allocates no memory: it happens for every hit on a calendar limit.
 //!
-//! Why: it is asked for every hit on a calendar limit. What it deliberately does not do: measure
-//! time.
+//! What it deliberately does not do: measure time.
 
 use allocation_counter::measure;
 use tollgate_limiter::Unit;

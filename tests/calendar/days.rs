@@ -1,6 +1,7 @@
 //! Dates as numbers of days since 1970-01-01, counted year by year and month by month.
 //!
-//! Why: a test that took its dates from where the code takes them would agree with its mistakes.
+//! The tests must not take their dates from the library that the code uses: they would repeat its
+//! errors.
 //!
 //! What it deliberately does not do: zones, or be fast.
 

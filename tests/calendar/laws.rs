@@ -1,12 +1,11 @@
-//! What must hold in every zone of the database: windows adjoin, each instant lies in one, and each
-//! begins at the first instant at which clocks show its first date.
+//! What holds in every zone of the database: windows adjoin, each instant is in exactly one, and
+//! each begins at the first instant at which clocks show its first date.
 //!
-//! How: a zone's clocks are a staircase, straight between two changes. So that no clock showed a
-//! date before an instant is known for certain by looking at the changes before it. From the
-//! database come the changes and the offsets; dates, weekdays and which dates begin a window are
-//! counted here (`days`).
+//! Between two changes, a zone's clocks advance evenly, so the changes before an instant decide
+//! whether clocks have shown a date. The changes and offsets come from the database; dates,
+//! weekdays and the dates on which windows begin are counted here (`days`).
 //!
-//! What it deliberately does not do: doubt the offsets themselves. `twin` does.
+//! What it deliberately does not do: check the offsets themselves (`zoneinfo`).
 
 use std::collections::HashSet;
 
@@ -17,15 +16,15 @@ use tollgate_test_support::seeded_rng::SeededRng;
 use crate::days::{DAY_US, HOUR_US, date, number, parsed, spelled};
 use crate::{at, given, us};
 
-/// What a calendar was asked for.
+/// The parameters of a calendar.
 #[derive(Clone, Copy)]
-struct Asked {
+struct CalendarSpec {
     unit: Unit,
     count: i64,
     week_start: Weekday,
 }
 
-/// A zone's clocks.
+/// The clocks of a zone.
 struct Clocks {
     zone: TimeZone,
 }
@@ -73,9 +72,9 @@ fn every_zone_keeps_the_laws() {
     );
 }
 
-// === impl Asked ===
+// === impl CalendarSpec ===
 
-impl Asked {
+impl CalendarSpec {
     /// The first date of the window that holds the date of that number, by number.
     fn first(self, day: i64) -> i64 {
         let (year, month, _) = date(day);
@@ -122,21 +121,22 @@ impl Clocks {
         jiff::Timestamp::from_microsecond(us).unwrap()
     }
 
-    /// When clocks change, from and to.
+    /// When clocks change, between two instants.
     fn changes(&self, from: i64, to: i64) -> Vec<i64> {
         let changes = self.zone.following(Self::instant(from));
         let changes = changes.map(|change| change.timestamp().as_microsecond());
         changes.take_while(|change| *change < to).collect()
     }
 
-    /// What clocks show at `us`, in microseconds since they showed 1970.
+    /// The local time at `us`, in microseconds since local 1970.
     fn shown(&self, us: i64) -> i64 {
         us + i64::from(self.zone.to_offset(Self::instant(us)).seconds()) * 1_000_000
     }
 
-    /// `us` is the first instant at which clocks show the date of that number, or a later one.
+    /// Checks that `us` is the first instant at which clocks show the date of that number or a
+    /// later one.
     fn is_first(&self, us: i64, day: i64) -> bool {
-        // Just before a change, and just before `us`, clocks showed the most they had shown.
+        // Clocks showed their latest time so far just before a change, or just before `us`.
         let most = |until: i64| self.shown(until - 1) + 1;
         let mut before = self.changes(us - 5 * DAY_US, us);
         before.push(us);
@@ -144,7 +144,7 @@ impl Clocks {
             && before.into_iter().all(|until| most(until) <= day * DAY_US)
     }
 
-    fn keep_the_laws(&self, asked: Asked, calendar: &'static dyn Calendar, now: i64) {
+    fn keep_the_laws(&self, asked: CalendarSpec, calendar: &'static dyn Calendar, now: i64) {
         let window = calendar.window_at(at(now));
         let (start, end) = (us(window.start), us(window.end));
         let told = || {
@@ -160,8 +160,8 @@ impl Clocks {
         if ends_in_time {
             assert_eq!(us(calendar.window_at(at(end)).start), end, "{}", told());
         }
-        // Its first date by what clocks show at its start. Where clocks are a day further, nobody
-        // saw that date.
+        // The first date of a window is the date at its start. Where clocks are a day further, that
+        // date was skipped.
         let first = asked.first(self.shown(start).div_euclid(DAY_US));
         if start > 0 {
             assert!(self.is_first(start, first), "{}", told());
@@ -173,7 +173,7 @@ impl Clocks {
 }
 
 /// One of each unit, and one of several of each.
-fn some_calendars(chance: &mut SeededRng) -> Vec<Asked> {
+fn some_calendars(chance: &mut SeededRng) -> Vec<CalendarSpec> {
     let units = [Unit::Day, Unit::Week, Unit::Month, Unit::Year];
     let mut all = Vec::new();
     for unit in units {
@@ -185,7 +185,7 @@ fn some_calendars(chance: &mut SeededRng) -> Vec<Asked> {
                 1
             };
             let week_start = Weekday::ALL[usize::try_from(chance.below(7)).unwrap()];
-            all.push(Asked {
+            all.push(CalendarSpec {
                 unit,
                 count,
                 week_start,

@@ -1,15 +1,15 @@
-//! Calendar windows: `tollgate::rules::calendar`, where zones and midnights are at their worst.
+//! Calendar windows: `tollgate::rules::calendar`, with the worst zones and midnights.
 //!
-//! Why a binary of its own: counting allocations takes an allocator of its own, and filling the
-//! table of calendars must not be another test's trouble.
+//! A binary of its own: counting allocations needs an allocator, and filling the table of
+//! calendars would break other tests.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `vectors` | windows worked out by hand, each with its derivation; names and refusals |
-//! | `laws` | what must hold in every zone there is, around every change of clocks and at random |
-//! | `twin` | the same windows out of Python's zoneinfo, which shares neither code nor data with ours |
+//! | `vectors` | windows computed by hand, each with its derivation; names and errors |
+//! | `laws` | what holds in every zone, around every change of clocks and at random |
+//! | `zoneinfo` | the same windows from Python's zoneinfo, which shares no code or data with ours |
 //! | `cost` | no allocation to find a window |
-//! | `days` | dates as numbers, counted in the plainest way |
+//! | `days` | dates as numbers, counted in the simplest way |
 //!
 //! What it deliberately does not do: count hits (`tests/laws`), or read rules files
 //! (`tests/rules`).
@@ -24,15 +24,15 @@
 mod cost;
 mod days;
 mod laws;
-mod twin;
 mod vectors;
+mod zoneinfo;
 
 use std::num::NonZeroU32;
 
 use tollgate::rules::calendar::{CalendarError, calendar};
 use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 
-/// What a test asks for, in one line.
+/// A calendar, or its error, in one line.
 fn asked(
     unit: Unit,
     count: u32,
@@ -42,7 +42,7 @@ fn asked(
     calendar(unit, NonZeroU32::new(count).unwrap(), zone, week_start)
 }
 
-/// The same, known to be there.
+/// A calendar that exists.
 fn given(unit: Unit, count: u32, zone: &str, week_start: Option<Weekday>) -> &'static dyn Calendar {
     asked(unit, count, zone, week_start).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,9 +1,8 @@
-//! Windows worked out by hand: what somebody living there would say.
+//! Windows computed by hand, with their derivation.
 //!
-//! All instants are UTC. Each row says which zone, an instant, and the window that holds it.
+//! All instants are UTC. Each row has a zone, an instant, and the window that holds it.
 //!
-//! What they deliberately do not do: random inputs, or anything that a newspaper of the time does
-//! not decide.
+//! What it deliberately does not do: random inputs (`laws`).
 
 use tollgate::rules::calendar::{CALENDARS_MAX, CalendarError};
 use tollgate_limiter::Unit::{Day, Hour, Minute, Month, Second, Week, Year};
@@ -12,8 +11,8 @@ use tollgate_limiter::{Calendar, Timestamp, Unit, Weekday};
 use crate::days::{DAY_US, HOUR_US, parsed, spelled};
 use crate::{asked, at, given, plain, us};
 
-/// The window of `calendar` that holds `now` goes from `start` to `end`, and any instant in it says
-/// so.
+/// The window of `calendar` that holds `now` is `start` to `end`, and so is that of any instant in
+/// it.
 #[track_caller]
 fn window(calendar: &'static dyn Calendar, now: &str, start: &str, end: &str) {
     for us_now in [parsed(now), parsed(start), parsed(end) - 1] {

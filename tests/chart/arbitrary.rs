@@ -1,9 +1,11 @@
-//! Values that fit a JSON schema, by chance: the schema itself says what may be.
+//! Generates random values that fit a JSON schema.
 //!
-//! How: as much of JSON Schema as `values.schema.json` uses. Where a schema leaves the judgement to Kubernetes it has
-//! `examples`, and one of those is taken. A text that must match a pattern is made from the pattern.
+//! How: supports the part of JSON Schema that `values.schema.json` uses. Where a schema leaves
+//! validation to Kubernetes it has `examples`, and one of those is taken. Texts with a pattern are
+//! generated from it.
 //!
-//! What it deliberately does not do: make values that agree with one another. That is for the chart's guards.
+//! What it deliberately does not do: make values consistent with one another. The chart's guards
+//! check that.
 
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::string::string_regex;
@@ -11,7 +13,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 use tollgate_test_support::seeded_rng::SeededRng;
 
-/// Makes values of a schema.
+/// Generator of values.
 pub(crate) struct Arbitrary<'s> {
     schema: &'s Value,
     chance: SeededRng,
@@ -32,7 +34,7 @@ impl<'s> Arbitrary<'s> {
         }
     }
 
-    /// Values that say a few things: of the properties at the root, so many.
+    /// Values that set `count` properties of the root.
     pub(crate) fn values(&mut self, few: usize) -> Value {
         let properties = self.schema["properties"].as_object().expect("properties");
         let names: Vec<_> = properties.keys().collect();
@@ -72,7 +74,7 @@ impl<'s> Arbitrary<'s> {
         }
     }
 
-    /// Mostly a small one: those meet other bounds.
+    /// Mostly small numbers, which are near other bounds.
     fn number(&mut self, schema: &Value) -> u64 {
         let least = schema["minimum"].as_u64().unwrap_or(0);
         let most = schema["maximum"].as_u64().unwrap_or(least + 1_000_000);
@@ -86,7 +88,7 @@ impl<'s> Arbitrary<'s> {
 
     fn text(&mut self, schema: &Value) -> String {
         let pattern = schema["pattern"].as_str().unwrap_or("^[ -~é]{0,20}$");
-        // The anchors are for those who search; here all of it is made.
+        // Anchors are skipped, since the whole text is generated.
         let bare = pattern.replace("$|^", "|");
         let bare = bare.trim_start_matches('^').trim_end_matches('$');
         let made = string_regex(bare).expect(pattern);
@@ -94,7 +96,7 @@ impl<'s> Arbitrary<'s> {
         let least = schema["minLength"].as_u64().unwrap_or(0);
         loop {
             let text = made.new_tree(&mut self.texts).expect(pattern).current();
-            // What YAML has no room for is no value.
+            // Leaves out characters that YAML cannot hold.
             let plain =
                 |sign| (' '..='~').contains(&sign) || ('\u{a1}'..='\u{2fff}').contains(&sign);
             let text: String = text
@@ -107,14 +109,14 @@ impl<'s> Arbitrary<'s> {
                 || not["enum"]
                     .as_array()
                     .is_some_and(|barred| barred.contains(&json!(text)));
-            // A text with braces is a template, and a random one hardly ever a good one.
+            // A text with braces is a template, and a random one is rarely valid.
             if (least..=most).contains(&length) && !barred && !text.contains("{{") {
                 return text;
             }
         }
     }
 
-    /// A key that every guard of keys takes, and now and then one that none does.
+    /// A key that every guard accepts, and now and then one that none does.
     fn key(&mut self) -> String {
         if self.chance.once_in(20) {
             return "no key".to_owned();

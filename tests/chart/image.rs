@@ -1,4 +1,4 @@
-//! The Dockerfile, held to the chart that runs the image and to the package that is built into it.
+//! The Dockerfile against the chart that runs the image and the package that is built in it.
 //!
 //! What it deliberately does not do: build it. `tests/image` does.
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::rendering::{read, rendered, root};
 
-/// The instructions of the Dockerfile, continued lines joined, as keyword and rest.
+/// Instructions of the Dockerfile as keyword and rest, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile").replace("\\\n", "");
     let lines = text.lines().map(str::trim);
@@ -32,7 +32,7 @@ fn last(keyword: &str) -> String {
 }
 
 #[test]
-fn the_image_is_what_the_chart_takes_it_for() {
+fn the_image_matches_the_charts_expectations() {
     let rendered = rendered(&[]);
     let security = &rendered.pod()["securityContext"];
     let (user, group) = (&security["runAsUser"], &security["runAsGroup"]);
@@ -44,7 +44,7 @@ fn the_image_is_what_the_chart_takes_it_for() {
         .collect();
     assert_eq!(last("EXPOSE"), ports.join(" "));
 
-    // The chart names no command, so its arguments follow the entry point.
+    // The chart sets no command, so its arguments follow the entry point.
     assert!(rendered.container()["command"].is_null());
     assert_eq!(last("ENTRYPOINT"), r#"["/usr/bin/tollgate"]"#);
     let first = rendered.container()["args"][0].as_str().unwrap();
@@ -52,7 +52,7 @@ fn the_image_is_what_the_chart_takes_it_for() {
 }
 
 #[test]
-fn the_last_stage_takes_what_the_script_lays_out_and_nothing_else() {
+fn the_last_stage_copies_the_scripts_output_only() {
     assert_eq!(last("FROM"), "scratch");
     assert_eq!(last("COPY"), "--from=build /out/ /");
     let all = instructions();
@@ -60,16 +60,16 @@ fn the_last_stage_takes_what_the_script_lays_out_and_nothing_else() {
     let (_, build) = runs.next().unwrap();
     assert!(build.starts_with("image/build.sh /out "), "{build}");
     assert!(runs.next().is_none());
-    // What `tests/image` finds in the image is what the script puts there.
+    // The files that `tests/image` expects are those that the script writes.
     let script = read("image/build.sh");
     assert!(script.contains("-Ctarget-feature=+crt-static"));
     assert!(script.contains("--locked"));
 }
 
 #[test]
-fn the_build_stage_has_the_package_s_rust_and_all_that_cargo_needs() {
+fn the_build_stage_has_the_packages_rust_and_cargos_inputs() {
     let (_, from) = &instructions()[0];
-    // Compiled by the machine that builds, whatever it is built for.
+    // Cross-compiled on the build machine.
     let from = from.strip_prefix("--platform=$BUILDPLATFORM ").unwrap();
     let manifest = read("Cargo.toml");
     let (_, rest) = manifest.split_once("rust-version = \"").unwrap();
@@ -95,12 +95,12 @@ fn the_build_stage_has_the_package_s_rust_and_all_that_cargo_needs() {
             std::os::unix::fs::symlink(root().join(source), there).unwrap();
         }
     }
-    // What the build script reads is no part of the manifest, but it says so itself.
+    // The manifest does not list the build script's inputs, but the script prints them.
     for read in read("build.rs").split("rerun-if-changed=").skip(1) {
         let read = read.split('"').next().unwrap();
         assert!(directory.path().join(read).exists(), "COPY {read}");
     }
-    // Fetching looks for every target that the manifest names, and has nothing to fetch for what runs here.
+    // Fetching needs every target of the manifest, and fetches nothing here.
     let rustc = Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
@@ -113,7 +113,7 @@ fn the_build_stage_has_the_package_s_rust_and_all_that_cargo_needs() {
     assert!(cargo.status.success(), "{said}");
 }
 
-/// Cargo reads no manifest whose targets are missing, built or not.
+/// Cargo rejects a manifest whose targets are missing, even if they are not built.
 #[test]
 fn the_build_stage_has_every_file_that_the_package_names() {
     let manifest = read("Cargo.toml");

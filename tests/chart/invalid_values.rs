@@ -1,13 +1,13 @@
-//! Values that must not be taken, and what is said to them: the value's name, and what may stand there.
+//! Invalid values: each is rejected with the name of the value and the allowed ones.
 //!
 //! What it deliberately does not do: settings (`settings`).
 
 use crate::rendering::{HELMS, helm, read, refusal, rendered};
 
-/// What is set, and what helm must say.
+/// An argument and texts that helm's error must contain.
 type InvalidValue = (&'static str, &'static [&'static str]);
 
-/// What the schema sees. The last words are what is allowed.
+/// Values that the schema rejects. The last text is what is allowed.
 const INVALID: [InvalidValue; 26] = [
     (
         "--set=tests.tls.serverName=a b",
@@ -124,7 +124,7 @@ const INVALID: [InvalidValue; 26] = [
     ),
 ];
 
-/// What is misspelt, or stands in the wrong place.
+/// Misspelt or misplaced keys.
 const UNKNOWN: [InvalidValue; 11] = [
     ("--set=replicas=2", &["'replicas'"]),
     ("--set=image.tga=1.0", &["/image", "'tga'"]),
@@ -142,7 +142,7 @@ const UNKNOWN: [InvalidValue; 11] = [
         &["/extraEnv/0/value", "want string"],
     ),
     ("--set=extraArgs[0]=other.yaml", &["/extraArgs/0", "'^--'"]),
-    // A value goes after `=`: alone it would be a second RULES.
+    // A value follows `=`; alone it would be a second RULES argument.
     (
         "--set=extraArgs={--near-limit-ratio,0.5}",
         &["/extraArgs/1", "'^--'"],
@@ -164,7 +164,7 @@ const UNKNOWN: [InvalidValue; 11] = [
     ),
 ];
 
-/// What only values together get wrong, one for each guard but those of `settings` and of names.
+/// Contradicting values, one case for each guard except those of `settings` and of names.
 const CONTRADICTIONS: [(&str, &str); 65] = [
     (
         "rules.a=b,existingConfigMap=mine",
@@ -425,8 +425,8 @@ const CONTRADICTIONS: [(&str, &str); 65] = [
     ),
 ];
 
-/// Lists whose items Kubernetes tells apart by a name, each with one that stands twice, and how it is reported. Helm 4 would
-/// pass them on, and the API server would refuse them.
+/// Lists whose items Kubernetes identifies by a name, each with a duplicate, and the error. Helm 4
+/// would pass them on, and the API server would reject them.
 const DUPLICATES: [(&str, &str, &str); 6] = [
     (
         "extraEnv",
@@ -461,19 +461,20 @@ const DUPLICATES: [(&str, &str, &str); 6] = [
 ];
 
 #[test]
-fn an_item_that_stands_twice_in_a_list_is_named_with_both_places() {
+fn duplicate_list_items_are_reported_with_both_positions() {
     for (name, items, named) in DUPLICATES {
         for version in HELMS {
             let said = refusal(version, &[&format!("--set-json={name}=[{items}]")]);
             assert!(said.contains(named), "helm {version}, {name}: {said}");
         }
     }
-    // The same key is no duplicate where something else tells them apart.
+    // The same key is no duplicate when another field differs.
     let items = r#"[{"topologyKey":"z","whenUnsatisfiable":"ScheduleAnyway","maxSkew":1},{"topologyKey":"z","whenUnsatisfiable":"DoNotSchedule","maxSkew":1}]"#;
     rendered(&[&format!("--set-json=topologySpreadConstraints={items}")]);
 }
 
-/// Maps whose keys are free. In Helm 4 the schema would report a wrong key at a path that changes from run to run.
+/// Maps with free keys. In Helm 4 the schema would report an invalid key at a path that changes
+/// from run to run.
 const MAP_KEYS: [&str; 18] = [
     "alertsConfigMap.labels",
     "commonLabels",
@@ -496,7 +497,7 @@ const MAP_KEYS: [&str; 18] = [
 ];
 
 #[test]
-fn a_wrong_key_is_reported_at_the_path_of_its_map() {
+fn an_invalid_key_is_reported_at_the_path_of_its_map() {
     let long = format!("a/{}", "b".repeat(64));
     let wrong = ["a b", "-a", "a/b/c", &long];
     for (index, path) in MAP_KEYS.iter().enumerate() {
@@ -534,7 +535,7 @@ fn a_wrong_key_is_reported_at_the_path_of_its_map() {
     assert_eq!(free, known);
 }
 
-/// The paths of a schema's maps whose keys are free.
+/// Paths of a schema's maps with free keys.
 fn keyed(
     path: &str,
     schema: &serde_json::Value,
@@ -554,7 +555,7 @@ fn keyed(
     }
 }
 
-/// The texts of all guards, as far as nothing is filled in.
+/// Texts of all guards, up to the first placeholder.
 pub(crate) fn guards() -> Vec<String> {
     let text = read("helm/tollgate/templates/_guards.tpl");
     let guards = text.split("{{- fail ").skip(1).map(|rest| {
@@ -570,7 +571,7 @@ pub(crate) fn guards() -> Vec<String> {
 }
 
 #[test]
-fn a_wrong_value_is_named_with_what_is_allowed() {
+fn an_invalid_value_is_reported_with_the_allowed_ones() {
     let all = INVALID.iter().chain(&UNKNOWN);
     for (index, (set, named)) in all.enumerate() {
         let version = HELMS[index % 2];
@@ -586,7 +587,7 @@ fn a_wrong_value_is_named_with_what_is_allowed() {
 }
 
 #[test]
-fn values_that_contradict_one_another_are_refused_with_what_to_do() {
+fn contradicting_values_are_rejected_with_advice() {
     let mut met = Vec::new();
     for (index, (set, named)) in CONTRADICTIONS.iter().enumerate() {
         let version = HELMS[index % 2];

@@ -1,10 +1,12 @@
-//! The chart and the image, with real helm (an old and a new major version), the schemas of Kubernetes, real Envoy, and
-//! the real binary run as a rendered pod would run it.
+//! The chart and the Dockerfile, with real helm (an old and a new major version), the schemas of
+//! Kubernetes, real Envoy, and the real binary run like a rendered pod.
 //!
-//! Why the binary: a chart is right when every flag, variable, port and path in it means something to what it starts.
+//! Why the binary: a chart is correct only if the binary accepts every flag, variable, port and
+//! path in it.
 //!
-//! What it deliberately does not do: talk to a cluster, or build the image. Neither is here.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: talk to a cluster (`tests/kubernetes`) or build the image
+//! (`tests/image`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -1,9 +1,11 @@
-//! Every file of values in ci/, by both helms, for every Kubernetes the chart is held to: lint, render, strict schemas.
+//! Every values file in ci/, with both helm versions and every supported Kubernetes: lint, render,
+//! strict schemas.
 //!
-//! How: all of it is rendered once, for whichever test asks first. The file `subchart` is rendered as its name says, below
-//! a parent chart that hands its values down.
+//! How: everything is rendered once, by the first test that needs it. The file `subchart` is
+//! rendered below a parent chart that passes its values down.
 //!
-//! What it deliberately does not do: say what should have been rendered (`snapshots`, `pod_security`, `objects`).
+//! What it deliberately does not do: check what is rendered (`snapshots`, `pod_security`,
+//! `objects`).
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,11 +15,11 @@ use tempfile::TempDir;
 
 use crate::rendering::{HELMS, chart, helm, read, template, validated, values_files, yaml};
 
-/// The oldest that Chart.yaml promises, the first that can sleep before a stop, one in wide use, the newest there are
-/// schemas of.
+/// The oldest version that Chart.yaml allows, the first with the sleep hook, one in wide use, and
+/// the newest with schemas.
 pub(crate) const KUBERNETES: [&str; 4] = ["1.27", "1.30", "1.34", "1.37"];
 
-/// What the issue asks for, and so what must be there.
+/// Scenarios that must be there.
 const NAMES: [&str; 10] = [
     "cert-manager",
     "everything-off",
@@ -31,21 +33,21 @@ const NAMES: [&str; 10] = [
     "xds",
 ];
 
-/// One file of values, rendered for one Kubernetes.
+/// One values file, rendered for one Kubernetes.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) kubernetes: &'static str,
     pub(crate) objects: Vec<Value>,
     complaints: Vec<String>,
-    /// By the older helm.
+    /// Rendered by the older helm.
     same: Vec<Value>,
 }
 
-/// A chart that has ours below it.
+/// A chart with ours as a subchart.
 struct Parent(TempDir);
 
 impl Parent {
-    /// One that hands down what a file of ci/ says.
+    /// One that passes down a values file of ci/.
     fn of(file: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let write = |name: &str, text: &str| {
@@ -94,7 +96,7 @@ fn rendered_all(version: &str) -> Vec<String> {
     texts
 }
 
-/// All of them.
+/// All cases.
 pub(crate) fn cases() -> &'static [Case] {
     static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     CASES.get_or_init(|| {
@@ -126,7 +128,7 @@ pub(crate) fn cases() -> &'static [Case] {
 }
 
 #[test]
-fn both_helms_lint_it_and_render_the_same_and_every_kubernetes_takes_it() {
+fn both_helms_lint_and_render_the_same_for_every_kubernetes() {
     for version in HELMS {
         let said = helm(version, &["version", "--short"]).unwrap();
         assert!(said.starts_with(&format!("v{version}")), "{said}");
@@ -156,9 +158,10 @@ fn both_helms_lint_it_and_render_the_same_and_every_kubernetes_takes_it() {
     }
 }
 
-/// A slip of the pen in what only a server would tell: no field, a field of a newer Kubernetes, no duration.
+/// Errors that otherwise only a server reports: an unknown field, a field of a newer Kubernetes, an
+/// invalid duration.
 #[test]
-fn the_schemas_refuse_what_a_server_would() {
+fn the_schemas_reject_what_an_api_server_would() {
     let deployment = |container: &str| {
         format!(
             "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: a}}, spec: {{selector: {{}}, template: {{spec: {{\

@@ -1,6 +1,6 @@
-//! What the chart says to people: its notes and its README, each held to what it speaks of.
+//! Notes and README of the chart, compared with what they describe.
 //!
-//! What it deliberately does not do: judge prose.
+//! What it deliberately does not do: check the wording.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,8 @@ use crate::rendering::{
     EXAMPLE, HELMS, OFF, ON, Rendered, chart, helm, read, rendered, template, yaml,
 };
 
-/// What `helm install` prints at its end. Helm renders notes only for a cluster, so here they are a template of a copy.
+/// Notes that `helm install` prints. Helm renders notes only with a cluster, so here they are a
+/// template of a copy of the chart.
 pub(crate) fn notes(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let copy = directory.path().join("tollgate");
@@ -44,7 +45,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The `clusters:` of an Envoy bootstrap that notes show, as they are indented there.
+/// The `clusters:` section in the notes, with its indentation.
 pub(crate) fn cluster(notes: &str) -> String {
     let lines = notes.lines().skip_while(|line| *line != "  clusters:");
     let lines: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
@@ -53,11 +54,11 @@ pub(crate) fn cluster(notes: &str) -> String {
 }
 
 #[test]
-fn the_notes_name_what_was_installed() {
+fn the_notes_name_the_installed_objects() {
     for (values, address) in [
         (EXAMPLE, "demo-tollgate-headless"),
         (ON, "edge-limits-headless"),
-        // Nothing but this one is there.
+        // No other template is left in the copy.
         (OFF, "demo-tollgate"),
     ] {
         let notes = notes(&[values]);
@@ -97,7 +98,7 @@ fn the_notes_name_what_was_installed() {
 }
 
 #[test]
-fn the_notes_warn_of_what_is_easily_overlooked() {
+fn the_notes_warn_about_risky_values() {
     let notes_of =
         |values: &str| notes(&[&format!("--values=helm/tollgate/ci/{values}-values.yaml")]);
     let example = notes(&[EXAMPLE]);
@@ -146,7 +147,7 @@ fn the_notes_warn_of_what_is_easily_overlooked() {
     assert!(tls.contains("private_key: "), "{tls}");
 }
 
-/// Values, and why `helm test` asks nothing; nothing where it asks.
+/// Values, and the reason why `helm test` sends no check; none where it does.
 const ASKED: [(&str, Option<&str>); 8] = [
     ("replicaCount=1", None),
     ("tls.enabled=true,tls.existingSecret=a", None),
@@ -180,7 +181,7 @@ const ASKED: [(&str, Option<&str>); 8] = [
 ];
 
 #[test]
-fn the_notes_say_whether_helm_test_asks_and_why_not() {
+fn the_notes_say_whether_helm_test_sends_a_check() {
     for (values, why_not) in ASKED {
         let set = format!("--set={values}");
         let notes = notes(&[&set]);
@@ -198,7 +199,7 @@ fn the_notes_say_whether_helm_test_asks_and_why_not() {
 }
 
 #[test]
-fn the_notes_and_the_readme_name_the_command_that_shows_why_rules_were_refused() {
+fn the_notes_and_the_readme_name_the_command_that_shows_rejected_rules() {
     let on = rendered(&[ON]);
     let job = on.only("Job")["metadata"]["name"].as_str().expect("a name");
     let command = format!("\n  kubectl -n prod logs job/{job}\n");
@@ -209,7 +210,7 @@ fn the_notes_and_the_readme_name_the_command_that_shows_why_rules_were_refused()
     assert!(read("helm/tollgate/README.md").contains("kubectl logs job/"));
 }
 
-/// How long a rollout may take, from what was rendered: steps, and seconds of a step.
+/// Longest rollout of a render: number of steps, and seconds for each.
 fn rollout(rendered: &Rendered) -> (u64, u64) {
     let spec = &rendered.only("Deployment")["spec"];
     let replicas = spec["replicas"].as_u64().expect("replicas");
@@ -221,7 +222,7 @@ fn rollout(rendered: &Rendered) -> (u64, u64) {
         }
         None => value.as_u64().expect("a count"),
     };
-    // Kubernetes rounds the one up and the other down.
+    // Kubernetes rounds maxSurge up and maxUnavailable down.
     let at_once = count(&rolling["maxSurge"], 99) + count(&rolling["maxUnavailable"], 0);
     let seconds = |probe: &Value, field: &str| probe[field].as_u64().unwrap_or(0);
     let startup = &rendered.container()["startupProbe"];
@@ -235,7 +236,7 @@ fn rollout(rendered: &Rendered) -> (u64, u64) {
     )
 }
 
-/// How long helm waits unless told otherwise, by its own help.
+/// Helm's default timeout, from its own help.
 fn patience(version: &str) -> u64 {
     let help = helm(version, &["upgrade", "--help"]).expect("helm's help");
     let line = help
@@ -249,9 +250,9 @@ fn patience(version: &str) -> u64 {
     300
 }
 
-/// The README's table of rollouts, from what each of its rows renders to, and the notes that warn.
+/// The README's table of rollouts, computed from the renders of its rows, and the notes that warn.
 #[test]
-fn a_rollout_takes_as_long_as_the_readme_says_and_by_default_no_longer_than_helm_waits() {
+fn a_rollout_takes_the_documented_time_and_fits_helms_default_timeout() {
     let page = read("helm/tollgate/README.md");
     let rows = page
         .lines()
@@ -289,7 +290,7 @@ fn a_rollout_takes_as_long_as_the_readme_says_and_by_default_no_longer_than_helm
             );
         }
     }
-    // A share of the pods is at most four steps, however many they are.
+    // A percentage of the pods takes at most four steps, whatever their number.
     for replicas in [1, 2, 3, 4, 5, 7, 8, 9, 24, 25, 99, 1000] {
         let (steps, step) = rollout(&rendered(&[&format!("--set=replicaCount={replicas}")]));
         assert!(
@@ -297,7 +298,7 @@ fn a_rollout_takes_as_long_as_the_readme_says_and_by_default_no_longer_than_helm
             "{replicas}: {steps} × {step} s"
         );
     }
-    // Where something scales it, as many as there may be.
+    // With an autoscaler, the largest number of replicas.
     let many = notes(&[
         "--set=autoscaling.enabled=true,autoscaling.maxReplicas=100,rollingUpdate.maxSurge=10",
     ]);
@@ -315,7 +316,7 @@ fn a_rollout_takes_as_long_as_the_readme_says_and_by_default_no_longer_than_helm
 }
 
 #[test]
-fn every_command_in_the_chart_s_readme_runs() {
+fn every_command_of_the_charts_readme_runs() {
     let text = read("helm/tollgate/README.md");
     let blocks = text.split("```sh\n").skip(1);
     let mut count = 0;
@@ -325,7 +326,7 @@ fn every_command_in_the_chart_s_readme_runs() {
             .map(|word| word.trim_matches('\''))
             .collect();
         match words[..] {
-            // There is no cluster here; rendering takes the same arguments.
+            // There is no cluster here, so the command renders with the same arguments.
             ["helm", "install", ref arguments @ ..] => {
                 for version in HELMS {
                     let text = helm(version, &[&["template"], arguments].concat()).unwrap();
@@ -333,7 +334,8 @@ fn every_command_in_the_chart_s_readme_runs() {
                     assert!(text.contains("edge.yaml: |"), "{line}");
                 }
             }
-            // These need a cluster: tests/kubernetes runs them there. Here: they name what is rendered.
+            // These need a cluster; `tests/kubernetes` runs them. Here they must name rendered
+            // objects.
             ["helm", "upgrade", "limits", ref arguments @ ..] => {
                 let known = ["--reuse-values", "--server-side=true"];
                 let arguments = arguments.iter().filter(|word| !known.contains(word));

@@ -1,6 +1,7 @@
-//! What the rendered objects say: security, drain, Services, rules, spread.
+//! Rendered objects: security, drain, Services, rules, spread.
 //!
-//! What it deliberately does not do: ask whether the binary understands it (`settings`, `running_pod`).
+//! What it deliberately does not do: check that the binary accepts them (`settings`,
+//! `running_pod`).
 
 use serde_json::{Value, json};
 
@@ -30,7 +31,7 @@ fn the_grace_period_outlasts_the_drain() {
 }
 
 #[test]
-fn pods_are_replaced_new_before_old_and_not_because_rules_changed() {
+fn rollouts_surge_and_are_not_caused_by_rules() {
     let [before, after] = ["60", "61"].map(|requests| {
         let limit = format!(r#"{{"unit":"minute","requests_per_unit":{requests}}}"#);
         let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
@@ -46,7 +47,7 @@ fn pods_are_replaced_new_before_old_and_not_because_rules_changed() {
 }
 
 #[test]
-fn the_rules_are_mounted_as_a_directory_that_can_change() {
+fn the_rules_are_mounted_as_an_updatable_directory() {
     for values in values_files() {
         let rendered = rendered(&[&values]);
         let arguments = rendered.container()["args"].as_array().unwrap();
@@ -70,7 +71,7 @@ fn the_rules_are_mounted_as_a_directory_that_can_change() {
         let annotations =
             &rendered.only("Deployment")["spec"]["template"]["metadata"]["annotations"];
         if values.contains("cert-manager") {
-            // These never change below a running pod, and a pod that has others is another pod.
+            // Labels of the selector are immutable and unique to these pods.
             let files: Vec<_> = mounts
                 .iter()
                 .map(|mount| mount["subPath"].as_str().unwrap())
@@ -88,7 +89,7 @@ fn the_rules_are_mounted_as_a_directory_that_can_change() {
 }
 
 #[test]
-fn a_rollout_is_what_changed_rules_are_where_it_is_asked_for_and_nothing_else_is() {
+fn changed_rules_cause_a_rollout_when_configured() {
     let checksum = |set: &str| {
         let rendered = rendered(&["--set=config.reload=rollout", set]);
         rendered.only("Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/rules"]
@@ -101,7 +102,7 @@ fn a_rollout_is_what_changed_rules_are_where_it_is_asked_for_and_nothing_else_is
 }
 
 #[test]
-fn services_reach_the_pods_by_ports_that_have_names() {
+fn services_reach_the_pods_by_named_ports() {
     for values in values_files() {
         let rendered = rendered(&[&values]);
         let template = &rendered.only("Deployment")["spec"]["template"];
@@ -148,7 +149,7 @@ fn services_reach_the_pods_by_ports_that_have_names() {
         );
         let selector = &rendered.only("Deployment")["spec"]["selector"]["matchLabels"];
         assert_eq!(selector, &rendered.all("Service")[0]["spec"]["selector"]);
-        // Pods that serve nothing are asked nothing.
+        // Pods that do not serve get no probes.
         for alone in rendered.all("Pod").into_iter().chain(rendered.all("Job")) {
             let labels = match alone["kind"].as_str() {
                 Some("Job") => &alone["spec"]["template"]["metadata"]["labels"],
@@ -163,9 +164,10 @@ fn services_reach_the_pods_by_ports_that_have_names() {
     }
 }
 
-/// What a load balancer shows to the world: gRPC, and nothing of metrics or `/json`, which stay where a monitor finds them.
+/// A load balancer exposes gRPC, and neither metrics nor `/json`, which stay where a monitor finds
+/// them.
 #[test]
-fn a_load_balancer_can_carry_grpc_alone() {
+fn a_load_balancer_can_expose_grpc_only() {
     let of_type = |rendered: &Rendered, kind: &str| {
         let services = rendered.all("Service").into_iter();
         let found = services.filter(|service| service["spec"]["type"] == kind);
@@ -184,7 +186,7 @@ fn a_load_balancer_can_carry_grpc_alone() {
         json!(["192.0.2.0/24", "2001:db8::/32"])
     );
     assert_eq!(spec["externalTrafficPolicy"], "Local");
-    // The monitor selects the other Service, by its labels and its port's name.
+    // The monitor selects the other Service by its labels and port name.
     let inside = of_type(&on, "ClusterIP").into_iter();
     let mut inside = inside.filter(|service| service["spec"]["ports"][0]["name"] == "http");
     let inside = inside.next().expect("a Service for HTTP");
@@ -197,7 +199,7 @@ fn a_load_balancer_can_carry_grpc_alone() {
         assert_eq!(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
         assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6", "IPv4"]));
     }
-    // Unless values say otherwise Kubernetes decides.
+    // By default Kubernetes decides.
     let plain = rendered(&["--set=service.type=LoadBalancer"]);
     let spec = &of_type(&plain, "LoadBalancer")[0]["spec"];
     assert_eq!(texts(&spec["ports"], "name"), ["grpc", "http"]);
@@ -219,9 +221,9 @@ fn a_load_balancer_can_carry_grpc_alone() {
     );
 }
 
-/// `PreferClose` is deprecated since Kubernetes has the same as `PreferSameZone`.
+/// `PreferClose` is deprecated in favour of `PreferSameZone`, which has the same meaning.
 #[test]
-fn traffic_stays_close_by_the_name_that_each_kubernetes_knows() {
+fn traffic_distribution_uses_the_name_of_each_kubernetes() {
     for (wanted, kubernetes, named) in [
         ("PreferSameZone", "1.29", json!(null)),
         ("PreferSameZone", "1.30", json!("PreferClose")),
@@ -247,7 +249,7 @@ fn traffic_stays_close_by_the_name_that_each_kubernetes_knows() {
     }
 }
 
-/// The sleep before a stop, what the pod is told of a drain, its grace period.
+/// The sleep before shutdown, the pod's drain settings, its grace period.
 fn stop(arguments: &[&str]) -> (Value, u64, u64) {
     let rendered = rendered(arguments);
     let slept = rendered.container()["lifecycle"]["preStop"]["sleep"]["seconds"].clone();
@@ -260,11 +262,11 @@ fn stop(arguments: &[&str]) -> (Value, u64, u64) {
 }
 
 #[test]
-fn a_stop_takes_as_long_where_kubernetes_cannot_sleep() {
+fn shutdown_takes_the_same_time_without_the_sleep_hook() {
     const SET: &str = "--set=preStopSleepSeconds=4,drainDelaySeconds=3,drainTimeoutSeconds=2";
     assert_eq!(stop(&["--kube-version=1.30", SET]), (json!(4), 3, 14));
     assert_eq!(stop(&["--kube-version=1.29", SET]), (json!(null), 7, 14));
-    // Kubernetes took no sleep of nothing for long.
+    // For a long time Kubernetes rejected a sleep of zero.
     assert_eq!(stop(&["--set=preStopSleepSeconds=0"]), (json!(null), 5, 15));
     let own = "--set=lifecycle.preStop.httpGet.port=http";
     assert_eq!(
@@ -273,9 +275,9 @@ fn a_stop_takes_as_long_where_kubernetes_cannot_sleep() {
     );
 }
 
-/// Kubernetes' gRPC probe speaks neither TLS nor unix sockets, and would fail for ever.
+/// Kubernetes' gRPC probe supports neither TLS nor unix sockets, and would always fail.
 #[test]
-fn readiness_is_asked_where_it_can_be() {
+fn readiness_is_probed_where_possible() {
     let probe = |arguments: &[&str]| rendered(arguments).container()["readinessProbe"].clone();
     let by_grpc = json!({ "port": 8081, "service": "ratelimit" });
     let by_http = json!({ "path": "/readyz", "port": "http" });
@@ -297,7 +299,7 @@ fn readiness_is_asked_where_it_can_be() {
         probe(&["--set=settings.GRPC_SERVER_USE_TLS=true"])["httpGet"],
         by_http
     );
-    // Who waits for rules is not dead.
+    // A pod that waits for rules is alive.
     for alive in ["startupProbe", "livenessProbe"] {
         assert_eq!(
             rendered(&[]).container()[alive]["httpGet"]["path"],
@@ -307,7 +309,7 @@ fn readiness_is_asked_where_it_can_be() {
 }
 
 #[test]
-fn numbers_stay_whole_and_texts_stay_as_they_stand() {
+fn numbers_stay_integers_and_texts_stay_unchanged() {
     for version in HELMS {
         let set =
             "--set=settings.TOLLGATE_MAILBOX_CHECKS_MAX=30000000,settings.NEAR_LIMIT_RATIO=0.5";
@@ -340,8 +342,8 @@ fn numbers_stay_whole_and_texts_stay_as_they_stand() {
 }
 
 #[test]
-fn what_buckets_may_take_fits_the_memory_limit() {
-    // What is used with no bucket at all, connections included.
+fn bucket_memory_fits_the_memory_limit() {
+    // Memory used without any bucket, connections included.
     const BESIDE_MIB: u64 = 64;
     let full = rendered(&[ON]);
     let said = full.variable("TOLLGATE_MEMORY_MAX");
@@ -350,7 +352,7 @@ fn what_buckets_may_take_fits_the_memory_limit() {
     let mib = |text: &str, unit| text.trim_end_matches(unit).parse::<u64>().unwrap();
     let (said, limit) = (mib(said.as_str().unwrap(), "MiB"), mib(&limit, "Mi"));
     assert!(said + BESIDE_MIB <= limit, "{said} MiB of {limit}");
-    // Unless something is said it is half of the limit, which the service reads itself.
+    // By default it is half of the limit, which the service reads itself.
     let example = rendered(&[EXAMPLE]);
     let names = texts(&example.container()["env"], "name");
     assert!(!names.contains(&"TOLLGATE_MEMORY_MAX"), "{names:?}");

@@ -1,4 +1,5 @@
-//! What stands beside the Deployment where values ask for it: autoscalers, a wall, a look at the rules, what operators add.
+//! Optional objects: autoscalers, network policy, the hook that checks rules, monitors, and what
+//! operators add.
 //!
 //! What it deliberately does not do: check field names (`matrix`).
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::rendering::{ON, rendered, texts};
 
 #[test]
-fn who_scales_is_not_told_how_many() {
+fn autoscalers_own_the_number_of_replicas() {
     let replicas =
         |arguments: &[&str]| rendered(arguments).only("Deployment")["spec"]["replicas"].clone();
     assert_eq!(replicas(&["--set=replicaCount=0"]), 0);
@@ -36,9 +37,9 @@ fn who_scales_is_not_told_how_many() {
     );
 }
 
-/// What is let out is what is in use.
+/// Egress is allowed to what is in use.
 #[test]
-fn the_wall_has_a_door_for_each_thing_in_use() {
+fn the_network_policy_allows_each_peer_in_use() {
     let ports = |arguments: &[&str]| {
         let enabled = [&["--set=networkPolicy.enabled=true"], arguments].concat();
         let rendered = rendered(&enabled);
@@ -71,7 +72,7 @@ fn the_wall_has_a_door_for_each_thing_in_use() {
         ports(&["--set=networkPolicy.egress.otlpPorts={4317}"]),
         [53, 53, 4317]
     );
-    // Who may ask is said, and `helm test` is let in beside them.
+    // Ingress is restricted to the named clients and `helm test`.
     let production = rendered(&["--values=helm/tollgate/ci/production-values.yaml"]);
     let ingress = &production.only("NetworkPolicy")["spec"]["ingress"];
     let test = &production.only("Pod")["metadata"]["labels"];
@@ -83,7 +84,7 @@ fn the_wall_has_a_door_for_each_thing_in_use() {
 }
 
 #[test]
-fn the_rules_are_looked_at_first_as_they_will_be() {
+fn a_hook_checks_the_new_rules_first() {
     let rendered = rendered(&[ON]);
     let job = rendered.only("Job");
     let hook = |object: &Value, what: &str| {
@@ -103,12 +104,12 @@ fn the_rules_are_looked_at_first_as_they_will_be() {
     let mut maps =
         maps.filter(|map| map["metadata"]["name"] == pod["volumes"][0]["configMap"]["name"]);
     let map = maps.next().unwrap();
-    // There before the Job, and in place of what the release has now.
+    // Created before the Job, and replaces the one of the current release.
     assert_eq!(hook(map, "hook"), "pre-install,pre-upgrade");
     assert_eq!(hook(map, "hook-weight"), "-1");
     assert_eq!(map["data"], rendered.rules().unwrap()["data"]);
-    // Helm prints why a check failed. Helm deletes no hook at an uninstall: the ConfigMap goes when the Job ends, and a
-    // failed Job when Kubernetes finds its time over.
+    // Helm prints why a check failed. Helm deletes no hooks on uninstall: the ConfigMap is deleted
+    // when the Job ends, and a failed Job by its TTL.
     assert_eq!(
         hook(job, "hook-output-log-policy"),
         "hook-succeeded,hook-failed"
@@ -120,19 +121,19 @@ fn the_rules_are_looked_at_first_as_they_will_be() {
     assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 600);
     let always = "before-hook-creation,hook-succeeded,hook-failed";
     assert_eq!(hook(map, "hook-delete-policy"), always);
-    // A pod has no such time, so Helm deletes the test's at once, after its log.
+    // A pod has no TTL, so Helm deletes the test's at once, after its log.
     let test = rendered.only("Pod");
     assert_eq!(
         hook(test, "hook-output-log-policy"),
         "hook-succeeded,hook-failed"
     );
     assert_eq!(hook(test, "hook-delete-policy"), always);
-    // Before an installation there is no account yet.
+    // Before an installation the service account does not exist.
     assert!(pod["serviceAccountName"].is_null());
 }
 
 #[test]
-fn what_is_added_is_filled_in() {
+fn templates_in_extra_values_are_rendered() {
     let rendered = rendered(&[ON]);
     let pod = rendered.pod();
     assert_eq!(rendered.variable("RELEASE"), "demo");
@@ -173,9 +174,9 @@ fn what_is_added_is_filled_in() {
     }
 }
 
-/// What Prometheus selects may have to be in its namespace; what it scrapes is in the release's.
+/// Monitors may have to be in Prometheus' namespace; their targets are in the release's.
 #[test]
-fn monitors_are_made_where_prometheus_looks() {
+fn monitors_are_created_where_prometheus_looks() {
     for (values, kinds) in [
         (ON, &["ServiceMonitor", "PrometheusRule"][..]),
         (
@@ -202,7 +203,7 @@ fn monitors_are_made_where_prometheus_looks() {
 }
 
 #[test]
-fn a_template_in_the_url_of_redis_is_filled_in() {
+fn a_template_in_the_redis_url_is_rendered() {
     for (set, url) in [
         (
             "redis.url=redis://{{ .Release.Name }}-valkey.{{ .Release.Namespace }}:6379/0",

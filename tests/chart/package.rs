@@ -1,6 +1,7 @@
-//! The packaged chart: the files in it, what catalogues read of it, and that its README leads nowhere else.
+//! The packaged chart: its files, its fields for catalogues, and its README's links.
 //!
-//! Why: a package is read without the repository around it. A licence or a link that stays behind is missing there.
+//! Why: a package is used without the repository. A licence or a link that is not packaged is
+//! missing there.
 //!
 //! What it deliberately does not do: publish it.
 
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::rendering::{HELMS, helm, read, yaml};
 
-/// A package, unpacked; the folder goes when this does.
+/// An unpacked package; its folder is removed when dropped.
 struct Package {
     directory: TempDir,
     files: BTreeSet<String>,
@@ -48,7 +49,7 @@ impl Package {
 }
 
 #[test]
-fn a_package_has_the_licence_and_none_of_what_only_tests_need() {
+fn a_package_has_the_licence_and_no_test_files() {
     for version in HELMS {
         let package = Package::by(version);
         assert_eq!(
@@ -71,7 +72,7 @@ fn a_package_has_the_licence_and_none_of_what_only_tests_need() {
     }
 }
 
-/// Where a link of a Markdown text leads.
+/// Targets of the links of a Markdown text.
 fn links(text: &str) -> Vec<&str> {
     let rests = text.split("](").skip(1);
     rests
@@ -90,7 +91,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn every_link_in_a_packaged_readme_leads_somewhere() {
+fn every_link_in_a_packaged_readme_resolves() {
     let package = Package::by(HELMS[1]);
     let text = package.text("README.md");
     let anchors: Vec<_> = text
@@ -115,7 +116,7 @@ fn every_link_in_a_packaged_readme_leads_somewhere() {
 }
 
 #[test]
-fn catalogues_find_what_they_show() {
+fn the_chart_has_the_fields_of_catalogues() {
     let metadata: Value = yaml(&Package::by(HELMS[1]).text("Chart.yaml")).remove(0);
     let texts = |list: &Value| {
         let list = list.as_array().expect("a list").iter();
@@ -131,7 +132,7 @@ fn catalogues_find_what_they_show() {
     let maintainers = metadata["maintainers"].as_array().expect("maintainers");
     assert!(maintainers.iter().all(|one| one["name"].is_string()) && !maintainers.is_empty());
 
-    // The icon is in the file itself: the package needs no address for it.
+    // The icon is a data URL, so the package needs no server for it.
     let icon = metadata["icon"].as_str().expect("icon");
     let encoded = icon
         .strip_prefix("data:image/svg+xml;base64,")

@@ -1,9 +1,10 @@
-//! A rendered pod as a process: its arguments, its variables, its rules mounted as Kubernetes mounts a ConfigMap.
+//! A rendered pod as a process, with its arguments, its variables, and its rules mounted like a
+//! ConfigMap.
 //!
-//! How: of what was rendered only the mount's path and the addresses are replaced, the addresses by flags, which win over
-//! variables. So whatever the chart says, the binary has to understand.
+//! How: only mount paths and addresses are replaced, the addresses by flags, which override
+//! variables. So the binary must accept everything else that the chart renders.
 //!
-//! What it deliberately does not do: a container. User, root and limits are `objects`' business.
+//! What it deliberately does not do: run a container. `objects` checks user, root and limits.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -19,19 +20,19 @@ use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::rendering::Rendered;
 
-/// A pod that runs until dropped.
+/// A running pod, killed when dropped.
 pub(crate) struct Pod {
     child: Child,
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
-    /// What it said when it began to listen.
+    /// Its first line of output, with the addresses.
     pub(crate) said: String,
     _rules: TempDir,
     _secrets: Secrets,
 }
 
-/// Writes files as Kubernetes writes a ConfigMap's: each a link through `..data` into a folder of their own, and `..data`
-/// exchanged last, by a rename.
+/// Writes files like Kubernetes writes a ConfigMap: each is a link through `..data` into a folder,
+/// and `..data` is replaced last, by a rename.
 fn write(directory: &Path, folder: &str, files: &Value) {
     let written = directory.join(folder);
     std::fs::create_dir(&written).expect("a folder");
@@ -64,11 +65,11 @@ pub(crate) fn check(rendered: &Rendered) -> Output {
         .expect("tollgate runs")
 }
 
-/// The folders that stand for Secrets, by the Secrets' names.
+/// Folders that replace Secrets, by the Secrets' names.
 pub(crate) type Folders<'f> = &'f [(&'f str, &'f Path)];
 
-/// A text of a container of this pod, with the folders of its Secrets in place of where they are mounted. Only keys that are
-/// mounted are there.
+/// A text of a container, with the folders of its Secrets in place of their mount paths. Only
+/// mounted keys are there.
 pub(crate) fn found(pod: &Value, text: &str, folders: Folders<'_>) -> String {
     let none = Vec::new();
     let volumes = pod["volumes"].as_array().unwrap_or(&none);
@@ -97,7 +98,7 @@ pub(crate) fn found(pod: &Value, text: &str, folders: Folders<'_>) -> String {
     text.to_owned()
 }
 
-/// Stands for a Secret that is mounted: whatever file is named there is there.
+/// A folder in place of a mounted Secret, with every file that is named.
 struct Secrets(TempDir);
 
 impl Secrets {
@@ -105,7 +106,7 @@ impl Secrets {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
-    /// A variable's value, or where the file is that it names.
+    /// Value of a variable, with the file it names in the folder.
     fn found(&self, value: &str) -> String {
         let Some(name) = value.strip_prefix("/run/secrets/store/") else {
             return value.to_owned();
@@ -123,7 +124,7 @@ impl Pod {
         Self::start_with(rendered, &[])
     }
 
-    /// The same, with these Secrets.
+    /// Starts a pod with these Secrets.
     pub(crate) fn start_with(rendered: &Rendered, folders: Folders<'_>) -> Self {
         let container = rendered.container();
         let rules = mounted(rendered);
@@ -154,11 +155,11 @@ impl Pod {
             .spawn()
             .expect("tollgate starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
-        // Told of rules that it cannot read it waits for better ones, and this must not wait with it.
+        // With unreadable rules the pod waits for valid ones; the test must not wait with it.
         let (say, heard) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // It goes on talking when nobody listens any more.
+                // Keeps reading, so that the pod never blocks on a full pipe.
                 let _ = say.send(line);
             }
         });
@@ -190,7 +191,7 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

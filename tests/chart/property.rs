@@ -1,10 +1,11 @@
-//! Whatever the schema takes, the chart renders and Kubernetes takes, or a guard says why not.
+//! Property test: values that fit the schema render and validate, or a guard rejects them with a
+//! reason.
 //!
-//! How: values by chance from the schema (`arbitrary`), a few at a time since most of what can go wrong is in two that
-//! meet; rendered by one helm or the other, for one Kubernetes or another. The seed is always the same: `SEED=…` for
-//! another, `CASES=…` for more.
+//! How: random values from the schema (`arbitrary`), a few at a time, since most errors need two
+//! values; rendered by one helm and for one Kubernetes. The seed is fixed: `SEED=…` sets another,
+//! `CASES=…` the number of cases.
 //!
-//! What it deliberately does not do: shrink. A case says a handful of things.
+//! What it deliberately does not do: shrink. A case sets only a few values.
 
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     given.map_or(otherwise, |given| given.parse().expect(variable))
 }
 
-/// The seed of a case, what it says and what helm made of it.
+/// Seed and values of a case, and helm's result.
 type CaseResult = (u64, Value, Result<String, String>);
 
 fn run_case(schema: &Value, seed: u64) -> CaseResult {
@@ -35,7 +36,7 @@ fn run_case(schema: &Value, seed: u64) -> CaseResult {
     )
 }
 
-/// Not the oldest: what it does not know yet (an AppArmor profile) is the operator's to leave out.
+/// Not the oldest: operators must leave out fields that it lacks (an AppArmor profile).
 fn kubernetes(seed: u64) -> &'static str {
     KUBERNETES[1 + (seed / 2 % 3) as usize]
 }
@@ -68,7 +69,7 @@ fn values_that_fit_the_schema_render_and_validate() {
             ),
         }
     }
-    // Refusals are as random as the values, and no test of anything but themselves.
+    // Rejections are random too; a test that is mostly rejected would test nothing.
     assert!(
         rendered.len() * 2 > cases.len(),
         "{} of {} render",

@@ -1,7 +1,7 @@
-//! Helm, run for real, and what it renders, parsed.
+//! Runs real helm and parses its renders.
 //!
-//! How: helm knows no cluster, no settings of the machine and no cache here. YAML is read by PyYAML, which comes with
-//! `kubernetes-validate`, so that no YAML reader of our own stands between a render and a test.
+//! How: helm runs without cluster, user settings and cache. PyYAML, which comes with
+//! `kubernetes-validate`, parses the YAML, so that no parser of ours is involved.
 //!
 //! What it deliberately does not do: compare bytes. Helm 3 and 4 differ in blank lines.
 
@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tollgate_test_support::components::component;
 
-/// The versions the chart is held to.
+/// Supported versions of helm.
 pub(crate) const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
 
-/// The one that renders where both are known to agree.
+/// The version used where both are known to agree.
 const HELM: &str = HELMS[1];
 
 /// The name and the namespace of the release.
@@ -55,7 +55,7 @@ pub(crate) fn values_files() -> Vec<String> {
     files
 }
 
-/// What validate.py says to renders: their objects, and everything that is wrong with them.
+/// Objects of renders and their errors, from validate.py.
 pub(crate) fn validated(renders: &[(&str, &str)]) -> Vec<(Vec<Value>, Vec<String>)> {
     let renders = renders
         .iter()
@@ -76,7 +76,7 @@ pub(crate) fn validated(renders: &[(&str, &str)]) -> Vec<(Vec<Value>, Vec<String
         .collect()
 }
 
-/// Runs helm at the repository's root: what it printed, or what it complained of.
+/// Runs helm in the repository's root; returns its output or its error.
 pub(crate) fn helm(version: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(component(&format!("helm/{version}/helm")))
         .args(arguments)
@@ -103,18 +103,18 @@ pub(crate) fn template(version: &str, chart: &Path, arguments: &[&str]) -> Resul
     helm(version, &all)
 }
 
-/// Renders ours.
+/// Renders our chart.
 pub(crate) fn rendered(arguments: &[&str]) -> Rendered {
     rendered_by(HELM, arguments)
 }
 
-/// Renders ours with one helm.
+/// Renders our chart with one version of helm.
 pub(crate) fn rendered_by(version: &str, arguments: &[&str]) -> Rendered {
     let text = template(version, &chart(), arguments).expect("the chart renders");
     Rendered(yaml(&text))
 }
 
-/// What helm says to values it must not take.
+/// Helm's error for invalid values.
 pub(crate) fn refusal(version: &str, arguments: &[&str]) -> String {
     match template(version, &chart(), arguments) {
         Ok(_) => panic!("helm {version} took {arguments:?}"),
@@ -135,7 +135,7 @@ pub(crate) fn yaml(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What Python, told this, prints as JSON.
+/// JSON output of a Python script with this input.
 pub(crate) fn python(arguments: &[&str], told: &str) -> Value {
     let mut python = Command::new(component("venv/bin/python"))
         .args(arguments)
@@ -144,7 +144,7 @@ pub(crate) fn python(arguments: &[&str], told: &str) -> Value {
         .spawn()
         .expect("python runs");
     let mut stdin = python.stdin.take().expect("its stdin");
-    // A script that ends early says itself why.
+    // A script that ends early prints its own error.
     let _ = stdin.write_all(told.as_bytes());
     drop(stdin);
     let output = python.wait_with_output().expect("it ends");
@@ -155,7 +155,7 @@ pub(crate) fn python(arguments: &[&str], told: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The texts of a list of one field.
+/// One field of each item of a list.
 pub(crate) fn texts<'v>(list: &'v Value, field: &str) -> Vec<&'v str> {
     let list = list.as_array().expect("a list");
     list.iter()
@@ -182,19 +182,19 @@ impl Rendered {
         }
     }
 
-    /// The pods' spec.
+    /// Spec of the Deployment's pods.
     pub(crate) fn pod(&self) -> &Value {
         &self.only("Deployment")["spec"]["template"]["spec"]
     }
 
-    /// The one of theirs that is tollgate.
+    /// Their container of tollgate.
     pub(crate) fn container(&self) -> &Value {
         let containers = self.pod()["containers"].as_array().expect("containers");
         assert_eq!(containers[0]["name"], "tollgate");
         &containers[0]
     }
 
-    /// What a variable is told.
+    /// Value of a variable.
     pub(crate) fn variable(&self, name: &str) -> &Value {
         let variables = self.container()["env"].as_array().expect("variables");
         let mut found = variables.iter().filter(|variable| variable["name"] == name);
@@ -203,7 +203,7 @@ impl Rendered {
         value
     }
 
-    /// The `ConfigMap` of rules, where the chart makes one.
+    /// The `ConfigMap` of rules, if there is one.
     pub(crate) fn rules(&self) -> Option<&Value> {
         let made = self.all("ConfigMap").into_iter();
         let mut rules = made.filter(|made| {

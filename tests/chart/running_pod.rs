@@ -1,6 +1,8 @@
-//! Rendered pods, run: they start, their probes are answered, they end within their grace, and Envoy takes to them.
+//! Rendered pods as processes: they start, answer their probes, end within their grace period, and
+//! pass Envoy's health check.
 //!
-//! What it deliberately does not do: wait for a drain of the default length. A short one ends the same way.
+//! What it deliberately does not do: wait for a drain of default length. A short one ends the same
+//! way.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -19,18 +21,18 @@ use crate::notes_and_readme::{cluster, notes};
 use crate::pod::{Folders, Pod, check, found};
 use crate::rendering::{EXAMPLE, ON, Rendered, rendered};
 
-/// An Envoy that runs until dropped.
+/// A running Envoy, killed when dropped.
 struct Envoy(Child);
 
 impl Drop for Envoy {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Asks a probe as Kubernetes would: whether it is answered well.
+/// Whether a probe succeeds, sent like Kubernetes.
 fn probe(pod: &Pod, rendered: &Rendered, name: &str) -> bool {
     let probe = &rendered.container()[name];
     if let Some(service) = probe["grpc"]["service"].as_str() {
@@ -50,7 +52,7 @@ fn probe(pod: &Pod, rendered: &Rendered, name: &str) -> bool {
     .0 == 200
 }
 
-/// What gRPC's own health service says of a service, on a connection of its own.
+/// Status of a service in gRPC's health protocol, over a new connection.
 fn serving(address: SocketAddr, service: &str) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -70,7 +72,7 @@ fn serving(address: SocketAddr, service: &str) -> bool {
 const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
 #[test]
-fn the_rules_of_a_rendered_config_map_are_good() {
+fn the_rules_of_a_rendered_config_map_are_valid() {
     for (values, good) in [
         (EXAMPLE, "good, 1 limit in 1 domain"),
         (ON, "good, 3 limits in 2 domains"),
@@ -82,7 +84,7 @@ fn the_rules_of_a_rendered_config_map_are_good() {
 }
 
 #[test]
-fn every_flag_and_variable_is_understood_and_every_probe_is_answered() {
+fn every_flag_and_variable_is_accepted_and_every_probe_succeeds() {
     for values in [EXAMPLE, ON] {
         let rendered = rendered(&[values]);
         let pod = Pod::start(&rendered);
@@ -93,7 +95,7 @@ fn every_flag_and_variable_is_understood_and_every_probe_is_answered() {
 }
 
 #[test]
-fn the_command_to_try_is_refused_at_the_eleventh_time() {
+fn the_example_command_is_refused_the_eleventh_time() {
     let rendered = rendered(&[EXAMPLE]);
     let pod = Pod::start(&rendered);
     let notes = notes(&[EXAMPLE]);
@@ -111,7 +113,7 @@ fn the_command_to_try_is_refused_at_the_eleventh_time() {
     assert_eq!(output.status.code(), Some(3));
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said.matches("OK ").count(), 10, "{said}");
-    // With rules of one's own the notes send the reader to the log.
+    // With custom rules the notes refer to the log.
     assert!(
         pod.said
             .lines()
@@ -120,7 +122,7 @@ fn the_command_to_try_is_refused_at_the_eleventh_time() {
 }
 
 #[test]
-fn envoy_finds_a_pod_healthy_by_the_cluster_in_the_notes() {
+fn envoys_health_check_passes_with_the_cluster_of_the_notes() {
     let pod = Pod::start(&rendered(&[EXAMPLE]));
     let host = "demo-tollgate-headless.prod.svc.cluster.local";
     let cluster = cluster(&notes(&[EXAMPLE]))
@@ -158,9 +160,10 @@ fn envoy_finds_a_pod_healthy_by_the_cluster_in_the_notes() {
     assert!(healthy.is_some());
 }
 
-/// The arguments of `helm test`'s pod, sent to a pod that runs: a decision, and nobody's hits taken.
+/// Runs the arguments of `helm test`'s pod against a running pod: it gets a decision and takes no
+/// hit.
 #[test]
-fn helm_test_asks_for_a_decision_and_takes_nothing() {
+fn helm_test_checks_without_taking_a_hit() {
     for (values, said) in [
         (
             EXAMPLE,
@@ -194,9 +197,9 @@ fn helm_test_asks_for_a_decision_and_takes_nothing() {
     }
 }
 
-/// `helm test` asks whether the service decides. Other callers may have used the limit up.
+/// `helm test` checks that the service decides. Other clients may have exhausted the limit.
 #[test]
-fn helm_test_passes_when_the_limit_that_it_asks_about_is_used_up() {
+fn helm_test_passes_when_its_limit_is_exhausted() {
     let rendered = rendered(&[EXAMPLE]);
     let pod = Pod::start(&rendered);
     let body = r#"{"domain":"example","descriptors":[{"entries":[{"key":"generic_key","value":"hello"}]}]}"#;
@@ -212,7 +215,7 @@ fn helm_test_passes_when_the_limit_that_it_asks_about_is_used_up() {
     );
 }
 
-/// What `helm test`'s pod comes to, with the address of a pod in place of its Service's: exit code, and what it says.
+/// Exit code and output of `helm test`'s pod, with the address of a pod in place of the Service.
 fn asked(rendered: &Rendered, pod: &Pod, folders: Folders<'_>) -> (Option<i32>, String, String) {
     let asker = &rendered.only("Pod")["spec"];
     let arguments = asker["containers"][0]["args"].as_array().unwrap().iter();
@@ -236,9 +239,10 @@ fn asked(rendered: &Rendered, pod: &Pod, folders: Folders<'_>) -> (Option<i32>, 
     )
 }
 
-/// The same by TLS, with Secrets as cert-manager makes them, and as somebody makes them who keeps the authority apart.
+/// The same over TLS, with Secrets as cert-manager creates them, and with a separate Secret for the
+/// CA.
 #[test]
-fn helm_test_asks_by_tls_and_shows_what_is_asked_for() {
+fn helm_test_uses_tls_and_client_certificates() {
     let service = "demo-tollgate.prod.svc";
     let authority = Authority::new("internal");
     let grpc = Secret::new(&authority.signs(&[service]), &authority.pem);
@@ -299,7 +303,7 @@ fn helm_test_asks_by_tls_and_shows_what_is_asked_for() {
                 "{values}: {printed}"
             );
         }
-        // Whoever asks has no use for the key of who is asked.
+        // The client does not get the server's key.
         let of_asker = rendered.only("Pod")["spec"]["volumes"].to_string();
         assert_eq!(
             of_asker.contains("tls.key"),

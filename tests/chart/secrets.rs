@@ -1,12 +1,12 @@
-//! Secrets: files that variables name, and the certificate that cert-manager makes one of.
+//! Secrets: files named by variables, and the certificate from cert-manager.
 //!
-//! What it deliberately does not do: have one. The chart takes those there are.
+//! What it deliberately does not do: create Secrets. The chart uses existing ones.
 
 use serde_json::{Value, json};
 
 use crate::rendering::rendered;
 
-/// The file of ci/, a variable, its volume, the Secret and the key of it.
+/// Values file, variable, volume, Secret and its key.
 const SECRETS: &str = "\
 redis-cluster REDIS_TLS_CACERT redis-tls tollgate-redis-tls ca.crt
 redis-cluster REDIS_TLS_CLIENT_CERT redis-tls tollgate-redis-tls tls.crt
@@ -22,9 +22,9 @@ xds CONFIG_GRPC_XDS_SERVER_TLS_CACERT xds-tls tollgate-xds ca.crt
 xds CONFIG_GRPC_XDS_CLIENT_TLS_CERT xds-tls tollgate-xds tls.crt
 xds CONFIG_GRPC_XDS_CLIENT_TLS_KEY xds-tls tollgate-xds tls.key";
 
-/// No text of a render is a secret, and each Secret is a file at the place that a variable names.
+/// No rendered text is a secret, and each Secret is a file that a variable names.
 #[test]
-fn secrets_are_files_that_variables_name() {
+fn secrets_are_files_named_by_variables() {
     for line in SECRETS.lines() {
         let words: Vec<_> = line.split_whitespace().collect();
         let [values, name, volume, secret, key] = words[..] else {
@@ -46,7 +46,7 @@ fn secrets_are_files_that_variables_name() {
         assert_eq!(volume_of_pod["secret"]["secretName"], secret, "{line}");
         let mount = find(&rendered.container()["volumeMounts"]);
         assert_eq!(mount["mountPath"], format!("/etc/tollgate/{volume}"));
-        // What is renewed would not be seen.
+        // A subPath mount would never see a renewed certificate.
         assert!(mount["subPath"].is_null(), "{line}");
     }
     let cluster = rendered(&["--values=helm/tollgate/ci/redis-cluster-values.yaml"]);
@@ -62,7 +62,7 @@ fn secrets_are_files_that_variables_name() {
 }
 
 #[test]
-fn the_certificate_bears_the_names_of_both_services() {
+fn the_certificate_has_the_names_of_both_services() {
     let rendered = rendered(&["--values=helm/tollgate/ci/cert-manager-values.yaml"]);
     let certificate = &rendered.only("Certificate")["spec"];
     let names = certificate["dnsNames"].as_array().unwrap();

@@ -1,10 +1,10 @@
-//! Settings, held together from three sides: what the binary says it has, what the schema lets values set, and what the
-//! chart sets itself.
+//! Settings compared from three sides: the binary's declaration, the schema of the values, and what
+//! the chart sets itself.
 //!
-//! How: the schema's part is written from the declaration (`make readme`), so that a new setting cannot be forgotten and a
-//! misspelt one is refused before anything is installed.
+//! How: the schema's part is generated from the declaration (`make readme`), so a new setting
+//! cannot be forgotten and a misspelt one is rejected before the installation.
 //!
-//! What it deliberately does not do: bounds. The binary knows them, and says so when it starts.
+//! What it deliberately does not do: check ranges. The binary checks them at start.
 
 use std::any::TypeId;
 use std::collections::BTreeSet;
@@ -17,11 +17,11 @@ use serde_json::json;
 use tollgate::cli::Cli;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
-use crate::rendering::{HELMS, read, refusal, rendered, root, texts, values_files};
+use crate::rendering::{EXAMPLE, HELMS, read, refusal, rendered, root, texts, values_files};
 
 const SCHEMA: &str = "helm/tollgate/values.schema.json";
 
-/// What the chart sets, or fixes by where it mounts the rules and by its ports, so that nothing in the values may set it.
+/// Settings that the chart sets or fixes by mount paths and ports, so values cannot set them.
 const OWNED: [&str; 9] = [
     "GRPC_PORT",
     "PORT",
@@ -34,7 +34,7 @@ const OWNED: [&str; 9] = [
     "TOLLGATE_RULES",
 ];
 
-/// What a setting may be in the values: the type that is least surprising there, and null for the default.
+/// Schema of a setting: the most natural type, and null for the default.
 fn schema_of(setting: &Arg) -> serde_json::Value {
     let what = setting.get_help().unwrap().to_string().replace('\n', " ");
     let is = |id: TypeId| setting.get_value_parser().type_id() == id;
@@ -72,7 +72,7 @@ fn schema_of(setting: &Arg) -> serde_json::Value {
             json!(["integer", "string", "null"])
         }
     } else if is(TypeId::of::<Duration>()) {
-        // A bare 0 needs no unit; every other number does.
+        // Only 0 needs no unit.
         return json!({ "description": what, "type": ["integer", "string", "null"], "minimum": 0, "maximum": 0 });
     } else if is(TypeId::of::<f32>()) {
         // `--set` keeps fractions as text.
@@ -83,7 +83,7 @@ fn schema_of(setting: &Arg) -> serde_json::Value {
     json!({ "description": what, "type": types })
 }
 
-/// The schema of `settings`, one a line, as it stands in the file.
+/// Schema of `settings`, one setting per line, as in the file.
 fn schema_of_settings() -> String {
     let cli = Cli::command();
     let serve = cli.find_subcommand("serve").unwrap();
@@ -105,9 +105,9 @@ fn schema_of_settings() -> String {
     lines + "\n"
 }
 
-/// `make readme` writes it; here it must be the same.
+/// `make readme` writes it; otherwise this test compares it.
 #[test]
-fn the_schema_of_settings_is_the_declaration() {
+fn the_schema_of_settings_matches_the_declaration() {
     let (begin, end) = ("makes these\",\n      \"properties\": {\n", "      }\n");
     let text = read(SCHEMA);
     let (before, rest) = text.split_once(begin).unwrap();
@@ -116,7 +116,7 @@ fn the_schema_of_settings_is_the_declaration() {
         let written = format!("{before}{begin}{}{end}{after}", schema_of_settings());
         std::fs::write(root().join(SCHEMA), written).unwrap();
     } else {
-        // Line by line: a difference is one setting, and they are many.
+        // Compared line by line: a difference is one setting of many.
         let declared = schema_of_settings();
         for (shown, declared) in shown.lines().zip(declared.lines()) {
             assert_eq!(shown, declared, "run `make readme`");
@@ -134,7 +134,7 @@ fn help() -> String {
     String::from_utf8(help.stdout).unwrap()
 }
 
-/// The variables that the help names.
+/// Variables in the help.
 fn variables(help: &str) -> BTreeSet<&str> {
     let named = help.split("[env: ").skip(1);
     named
@@ -142,13 +142,58 @@ fn variables(help: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Every setting that values may set, and a value for it: its default, or a sample of its type.
+fn samples() -> serde_json::Map<String, serde_json::Value> {
+    let cli = Cli::command();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let settings = serve.get_arguments().filter_map(|setting| {
+        let variable = setting.get_env()?.to_str().unwrap();
+        (!OWNED.contains(&variable)).then(|| (variable.to_owned(), sample(setting)))
+    });
+    settings.collect()
+}
+
+fn sample(setting: &Arg) -> serde_json::Value {
+    let default = setting.get_default_values().first();
+    let default = default.map(|default| default.to_str().unwrap().to_owned());
+    let choice = setting.get_possible_values().into_iter().next();
+    let choice = choice.map(|choice| choice.get_name().to_owned());
+    let types = schema_of(setting)["type"].to_string();
+    if types.contains("boolean") {
+        return json!(default.is_some_and(|default| default == "true"));
+    }
+    match default.or(choice) {
+        Some(text) => match text.parse::<u64>() {
+            Ok(number) if types.contains("integer") => json!(number),
+            _ => json!(text),
+        },
+        None if types.contains("integer") => json!(1),
+        None => json!("sample"),
+    }
+}
+
+#[test]
+fn every_setting_can_be_set_in_the_values_and_reaches_the_pod() {
+    let samples = samples();
+    assert!(samples.len() > 80, "{} settings", samples.len());
+    let values = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    let text = json!({ "settings": samples }).to_string();
+    std::fs::write(values.path(), text).unwrap();
+    let rendered = rendered(&[EXAMPLE, &format!("--values={}", values.path().display())]);
+    for (name, sample) in samples {
+        let expected = sample
+            .as_str()
+            .map_or_else(|| sample.to_string(), str::to_owned);
+        assert_eq!(rendered.variable(&name), &json!(expected), "{name}");
+    }
+}
+
 #[test]
 fn every_variable_in_a_rendered_pod_is_a_setting() {
     let help = help();
     let variables = variables(&help);
-    // What ci/everything-on-values.yaml sets for its own sake.
+    // Set in ci/everything-on-values.yaml by `extraEnv`.
     let others = ["NODE_NAME", "RELEASE"];
-    let mut seen = BTreeSet::new();
     for values in values_files() {
         let rendered = rendered(&[&values]);
         for name in texts(&rendered.container()["env"], "name") {
@@ -156,19 +201,12 @@ fn every_variable_in_a_rendered_pod_is_a_setting() {
                 variables.contains(name) || others.contains(&name),
                 "{values}: tollgate knows no {name}"
             );
-            seen.insert(name.to_owned());
         }
-    }
-    for name in variables {
-        assert!(
-            OWNED.contains(&name) || seen.contains(name),
-            "no file of ci/ sets {name}"
-        );
     }
 }
 
 #[test]
-fn what_is_the_chart_s_cannot_be_set_beside_it() {
+fn settings_owned_by_the_chart_cannot_be_set() {
     let help = help();
     for name in OWNED {
         let flag = name.trim_start_matches("TOLLGATE_").to_lowercase();
@@ -195,7 +233,7 @@ fn what_is_the_chart_s_cannot_be_set_beside_it() {
 }
 
 #[test]
-fn the_ports_are_those_the_binary_opens_unless_told_otherwise() {
+fn the_ports_are_the_binarys_defaults() {
     let help = help();
     let default = |variable: &str| {
         let (_, rest) = help.split_once(&format!("[env: {variable}=]")).unwrap();

@@ -1,9 +1,11 @@
-//! What every file of ci/ renders to, committed, so that a change of the chart is seen in what it makes.
+//! Snapshots of the renders of every values file in ci/, so that a change of the chart shows its
+//! effect.
 //!
-//! How: parsed, not as bytes, since helm 3 and 4 differ in blank lines. For the newest Kubernetes in whole, for the others
-//! only where they differ. `make readme` writes them anew.
+//! How: parsed, not as bytes, since helm 3 and 4 differ in blank lines. For the newest Kubernetes
+//! in full, for the others only the differences. `make readme` writes them.
 //!
-//! What it deliberately does not do: keep a dashboard or alerts twice. Texts that are files of the chart are held to those.
+//! What it deliberately does not do: store dashboard or alerts twice. Those texts are compared with
+//! the chart's files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ fn path(name: &str) -> PathBuf {
     root().join(format!("tests/chart/snapshots/{name}.yaml"))
 }
 
-/// The objects by kind and name, without what a file of the chart holds.
+/// Objects by kind and name, without texts that are files of the chart.
 fn known(case: &Case) -> BTreeMap<String, Value> {
     let named = case.objects.iter().cloned().map(|mut object| {
         for name in ["alerts.yaml", "dashboard.json"] {
@@ -51,7 +53,7 @@ fn known(case: &Case) -> BTreeMap<String, Value> {
     all
 }
 
-/// Where two values differ, and what stands there in the second.
+/// Differences of two values, as paths and new values.
 fn differences(at: &str, first: &Value, second: &Value, found: &mut BTreeMap<String, Value>) {
     match (first, second) {
         (Value::Object(one), Value::Object(other)) => {
@@ -74,7 +76,7 @@ fn differences(at: &str, first: &Value, second: &Value, found: &mut BTreeMap<Str
     }
 }
 
-/// What stands in the file: by the name of the values.
+/// Content of the snapshot files, by values file.
 fn made() -> BTreeMap<&'static str, Value> {
     let newest = KUBERNETES[KUBERNETES.len() - 1];
     let mut made: BTreeMap<&str, Value> = BTreeMap::new();
@@ -95,7 +97,7 @@ fn made() -> BTreeMap<&'static str, Value> {
 }
 
 #[test]
-fn what_is_rendered_is_what_was_committed() {
+fn renders_match_the_snapshots() {
     let made = made();
     if std::env::var_os("WRITE_README").is_some() {
         const WRITE: &str = "import json, sys, yaml; made = json.load(sys.stdin); \
@@ -112,7 +114,7 @@ fn what_is_rendered_is_what_was_committed() {
         .map(|name| std::fs::read_to_string(path(name)).expect(name));
     let read = yaml(&texts.collect::<Vec<_>>().join("\n---\n"));
     for ((name, made), kept) in made.iter().zip(read) {
-        // One place at a time: a whole render is long.
+        // Only the first difference: a whole render is long.
         let mut found = BTreeMap::new();
         differences("", &kept, made, &mut found);
         assert!(
@@ -124,7 +126,7 @@ fn what_is_rendered_is_what_was_committed() {
 }
 
 #[test]
-fn the_alerts_and_the_dashboard_are_the_chart_s_files() {
+fn the_alerts_and_the_dashboard_are_the_charts_files() {
     let newest = cases()
         .iter()
         .filter(|case| case.kubernetes == KUBERNETES[3]);
@@ -152,7 +154,7 @@ fn the_alerts_and_the_dashboard_are_the_chart_s_files() {
     let (added, ours) = groups.split_last().unwrap();
     assert_eq!(ours, yaml(&alerts)[0]["groups"].as_array().unwrap());
     assert_eq!(added["name"], "ours");
-    // A template of Prometheus's, which is none of helm's.
+    // A template of Prometheus, not of helm.
     assert_eq!(
         added["rules"][0]["annotations"]["summary"],
         "{{ $labels.pod }} refuses much"

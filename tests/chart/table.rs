@@ -1,8 +1,11 @@
-//! The README's table of values, made from `values.yaml`: what stands after `# --` is said of the key below.
+//! The README's table of values, generated from `values.yaml`: text after `# --` describes the key
+//! below.
 //!
-//! Why our own forty lines: the table is a part of a page, and `make readme` makes the other tables the same way.
+//! Why not helm-docs: the table is part of a page, and `make readme` writes the other tables the
+//! same way.
 //!
-//! What it deliberately does not do: read YAML. The keys and what is said of them are lines; the defaults are read by PyYAML.
+//! What it deliberately does not do: parse YAML. Keys and descriptions are lines; PyYAML reads the
+//! defaults.
 
 use std::fmt::Write as _;
 
@@ -12,7 +15,7 @@ use crate::rendering::{read, root, yaml};
 
 const PAGE: &str = "helm/tollgate/README.md";
 
-/// What is said, by the path of its key.
+/// Descriptions by path of the key.
 fn said() -> Vec<(String, String)> {
     let text = read("helm/tollgate/values.yaml");
     let mut path: Vec<&str> = Vec::new();
@@ -40,7 +43,7 @@ fn said() -> Vec<(String, String)> {
     found
 }
 
-/// Every value that has no map of others below it, or of which something is said as a whole.
+/// Every leaf, and every map that has a description.
 fn leaves(path: &str, value: &Value, said: &[(String, String)], found: &mut Vec<String>) {
     match value {
         Value::Object(inner) if !said.iter().any(|(name, _)| name == path) => {
@@ -75,9 +78,9 @@ fn table() -> String {
     table
 }
 
-/// `make readme` writes it; here it must be the same.
+/// `make readme` writes it; otherwise this test compares it.
 #[test]
-fn the_table_of_values_is_values_yaml() {
+fn the_table_of_values_matches_values_yaml() {
     let (begin, end) = ("<!-- values -->\n", "<!-- /values -->");
     let text = read(PAGE);
     let (before, rest) = text.split_once(begin).unwrap();
@@ -93,9 +96,9 @@ fn the_table_of_values_is_values_yaml() {
     }
 }
 
-/// Every value has a place in the schema, down to the last map, and the schema has no place for another.
+/// Every value is in the schema, down to the last map, and the schema has no other.
 #[test]
-fn the_schema_knows_the_values_and_no_other() {
+fn the_schema_covers_exactly_the_values() {
     fn known(path: &str, value: &Value, schema: &Value, found: &mut Vec<String>) {
         let Some(properties) = schema["properties"].as_object() else {
             return;
@@ -123,7 +126,7 @@ fn the_schema_knows_the_values_and_no_other() {
     let values = yaml(&read("helm/tollgate/values.yaml")).remove(0);
     let mut missing = Vec::new();
     known("", &values, &schema, &mut missing);
-    // What Kubernetes knows more of, and what has no default.
+    // Maps that Kubernetes defines further, and values without defaults.
     missing.retain(|path| {
         ![
             "/securityContext/",

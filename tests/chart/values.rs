@@ -1,11 +1,12 @@
-//! What becomes of names, versions and what a parent chart says.
+//! Names, versions, and global values of a parent chart.
 //!
-//! What it deliberately does not do: refusals (`invalid_values`), or whole files of values (`matrix`).
+//! What it deliberately does not do: refusals (`invalid_values`), or whole files of values
+//! (`matrix`).
 
 use crate::matrix::KUBERNETES;
 use crate::rendering::{HELMS, helm, read, refusal, rendered, texts, validated, yaml};
 
-/// What the API server would say to an object's fields, where helm thinks of no older one.
+/// Errors of the API server for an object's fields that older helm does not check.
 fn validate(manifests: &str) {
     for (_, complaints) in validated(&["1.34", "1.37"].map(|version| (version, manifests))) {
         assert_eq!(complaints, [""; 0]);
@@ -13,7 +14,7 @@ fn validate(manifests: &str) {
 }
 
 #[test]
-fn the_longest_release_name_makes_good_names() {
+fn the_longest_release_name_gives_valid_names() {
     let name = "a".repeat(53);
     let text = helm(HELMS[0], &["template", &name, "helm/tollgate"]).unwrap();
     validate(&text);
@@ -24,7 +25,7 @@ fn the_longest_release_name_makes_good_names() {
 }
 
 #[test]
-fn names_that_yaml_takes_for_numbers_stay_text() {
+fn names_that_look_like_numbers_stay_text() {
     let arguments = ["template", "n1", "helm/tollgate", "--namespace", "7"];
     let set = ["--set-string=existingConfigMap=12,nameOverride=34,fullnameOverride=null"];
     for version in HELMS {
@@ -34,7 +35,7 @@ fn names_that_yaml_takes_for_numbers_stay_text() {
 }
 
 #[test]
-fn what_a_parent_chart_says_to_all_of_its_charts_is_heard() {
+fn global_values_of_a_parent_chart_apply() {
     let mut cases = crate::matrix::cases().iter();
     let case = cases.find(|case| case.name == "subchart").unwrap();
     let mut objects = case.objects.iter();
@@ -56,7 +57,7 @@ fn what_a_parent_chart_says_to_all_of_its_charts_is_heard() {
 }
 
 #[test]
-fn an_older_kubernetes_than_it_promises_is_refused() {
+fn an_unsupported_kubernetes_is_rejected() {
     let promised = format!("kubeVersion: \">={}.0-0\"", KUBERNETES[0]);
     assert!(read("helm/tollgate/Chart.yaml").contains(&promised));
     rendered(&["--kube-version=1.27"]);
@@ -65,7 +66,7 @@ fn an_older_kubernetes_than_it_promises_is_refused() {
 }
 
 #[test]
-fn chart_and_binary_have_one_version() {
+fn chart_and_binary_have_the_same_version() {
     let metadata = &yaml(&read("helm/tollgate/Chart.yaml"))[0];
     assert_eq!(metadata["appVersion"], env!("CARGO_PKG_VERSION"));
     let image = |arguments: &[&str]| rendered(arguments).container()["image"].clone();

@@ -1,11 +1,12 @@
-//! What a caller behind Envoy is told: the body and headers of a rule's `over_limit`, and the headers of
-//! `--response-headers`, each as it arrives there.
+//! Responses of Envoy to clients: the body and headers of a rule's `over_limit`, and the headers of
+//! `--response-headers`.
 //!
-//! How: tollgate runs in the test's process, at a time that stands still, so that every number can be required exactly and
-//! held against what a look by gRPC says at the same instant. Envoy makes no headers of its own unless a test says so: it
-//! would add its values to ours.
+//! How: tollgate runs in the test's process with a fixed clock, so that every number is exact and
+//! can be compared with a zero-hit check over gRPC. Envoy adds no headers of its own unless a test
+//! enables them, since it would add its values to ours.
 //!
-//! What it deliberately does not do: know structured fields. It reads the little of RFC 9651 that tollgate writes.
+//! What it deliberately does not do: parse structured fields. It reads the part of RFC 9651 that
+//! tollgate writes.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,13 @@ use tollgate_test_support::grpc_client::{DescriptorStatus, hits, request};
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::in_process::{START, Service};
 
-/// The value of x-key that all of these tests send.
+/// Value of x-key in all these tests.
 const KEY: &str = "a";
 
 const DAY_SECONDS: u64 = 86_400;
 const YEAR_SECONDS: u64 = 365 * DAY_SECONDS;
 
-/// A tollgate, an Envoy that asks it, and a client of that Envoy.
+/// A tollgate, an Envoy in front of it, and a client of that Envoy.
 struct Edge {
     caller: HttpConnection,
     _envoy: Envoy,
@@ -33,7 +34,7 @@ struct Edge {
 type Item = (String, BTreeMap<String, u64>);
 
 #[test]
-fn a_refusal_has_its_rules_body_and_headers_and_a_passed_request_has_neither() {
+fn over_limit_responses_have_the_rules_body_and_headers_and_others_do_not() {
     let rules = r#"
 domain: edge
 descriptors:
@@ -63,12 +64,12 @@ descriptors:
     assert_eq!(content_type, Some("application/problem+json"));
     let plan = format!("1 in 1 day, again in {wait}");
     assert_eq!(refused.header("x-plan"), Some(plan.as_str()));
-    // Nobody asked for it.
+    // No rule or setting asks for it.
     assert_eq!(refused.header("retry-after"), None);
 }
 
 #[test]
-fn a_request_that_passes_over_its_limit_is_told_nothing_of_a_refusal() {
+fn shadow_mode_responses_have_no_over_limit_headers() {
     let rules = "
 domain: edge
 descriptors:
@@ -86,7 +87,7 @@ descriptors:
 }
 
 #[test]
-fn what_is_always_refused_has_a_body_and_is_not_told_to_retry() {
+fn a_limit_of_zero_has_a_body_and_no_retry_after() {
     let rules = "
 domain: edge
 descriptors:
@@ -103,7 +104,7 @@ descriptors:
         assert_eq!(refused.header("content-type"), Some("text/plain"));
         assert_eq!(refused.header("retry-after"), None);
 
-        // Envoy makes one of every refusal when its filter is told to.
+        // Envoy adds one to every 429 when its filter is configured to.
         let refused = envoys.get("/day");
         assert_eq!((refused.status, refused.body.as_slice()), CLOSED);
         let wait = until_the_end_of(DAY_SECONDS);
@@ -114,7 +115,7 @@ descriptors:
 const CLOSED: (u16, &[u8]) = (429, b"closed: 0 in 1 day");
 
 #[test]
-fn headers_of_every_style_agree_with_the_statuses_of_a_look() {
+fn headers_of_every_style_agree_with_the_statuses() {
     let rules = r#"
 domain: edge
 descriptors:
@@ -132,14 +133,14 @@ descriptors:
         };
         assert_eq!(year.limit_remaining, left);
 
-        // The tightest of the two, in all styles that have one.
+        // The tightest of the two, in every style that has one.
         for style in ["ratelimit", "x-ratelimit"] {
             let number = |part| answer.number(&format!("{style}-{part}"));
             assert_eq!(number("limit"), Some(3), "{answer:?}");
             assert_eq!(number("remaining"), Some(year.limit_remaining.into()));
             assert_eq!(number("reset"), Some(seconds(year)));
         }
-        // Both, in the one that lists them.
+        // Both, in the style that lists them.
         let names = [r#"a "day", or so; w"#, "limit-2"];
         let windows = [DAY_SECONDS, YEAR_SECONDS];
         let policies = items(answer.header("ratelimit-policy").expect("policies"));
@@ -184,7 +185,7 @@ impl Edge {
         self.caller.get(path, KEY.as_bytes())
     }
 
-    /// The statuses of these descriptors, nothing taken, asked of tollgate itself.
+    /// Statuses of these descriptors from tollgate itself, with 0 hits.
     fn look(&mut self, keys: &[&str]) -> Vec<DescriptorStatus> {
         let looks = keys.iter().map(|key| hits(key, KEY, 0));
         let asked = self.service.ask(request("edge", looks.collect()));
@@ -192,14 +193,14 @@ impl Edge {
     }
 }
 
-/// What a status says, in the whole seconds it is made of.
+/// Numbers of a status; times in whole seconds.
 fn seconds(status: &DescriptorStatus) -> u64 {
     let until = status.duration_until_reset.expect("a duration");
     assert_eq!(until.nanos, 0);
     u64::try_from(until.seconds).expect("a time to come")
 }
 
-/// From the time at which the clock stands until an aligned window ends, rounded up.
+/// Seconds from the clock's time to the end of an aligned window, rounded up.
 fn until_the_end_of(window_seconds: u64) -> u64 {
     let window_us = window_seconds * 1_000_000;
     (window_us - START.as_us() % window_us).div_ceil(1_000_000)

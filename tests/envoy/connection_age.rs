@@ -1,9 +1,11 @@
-//! Connections that are told to go because of their age, under load, and nobody notices.
+//! Connections that reach their maximum age under load, without a failed request.
 //!
-//! How: a pair of tollgates whose connections live two seconds, and clients that never pause for long. It is over when
-//! each has sent connections away often enough and Envoy has opened new ones, not when time has passed.
+//! How: two tollgates whose connections live two seconds, and clients that send constantly. A test
+//! ends when each tollgate has aged out enough connections and Envoy has opened new ones, not after
+//! a fixed time.
 //!
-//! What it deliberately does not do: hold a stream open beyond the grace. Envoy's checks last milliseconds.
+//! What it deliberately does not do: keep a stream open beyond the grace period. Envoy's checks
+//! last milliseconds.
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// Most requests are within the limit and some are not, so that both answers are seen.
+/// Most requests are within the limit and some are over, so that both answers occur.
 const RULES: &str =
     "{domain: edge, descriptors: [{key: day, rate_limit: {unit: day, requests_per_unit: 300}}]}";
 
@@ -27,17 +29,17 @@ const SHORT_LIVES: [&str; 4] = [
 
 const AGED: &str = "tollgate_connections_aged_total";
 
-/// Connections that Envoy opened, those of its health checks not among them.
+/// Connections that Envoy opened, without those of its health checks.
 const OPENED: &str = "cluster.rate_limit_service.upstream_cx_total";
 
-/// Connections that each tollgate sends away, Envoy's health checks among them, before it is enough.
+/// Aged connections of each tollgate, including health checks, after which a test ends.
 const AGED_MIN: u64 = 9;
 
-/// What a stop may take with default settings.
+/// Longest shutdown with default settings.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn connections_that_grow_old_under_load_cost_no_request() {
+fn aged_connections_under_load_cost_no_request() {
     let pair = [(); 2].map(|()| Tollgate::start(RULES, &SHORT_LIVES));
     let envoy = Envoy::asking(&pair.each_ref(), OnError::Deny);
 
@@ -47,7 +49,8 @@ fn connections_that_grow_old_under_load_cost_no_request() {
         for tollgate in &pair {
             wait_for_aged(tollgate, AGED_MIN);
         }
-        // Each worker of Envoy has a connection to each tollgate, and all of them were sent away more than once.
+        // Each worker of Envoy has a connection to each tollgate, and all of them aged more than
+        // once.
         assert!(
             envoy.stat(OPENED) >= opened + 8,
             "{opened}, then {}",
@@ -62,7 +65,7 @@ fn connections_that_grow_old_under_load_cost_no_request() {
 }
 
 #[test]
-fn a_replica_restarted_while_connections_grow_old_costs_no_request() {
+fn a_restart_while_connections_age_costs_no_request() {
     let mut restarted = Tollgate::start(RULES, &SHORT_LIVES);
     let staying = Tollgate::start(RULES, &SHORT_LIVES);
     let envoy = Envoy::asking(&[&restarted, &staying], OnError::Deny);
@@ -91,7 +94,7 @@ fn a_replica_restarted_while_connections_grow_old_costs_no_request() {
 }
 
 #[test]
-fn no_age_and_no_grace_are_no_bounds() {
+fn age_and_grace_are_unlimited_when_zero() {
     let never = ["--grpc-max-connection-age", "0"];
     let patient = [
         "--grpc-max-connection-age",

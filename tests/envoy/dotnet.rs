@@ -1,7 +1,7 @@
-//! Envoy's side of `docs/dotnet.md`: what its snippets do in a real Envoy, each put into the example bootstrap where the page
-//! says it belongs.
+//! Envoy's part of `docs/dotnet.md`: its snippets, inserted into the example bootstrap and run by a
+//! real Envoy.
 //!
-//! Windows of a minute become a year, since nothing here can choose the time.
+//! Windows of a minute become a year, since a test with Envoy cannot set the time.
 //!
 //! What it deliberately does not do: limits themselves (`tests/service/dotnet.rs`).
 
@@ -14,7 +14,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 
-/// What the virtual host of the example has, up to what follows it.
+/// The virtual host of the example and the text that follows it.
 const ROUTES: (&str, &str) = (
     "                      routes:\n                        - match: { prefix: / }\n                          route:\n",
     "                http_filters:\n",
@@ -24,7 +24,7 @@ fn snippet(name: &str) -> String {
     Page::read("docs/dotnet.md").snippet(name)
 }
 
-/// A snippet so far to the right.
+/// A snippet, indented.
 fn indented(name: &str, spaces: usize) -> String {
     let snippet = snippet(name);
     let lines = snippet
@@ -33,13 +33,13 @@ fn indented(name: &str, spaces: usize) -> String {
     lines.collect()
 }
 
-/// Replaces what must be there, once.
+/// Replaces a text that must occur exactly once.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "{from} is not in the example");
     text.replacen(from, to, 1)
 }
 
-/// A tollgate with rules of that name, and an Envoy that asks it, its bootstrap as `changed`.
+/// A tollgate with the rules of that name, and an Envoy whose bootstrap is `changed`.
 fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
     let rules = snippet(rules).replace("unit: minute", "unit: year");
     let tollgate = Tollgate::start(&rules, &arguments(&rules));
@@ -49,7 +49,7 @@ fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
         (port(10000), port(0)),
         (port(9901), port(0)),
         (port(8081), port(tollgate.grpc.port())),
-        // A crowded test machine may be slower than a user's, and after it the request would pass.
+        // A busy test machine may exceed Envoy's timeout, after which the request would pass.
         ("timeout: 0.1s".to_owned(), "timeout: 2s".to_owned()),
         ("domain: edge".to_owned(), "domain: api".to_owned()),
     ] {
@@ -60,7 +60,7 @@ fn pair(rules: &str, changed: impl Fn(String) -> String) -> (Tollgate, Envoy) {
     (tollgate, envoy)
 }
 
-/// The bootstrap with the snippet of that name as the edge's virtual host.
+/// The bootstrap with the snippet of that name as virtual host.
 fn with_host(bootstrap: &str, name: &str) -> String {
     let (before, rest) = bootstrap.split_once(ROUTES.0).expect("the routes");
     let (_, after) = rest.split_once(ROUTES.1).expect("what follows them");
@@ -78,16 +78,16 @@ fn statuses(
 }
 
 #[test]
-fn the_client_is_who_its_header_says_or_anon() {
+fn the_client_is_its_header_or_anon() {
     let (_tollgate, envoy) = pair("client-policies", |bootstrap| {
         with_host(&bootstrap, "envoy-client-id")
     });
     let mut caller = HttpConnection::open(envoy.edge);
     let five = [200, 200, 200, 200, 200, 429];
-    // Header names have no case.
+    // Header names are case-insensitive.
     assert_eq!(statuses(&mut caller, "/", &[("X-ClientId", b"a")], 6), five);
     assert_eq!(statuses(&mut caller, "/", &[], 6), five);
-    // Whoever says that its name is anon is in that bucket, too.
+    // A client named `anon` shares that bucket.
     assert_eq!(
         statuses(&mut caller, "/", &[("x-clientid", b"anon")], 1),
         [429]
@@ -100,7 +100,7 @@ fn the_client_is_who_its_header_says_or_anon() {
 }
 
 #[test]
-fn the_address_is_what_the_trusted_proxy_saw() {
+fn the_address_is_the_one_the_trusted_proxy_saw() {
     let (_tollgate, envoy) = pair("ip-policies", |bootstrap| {
         let line = bootstrap
             .lines()
@@ -122,7 +122,7 @@ fn the_address_is_what_the_trusted_proxy_saw() {
             times,
         )
     };
-    // The trusted proxy saw 192.0.2.1; what stands before it a client may have written.
+    // The trusted proxy saw 192.0.2.1; the client may have written the addresses before it.
     assert_eq!(from("192.0.2.1", 1), [200]);
     assert_eq!(from("198.51.100.7, 192.0.2.1", 1), [200]);
     assert_eq!(from("198.51.100.8, 192.0.2.1", 1), [429]);
@@ -134,7 +134,7 @@ fn the_address_is_what_the_trusted_proxy_saw() {
 }
 
 #[test]
-fn the_status_is_what_envoy_is_told_and_the_body_what_the_rule_says() {
+fn the_status_is_envoys_and_the_body_the_rules() {
     let (_tollgate, envoy) = pair("over-limit", |bootstrap| {
         let bootstrap = with_host(&bootstrap, "envoy-client-id");
         let line = "                      failure_mode_deny: false\n";
@@ -154,7 +154,7 @@ fn the_status_is_what_envoy_is_told_and_the_body_what_the_rule_says() {
 }
 
 #[test]
-fn the_global_limiter_and_the_policy_of_the_route_both_count() {
+fn the_global_limiter_and_the_routes_policy_both_count() {
     let (_tollgate, envoy) = pair("global-and-policy", |bootstrap| {
         with_host(&bootstrap, "envoy-policies")
     });
@@ -179,12 +179,13 @@ fn a_route_may_have_no_limit_at_all() {
 }
 
 #[test]
-fn a_lease_ends_when_the_request_is_done() {
+fn a_lease_ends_with_its_request() {
     let (_tollgate, envoy) = pair("concurrency", |bootstrap| {
         with_host(&bootstrap, "envoy-lease")
     });
     let mut caller = HttpConnection::open(envoy.edge);
-    // Two slots, and more requests than that. A slot is given back after the answer, so the next may come too early once.
+    // Two slots and more requests. A slot is released after the response, so the next request may
+    // be refused once.
     for _ in 0..8 {
         let passed = wait_for(PATIENCE, || {
             (caller.get_with("/", &[]).status == 200).then_some(())

@@ -1,6 +1,7 @@
-//! The bootstrap that users are shown, run as it is but for its ports and its patience.
+//! The example bootstrap, unchanged except for ports and timeout.
 //!
-//! What it deliberately does not do: wait for a minute to begin. One that turns on the way is told by what is left.
+//! What it deliberately does not do: wait for a minute to begin. A window that turns during the
+//! test is recognised by the remaining hits.
 
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
@@ -10,11 +11,11 @@ use tollgate_test_support::tollgate_process::Tollgate;
 const BOOTSTRAP: &str = include_str!("../../examples/envoy.yaml");
 const RULES: &str = include_str!("../../examples/edge.yaml");
 
-/// How many that rules file lets through in a minute.
+/// Requests per minute that the rules file allows.
 const REQUESTS: u64 = 10;
 
 #[test]
-fn the_example_bootstrap_lets_ten_through_and_refuses_the_eleventh() {
+fn the_example_bootstrap_allows_ten_requests_and_refuses_the_eleventh() {
     let tollgate = Tollgate::start(RULES, &[]);
     let port = |port: u16| format!("port_value: {port}");
     let mut bootstrap = BOOTSTRAP.to_owned();
@@ -23,7 +24,7 @@ fn the_example_bootstrap_lets_ten_through_and_refuses_the_eleventh() {
         (port(10001), port(free_port())),
         (port(9901), port(0)),
         (port(8081), port(tollgate.grpc.port())),
-        // A crowded test machine may be slower than a user's, and after it the request would pass.
+        // A busy test machine may exceed Envoy's timeout, after which the request would pass.
         ("timeout: 0.1s".to_owned(), "timeout: 2s".to_owned()),
     ] {
         assert!(bootstrap.contains(&shown), "{shown} is not in the example");
@@ -32,7 +33,8 @@ fn the_example_bootstrap_lets_ten_through_and_refuses_the_eleventh() {
     let envoy = Envoy::start(&bootstrap);
     let mut caller = HttpConnection::open(envoy.edge);
 
-    // Each request leaves one less, or nine when the minute has just turned; after none left comes a refusal.
+    // Each request leaves one less, or nine after the window has turned; after zero comes a
+    // refusal.
     let mut left = None;
     for _ in 0..=2 * REQUESTS {
         let answer = caller.get_with("/", &[]);

@@ -1,9 +1,10 @@
-//! What a client behind Envoy gets for requests that are limited, and what Envoy's configuration can ask for.
+//! Limits behind Envoy: responses to limited requests, and the features of Envoy's configuration.
 //!
-//! How: the routes of `bootstrap.yaml`, the rules below. At the end of each test Envoy must have met no error.
+//! How: the routes of `bootstrap.yaml` and the rules below. At the end of each test Envoy must have
+//! counted no error.
 //!
-//! What it deliberately does not do: wait for a time. What Envoy sends after an answer is waited for in tollgate's
-//! metrics.
+//! What it deliberately does not do: wait for a time. Calls that Envoy sends after a response are
+//! awaited in tollgate's metrics.
 
 use tollgate_test_support::envoy_process::{Counts, Envoy, OnError};
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
@@ -27,7 +28,7 @@ descriptors:
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// A tollgate, an Envoy that asks it, and a client of that Envoy.
+/// A tollgate, an Envoy in front of it, and a client of that Envoy.
 struct Edge {
     tollgate: Tollgate,
     envoy: Envoy,
@@ -35,7 +36,7 @@ struct Edge {
 }
 
 #[test]
-fn an_allowed_request_passes_and_is_told_limit_remaining_and_reset() {
+fn an_allowed_request_has_limit_remaining_and_reset_headers() {
     let mut edge = Edge::start();
     for remaining in [9, 8] {
         let answer = edge.caller.get("/day", b"a");
@@ -52,7 +53,7 @@ fn an_allowed_request_passes_and_is_told_limit_remaining_and_reset() {
 }
 
 #[test]
-fn the_eleventh_request_of_ten_is_refused_with_all_its_headers() {
+fn the_eleventh_request_is_refused_with_all_headers() {
     let mut edge = Edge::start();
     for remaining in (0..10).rev() {
         let answer = edge.caller.get("/day", b"a");
@@ -62,15 +63,15 @@ fn the_eleventh_request_of_ten_is_refused_with_all_its_headers() {
     assert_refused(&answer, "10, 10;w=86400", DAY_SECONDS);
     assert_eq!(answer.body, b"");
 
-    // Another key's bucket is as good as new.
+    // The bucket of another key is fresh.
     assert_eq!(edge.caller.get("/day", b"b").remaining(), Some(9));
     edge.met(11, 1);
 }
 
 #[test]
-fn a_limit_by_the_minute_refuses_and_says_to_retry_within_a_minute() {
+fn a_limit_per_minute_refuses_with_retry_after_within_a_minute() {
     let mut edge = Edge::start();
-    // Twenty may pass when the minute turns in between.
+    // Up to twenty pass if the minute turns in between.
     let answers = (0..21).map(|_| edge.caller.get("/minute", b"a"));
     let refused = answers.into_iter().find(|answer| answer.status != 200);
     assert_refused(&refused.expect("a refusal"), "10, 10;w=60", 60);
@@ -78,7 +79,7 @@ fn a_limit_by_the_minute_refuses_and_says_to_retry_within_a_minute() {
 }
 
 #[test]
-fn one_descriptor_of_two_over_its_limit_refuses_and_the_tightest_is_told() {
+fn one_of_two_descriptors_over_its_limit_refuses_and_the_tightest_is_reported() {
     let mut edge = Edge::start();
     for remaining in (0..3).rev() {
         let answer = edge.caller.get("/two", b"a");
@@ -92,14 +93,14 @@ fn one_descriptor_of_two_over_its_limit_refuses_and_the_tightest_is_told() {
 }
 
 #[test]
-fn a_header_that_is_not_utf_8_is_limited_like_any_other() {
+fn a_header_that_is_not_utf_8_is_limited() {
     let mut edge = Edge::start();
     for remaining in (0..10).rev() {
         let answer = edge.caller.get("/day", b"a\xff\xfeb");
         assert_eq!((answer.status, answer.remaining()), (200, Some(remaining)));
     }
     assert_eq!(edge.caller.get("/day", b"a\xff\xfeb").status, 429);
-    // Not folded with others that are not UTF-8 either.
+    // Values that are not UTF-8 do not share a bucket either.
     assert_eq!(edge.caller.get("/day", b"a\xfe\xffb").remaining(), Some(9));
     edge.met(11, 1);
 }
@@ -135,7 +136,7 @@ fn a_cost_that_a_header_sets_is_taken_at_once() {
 }
 
 #[test]
-fn hits_of_the_whole_request_are_those_of_a_descriptor_without_its_own() {
+fn hits_of_the_request_apply_to_descriptors_without_their_own() {
     let mut edge = Edge::start();
     let mut take = |path: &str| {
         let headers = [("x-key", b"a".as_slice()), ("x-hits", b"3")];
@@ -148,11 +149,12 @@ fn hits_of_the_whole_request_are_those_of_a_descriptor_without_its_own() {
 }
 
 #[test]
-fn a_charge_after_the_answer_is_seen_by_the_looks_of_later_requests() {
+fn a_charge_after_the_response_is_seen_by_later_requests() {
     let mut edge = Edge::start();
     let charged =
         r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="postpaid",key2=""}"#;
-    // The limit is 40 and each answer has 19 bytes: the third is still looked at with 38, and takes it over.
+    // The limit is 40 and each response has 19 bytes: the third request is checked at 38 and
+    // exceeds it.
     for (remaining, charge) in [(40, 19), (21, 38), (2, 57)] {
         let answer = edge.caller.get("/postpaid", b"a");
         assert_eq!((answer.status, answer.remaining()), (200, Some(remaining)));
@@ -167,10 +169,10 @@ fn a_charge_after_the_answer_is_seen_by_the_looks_of_later_requests() {
 }
 
 #[test]
-fn a_refund_after_the_answer_can_be_taken_again() {
+fn a_refund_after_the_response_can_be_taken_again() {
     let mut edge = Edge::start();
     let refunded = r#"ratelimit_service_rate_limit_total_negative_hits{domain="edge",key1="refunded",key2=""}"#;
-    // Five of ten taken and three given back each time: without that the third would be refused.
+    // Takes five of ten and refunds three each time: without refunds the third would be refused.
     for (remaining, refund) in [(5, 3), (3, 6), (1, 9)] {
         let answer = edge.caller.get("/refunded", b"a");
         assert_eq!((answer.status, answer.remaining()), (200, Some(remaining)));
@@ -202,7 +204,8 @@ fn an_override_may_be_of_any_unit_that_envoy_knows() {
     edge.met(1, 0);
 }
 
-/// A 429 with every header that Envoy can make of the answer, the last status being the refused one.
+/// Asserts a 429 with every header that Envoy derives from the answer, the last status being the
+/// refused one.
 fn assert_refused(answer: &HttpResponse, limits: &str, retry_seconds_max: u64) {
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
@@ -227,7 +230,7 @@ impl Edge {
         }
     }
 
-    /// What Envoy must have met, and no error.
+    /// Asserts Envoy's counters, without errors.
     fn met(&self, ok: u64, over_limit: u64) {
         let met = Counts {
             ok,
@@ -237,7 +240,7 @@ impl Edge {
         assert_eq!(self.envoy.counts(), met);
     }
 
-    /// Waits for what Envoy sends without waiting for the answer.
+    /// Waits for calls that Envoy sends without awaiting the answer.
     fn wait_for_metric(&self, series: &str, value: u64) {
         wait_for(PATIENCE, || {
             (self.tollgate.metric(series) >= value).then_some(())
@@ -245,7 +248,7 @@ impl Edge {
         assert_eq!(self.tollgate.metric(series), value, "{series}");
     }
 
-    /// `path` brings a limit of `requests` for the descriptor that `/day` asks about under its rule of ten.
+    /// Asserts that `path` overrides the limit of ten of the descriptor of `/day` with `requests`.
     fn has_its_own_bucket(&mut self, path: &str, requests: u64, limits: &str, window_seconds: u64) {
         for _ in 0..10 {
             assert_eq!(self.caller.get("/day", b"a").status, 200);

@@ -1,12 +1,14 @@
-//! tollgate behind a real Envoy: what a user of Envoy's rate limit filter sees.
+//! tollgate behind a real Envoy, as users of Envoy's rate limit filter see it.
 //!
-//! Why: the protocol says less than Envoy does. Which headers a client gets, what a header of bytes does, what an error
-//! means and what happens to requests when a replica stops is decided between the two. How: every test starts a tollgate
-//! and an Envoy of its own, so that Envoy's counters are exact and `ratelimit.error` can be required to be 0.
+//! Why: the protocol does not define everything. Which headers a client gets, what non-text headers
+//! do, what an error means and what happens to requests when a replica stops depends on both. How:
+//! every test starts a tollgate and an Envoy of its own, so that Envoy's counters are exact and
+//! `ratelimit.error` must be 0.
 //!
-//! What it deliberately does not do: test Envoy's configuration language, or limits themselves; `src/limiter` has tests
-//! for those that need no time to pass. No limit here speaks of less than a day where a window that turns would matter.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: test Envoy's configuration language, or limits themselves;
+//! `tests/laws` does, without time passing. Limits here have windows of a day or longer where a
+//! turning window would matter.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -20,6 +22,7 @@ mod connection_age;
 mod dotnet;
 mod example_bootstrap;
 mod in_flight;
+mod in_flight_edge;
 mod limits;
 mod overload;
 mod relay;

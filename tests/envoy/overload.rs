@@ -1,19 +1,20 @@
-//! What a client gets when tollgate cannot decide, by tollgate's setting and Envoy's.
+//! Responses to clients when tollgate cannot decide, by tollgate's setting and Envoy's.
 //!
-//! How: a store full of keys over their limits has no room for a new key, at once and every time.
+//! How: a store full of exhausted keys has no room for a new key, deterministically.
 //!
-//! What it deliberately does not do: put a store under load; a full mailbox is answered the same way (`src/service`).
+//! What it deliberately does not do: put the store under load; a full mailbox is answered the same
+//! way (`tests/service`).
 
 use tollgate_test_support::envoy_process::{Counts, Envoy, OnError};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// A year's bucket is not swept out while a test runs.
+/// Buckets of a year are not evicted during a test.
 const RULES: &str = "{domain: edge, descriptors: [{key: day, rate_limit: {unit: year, requests_per_unit: 2}}, {key: filler, rate_limit: {unit: year, requests_per_unit: 1}}]}";
 
 #[test]
-fn an_error_is_refused_with_envoys_status_where_envoy_denies_on_failure() {
+fn an_error_is_refused_with_envoys_status_when_envoy_denies_on_failure() {
     let (answer, met, overload_answers) = second_key("error", OnError::Deny);
     assert_eq!(answer.status, 503);
     assert_eq!(answer.header("x-envoy-ratelimited"), None);
@@ -22,7 +23,7 @@ fn an_error_is_refused_with_envoys_status_where_envoy_denies_on_failure() {
 }
 
 #[test]
-fn an_error_lets_the_request_through_where_envoy_allows_on_failure() {
+fn an_error_passes_when_envoy_allows_on_failure() {
     let (answer, met, overload_answers) = second_key("error", OnError::Allow);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.remaining(), None);
@@ -31,7 +32,7 @@ fn an_error_lets_the_request_through_where_envoy_allows_on_failure() {
 }
 
 #[test]
-fn allow_lets_the_request_through_whatever_envoy_does_on_failure() {
+fn allow_passes_regardless_of_envoys_failure_mode() {
     let (answer, met, overload_answers) = second_key("allow", OnError::Deny);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.remaining(), None);
@@ -40,7 +41,7 @@ fn allow_lets_the_request_through_whatever_envoy_does_on_failure() {
 }
 
 #[test]
-fn deny_refuses_and_says_to_retry_soon_whatever_envoy_does_on_failure() {
+fn deny_refuses_with_retry_after_regardless_of_envoys_failure_mode() {
     let (answer, met, overload_answers) = second_key("deny", OnError::Allow);
     assert_eq!(answer.status, 429);
     assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
@@ -49,7 +50,7 @@ fn deny_refuses_and_says_to_retry_soon_whatever_envoy_does_on_failure() {
     assert_eq!(overload_answers, 1);
 }
 
-/// The answer to the key that finds no room, what Envoy met, and how often the setting answered.
+/// The response for the key without room, Envoy's counters, and the counter of the setting.
 fn second_key(on_overload: &str, on_error: OnError) -> (HttpResponse, Counts, u64) {
     let bounds = "--memory-max=64KiB --partitions=1 --on-memory-full=error --on-overload";
     let arguments: Vec<_> = bounds.split(' ').chain([on_overload]).collect();
@@ -78,8 +79,8 @@ fn overload_answers(tollgate: &Tollgate) -> u64 {
     tollgate.metric("tollgate_overload_answers_total")
 }
 
-/// Fills it with keys over their limits until of three hundred new ones none finds room: a part of the table is full sooner
-/// than another.
+/// Fills the store with exhausted keys until none of three hundred new ones has room: parts of the
+/// table fill at different rates.
 fn fill(tollgate: &Tollgate) {
     let buckets = || tollgate.metric("tollgate_buckets{partition=\"0\"}");
     let mut in_vain = 0;

@@ -1,7 +1,8 @@
-//! What stands between Envoy and tollgate and can hold back what either says.
+//! TCP relay between Envoy and tollgate that can hold bytes back in either direction.
 //!
-//! Why: a check takes microseconds, and a caller cannot leave, nor Envoy's patience end, within them. Held back here, a check
-//! is in flight for as long as a test wants. How: bytes are copied from one socket to the other, and wait at a gate.
+//! Why: a check takes microseconds, too short for a client to leave or for Envoy to time out. While
+//! the relay holds bytes back, a check stays in progress for as long as a test needs. How: bytes
+//! are copied between two sockets and wait at a gate.
 //!
 //! What it deliberately does not do: change, drop or reorder anything.
 

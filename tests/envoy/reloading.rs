@@ -1,11 +1,12 @@
-//! Rules change under load, and every request is decided by one version of them, whole.
+//! Rules change under load: every request is decided by one complete version of them.
 //!
-//! Why: a reload is the one thing an operator does to a running limiter every day, in whatever manner their tools have: a
-//! rename, a write in place, the link that Kubernetes swaps. How: clients that never pause for long ask for two
-//! descriptors at once, and the limits of both, which Envoy writes into one header, must be of the same version.
-//! Meanwhile the rules go from good to bad and back, and each step is waited for in tollgate's metrics.
+//! Why: operators reload rules every day, in whatever way their tools do it: a rename, a write in
+//! place, the symlink that Kubernetes swaps. How: clients that send constantly check two
+//! descriptors at once, and the limits of both, which Envoy writes into one header, must be of the
+//! same version. Meanwhile the rules change from valid to invalid and back, and each step is
+//! awaited in tollgate's metrics.
 //!
-//! What it deliberately does not do: require a speed. How long a change took is printed.
+//! What it deliberately does not do: require a speed. The time of each change is printed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -28,13 +29,13 @@ const GENERATION: &str = "tollgate_rules_generation";
 const TAKEN: &str = "ratelimit_service_config_load_success";
 const REFUSED: &str = "ratelimit_service_config_load_error";
 
-/// Requests that are decided between two changes.
+/// Decisions between two changes.
 const DECISIONS: u64 = 150;
 
-/// What a stop may take with default settings.
+/// Longest shutdown with default settings.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the rules are made to be, one after the other. The first are what they are at the start.
+/// Versions of the rules, in order. The first is in use at start.
 const STEPS: [Version; 9] = [
     Version::One,
     Version::Two,
@@ -47,7 +48,7 @@ const STEPS: [Version; 9] = [
     Version::One,
 ];
 
-/// Rules for two descriptors, both of which say which version they are of.
+/// Rules for two descriptors, both of which name their version.
 #[derive(Clone, Copy, Debug)]
 enum Version {
     /// 101 a day and 201 a year.
@@ -58,7 +59,7 @@ enum Version {
     Bad(&'static str),
 }
 
-/// A tollgate, an Envoy that asks it, and the path of the rules.
+/// A tollgate, an Envoy in front of it, and the path of the rules.
 struct Reloaded {
     tollgate: Tollgate,
     envoy: Envoy,
@@ -67,13 +68,13 @@ struct Reloaded {
 }
 
 #[test]
-fn a_file_renamed_over_the_rules_under_load_is_taken_or_refused_whole() {
+fn a_renamed_rules_file_is_applied_or_rejected_as_a_whole_under_load() {
     let reloaded = Reloaded::start();
     reloaded.goes_through_the_steps(|version| reloaded.rename_over(version.text()));
 }
 
 #[test]
-fn rules_written_in_place_under_load_are_taken_or_refused_whole() {
+fn rules_written_in_place_are_applied_or_rejected_as_a_whole_under_load() {
     let reloaded = Reloaded::start();
     reloaded.goes_through_the_steps(|version| {
         fs::write(&reloaded.rules, version.text()).expect("the rules");
@@ -81,13 +82,13 @@ fn rules_written_in_place_under_load_are_taken_or_refused_whole() {
 }
 
 #[test]
-fn two_files_that_kubernetes_swaps_under_load_are_taken_or_refused_together() {
+fn a_kubernetes_volume_swap_is_applied_or_rejected_as_a_whole_under_load() {
     let reloaded = Reloaded::start_on_a_config_map();
     reloaded.goes_through_the_steps(|version| swap(&reloaded.rules, version));
 }
 
 #[test]
-fn two_files_swapped_while_every_moment_asks_for_a_reload_are_never_mixed() {
+fn a_swap_during_constant_reloads_never_mixes_versions() {
     let reloaded = Reloaded::start_on_a_config_map();
     let answers = with_background_load(&reloaded.envoy, "/two", || {
         for version in [Version::Two, Version::One].repeat(60) {
@@ -102,12 +103,12 @@ fn two_files_swapped_while_every_moment_asks_for_a_reload_are_never_mixed() {
 }
 
 #[test]
-fn a_hang_up_reloads_at_once_whether_or_not_anything_has_changed() {
+fn sighup_reloads_at_once_with_or_without_a_change() {
     let reloaded = Reloaded::start();
     let answers = with_background_load(&reloaded.envoy, "/two", || {
         reloaded.counts(TAKEN, 1, || reloaded.tollgate.signal("HUP"));
         reloaded.shows(Version::One);
-        // A bad file is refused by the next look, by the signal, or by both.
+        // An invalid file is rejected by the next poll, by the signal, or by both.
         let refused = reloaded.tollgate.metric(REFUSED);
         reloaded.rename_over("{domain: edge");
         for _ in 0..5 {
@@ -127,7 +128,7 @@ fn a_hang_up_reloads_at_once_whether_or_not_anything_has_changed() {
 }
 
 #[test]
-fn what_was_consumed_stays_consumed_when_the_limit_changes() {
+fn consumed_hits_stay_consumed_when_the_limit_changes() {
     let rules = |requests: u64| {
         format!(
             "{{domain: edge, descriptors: [{{key: day, rate_limit: {{unit: day, requests_per_unit: {requests}}}}}]}}"
@@ -154,7 +155,7 @@ fn what_was_consumed_stays_consumed_when_the_limit_changes() {
 }
 
 #[test]
-fn rules_that_are_gone_or_cannot_be_read_leave_those_in_use_until_there_are_good_ones() {
+fn missing_or_unreadable_rules_leave_the_old_ones_in_use() {
     let reloaded = Reloaded::start();
     let rules = &reloaded.rules;
     let remove = || fs::remove_file(rules).expect("the rules");
@@ -166,7 +167,8 @@ fn rules_that_are_gone_or_cannot_be_read_leave_those_in_use_until_there_are_good
             assert_eq!(reloaded.version(), before, "{what}");
             undo();
             let version = next.next().expect("a cycle");
-            // In one step: on a busy disk a file written in place may stand empty for longer than two looks.
+            // In one step: on a busy disk, a file written in place may be empty for longer than two
+            // polls.
             reloaded.counts(TAKEN, 1, || reloaded.rename_over(version.text()));
             reloaded.shows(version);
         };
@@ -202,13 +204,13 @@ fn rules_that_are_gone_or_cannot_be_read_leave_those_in_use_until_there_are_good
 }
 
 #[test]
-fn a_directory_that_is_emptied_leaves_the_rules_in_use_until_it_is_filled() {
+fn an_emptied_directory_leaves_the_rules_in_use() {
     let reloaded = Reloaded::start_on_a_config_map();
     let day = reloaded.rules.join("day.yaml");
     let year = reloaded.rules.join("year.yaml");
     let answers = with_background_load(&reloaded.envoy, "/two", || {
         reloaded.counts(REFUSED, 1, || {
-            // Both in one step, as far as anyone who looks can tell: a directory without links is put there.
+            // Both in one visible step: a directory without links is renamed into place.
             let aside = reloaded.directory.path().join("aside");
             fs::rename(&reloaded.rules, aside).expect("the rules");
             fs::create_dir(&reloaded.rules).expect("a directory");
@@ -228,7 +230,7 @@ fn a_directory_that_is_emptied_leaves_the_rules_in_use_until_it_is_filled() {
 }
 
 #[test]
-fn five_mebibytes_of_rules_taken_under_load_cost_no_request() {
+fn loading_five_mebibytes_of_rules_under_load_costs_no_request() {
     let reloaded = Reloaded::start();
     let mut large = Version::Two.text();
     for number in 0.. {
@@ -252,13 +254,14 @@ fn five_mebibytes_of_rules_taken_under_load_cost_no_request() {
 }
 
 #[test]
-fn rules_that_take_forever_to_read_hold_neither_requests_nor_a_stop() {
+fn rules_that_block_on_read_delay_neither_requests_nor_shutdown() {
     let mut reloaded = Reloaded::start();
     let pipe = reloaded.directory.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo runs").success());
     fs::rename(&pipe, &reloaded.rules).expect("the rename");
-    // Opening it to write takes until someone reads; as long as it is open, the reader waits for more.
+    // Opening the pipe for writing blocks until it is read; while it is open, the reader waits for
+    // more.
     let (opened, open) = mpsc::channel();
     let rules = reloaded.rules.clone();
     thread::spawn(move || opened.send(File::options().write(true).open(rules)));
@@ -276,7 +279,7 @@ fn rules_that_take_forever_to_read_hold_neither_requests_nor_a_stop() {
     drop(open);
 }
 
-/// What `kubelet` does to a volume: a new directory, a new link beside the old one, and one rename.
+/// Updates a volume like kubelet: a new directory, a new link beside the old one, and one rename.
 fn swap(volume: &Path, version: Version) {
     let data = volume.join("..data");
     let before = fs::read_link(&data).ok();
@@ -311,7 +314,7 @@ impl Version {
         )
     }
 
-    /// The one of two files that has the day's rule.
+    /// The file with the day's rule.
     fn day(self) -> String {
         match self {
             Self::Bad(text) => text.to_owned(),
@@ -319,7 +322,7 @@ impl Version {
         }
     }
 
-    /// The other one. Of bad rules it alone would be good.
+    /// The other file. It is valid even in the invalid version.
     fn year(self) -> String {
         file("year", self.limits().1.unwrap_or(299))
     }
@@ -332,7 +335,7 @@ impl Version {
         }
     }
 
-    /// How Envoy tells both limits.
+    /// Both limits in Envoy's header.
     fn header(self) -> &'static str {
         match self {
             Self::One => "101;w=86400, 201;w=31536000",
@@ -362,7 +365,7 @@ impl Reloaded {
         Self::asking(directory, path, &[])
     }
 
-    /// The two rules in two files, both of them links through `..data`.
+    /// Writes the two rules into two files, both links through `..data`.
     fn start_on_a_config_map() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let volume = directory.path().join("volume");
@@ -385,7 +388,7 @@ impl Reloaded {
         }
     }
 
-    /// Puts every version there by `put` under load; each must be taken or refused, once.
+    /// Installs every version with `put` under load; each must be applied or rejected, once.
     fn goes_through_the_steps(&self, put: impl Fn(Version)) {
         let mut in_use = STEPS[0];
         let answers = with_background_load(&self.envoy, "/two", || {
@@ -400,7 +403,7 @@ impl Reloaded {
             }
         });
         self.assert_whole(&answers);
-        // Each once: none again by a later look, of which there are five a second.
+        // Once each, and not again by a later poll, of which there are five a second.
         let bad = |version: &Version| matches!(version, Version::Bad(_));
         let refused = STEPS.iter().filter(|version| bad(version)).count();
         let counted = [REFUSED, TAKEN].map(|metric| self.tollgate.metric(metric));
@@ -413,7 +416,8 @@ impl Reloaded {
         fs::rename(written, &self.rules).expect("the rename");
     }
 
-    /// What happens must be taken or refused so many times, as `metric` says, and nothing else may be.
+    /// Asserts that reloads are applied or rejected as often as `metric` counts, and that nothing
+    /// else is.
     #[allow(clippy::disallowed_methods)] // printed, not required
     fn counts(&self, metric: &str, times: u64, happens: impl FnOnce()) {
         let counts = || [TAKEN, REFUSED].map(|metric| self.tollgate.metric(metric));
@@ -435,7 +439,7 @@ impl Reloaded {
         assert!(grown.is_some(), "{metric}: {} of {value_min}", value());
     }
 
-    /// The limits of a request that comes now, as Envoy tells them.
+    /// Limits of a new request, from Envoy's header.
     fn version(&self) -> String {
         let answer = HttpConnection::open(self.envoy.edge).get("/two", b"looks");
         let limits = answer.header("x-ratelimit-limit").expect("limits");
@@ -443,14 +447,15 @@ impl Reloaded {
         both.to_owned()
     }
 
-    /// Requests that come now are decided by this version, and so are those after them.
+    /// Asserts that new requests are decided by this version.
     fn shows(&self, version: Version) {
         assert_eq!(self.version(), version.header(), "{version:?}");
         wait_for_decisions(&self.envoy, DECISIONS);
         assert_eq!(self.version(), version.header(), "{version:?}");
     }
 
-    /// Every answer was a decision by one of the two versions, and all kinds of them were seen.
+    /// Asserts that every answer was a decision by one of the two versions, and that all kinds of
+    /// answers occurred.
     fn assert_whole(&self, answers: &Answers) {
         assert_eq!(self.envoy.counts().error, 0, "{}", self.tollgate.said());
         assert_eq!(statuses(answers), [200, 429], "{answers:?}");

@@ -1,9 +1,9 @@
-//! A replica stops under load, and nobody notices.
+//! A replica stops under load without a failed request.
 //!
-//! How: two tollgates behind one Envoy, which watches their health; clients that never pause for long; SIGTERM for one.
-//! Phases end when enough requests have been decided, not when time has passed.
+//! How: two tollgates behind one Envoy, which checks their health; clients that send constantly;
+//! SIGTERM to one replica. Phases end after enough decisions, not after a fixed time.
 //!
-//! What it deliberately does not do: kill. What is under way then is lost, and no server can help it.
+//! What it deliberately does not do: SIGKILL. Requests in progress are then lost.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use tollgate_test_support::background_clients::{
 use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// Most requests are within the limit and some are not, so that both answers are seen.
+/// Most requests are within the limit and some are over, so that both answers occur.
 const RULES: &str =
     "{domain: edge, descriptors: [{key: day, rate_limit: {unit: day, requests_per_unit: 300}}]}";
 
-/// Requests that are decided before, and again after, the one replica stops.
+/// Decisions before, and again after, the replica stops.
 const DECISIONS: u64 = 1_000;
 
-/// What a stop may take with default settings.
+/// Longest shutdown with default settings.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_replica_that_is_asked_to_stop_under_load_costs_no_request() {
+fn a_replica_stopped_under_load_costs_no_request() {
     let mut leaving = Tollgate::start(RULES, &[]);
     let staying = Tollgate::start(RULES, &[]);
     let envoy = Envoy::asking(&[&leaving, &staying], OnError::Deny);

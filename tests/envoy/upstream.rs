@@ -1,10 +1,11 @@
-//! The server behind Envoy: it holds every request until it is told what to do with it, and counts how many it holds.
+//! Upstream server behind Envoy: holds every request until the test decides how it ends, and counts
+//! the held ones.
 //!
-//! Why our own: the count must be strict. A request is inside from its arrival until the test decides its end, and that is
-//! before anyone could act on it: before the answer is written, before the caller leaves. So a limit that lets one more in
-//! too early is always caught, and one that does not is never blamed.
+//! Why our own: the count must be strict. A request counts from its arrival until the test decides
+//! its end, which is before the response is written or the client leaves. So a limit that admits
+//! one request too early is always detected, and a correct one never fails.
 //!
-//! What it deliberately does not do: answer two requests on one connection. Each way to end is seen at its plainest.
+//! What it deliberately does not do: serve two requests on one connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,31 +16,31 @@ use std::thread;
 
 use tollgate_test_support::polling::PATIENCE;
 
-/// What becomes of a request that is held.
+/// How a held request ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum UpstreamAction {
-    /// It is answered with this status.
+    /// Respond with this status.
     Answer(u16),
-    /// It is answered by half, and held on.
+    /// Send half of the response and keep holding.
     SendHalf,
-    /// Its connection is closed.
+    /// Close the connection.
     Close,
-    /// Its caller is about to leave, which Envoy will say.
+    /// Expect the client to disconnect, which Envoy signals.
     ExpectDisconnect,
 }
 
-/// A running server.
+/// A running upstream server.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// A request that is held.
+/// A held request.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Its x-key: which of the test's requests it is.
+    /// Value of x-key, which identifies the test's request.
     pub(crate) key: String,
-    /// Its x-request-id.
+    /// Value of x-request-id.
     pub(crate) id: String,
     tell: Sender<UpstreamAction>,
 }
@@ -52,11 +53,11 @@ struct Shared {
 
 #[derive(Default)]
 struct HeldRequests {
-    /// In the order they came.
+    /// In order of arrival.
     held: BTreeMap<u64, Held>,
     came: u64,
     most: usize,
-    /// How many Envoy said were left by their callers.
+    /// Requests whose clients left, as signalled by Envoy.
     left: usize,
     ended: bool,
 }
@@ -83,24 +84,24 @@ impl Upstream {
         Self { address, shared }
     }
 
-    /// Those that are held, in the order they came.
+    /// Held requests in order of arrival.
     pub(crate) fn held(&self) -> Vec<Held> {
         self.shared.inside().held.values().cloned().collect()
     }
 
-    /// The most that were ever held at once.
+    /// Most requests ever held at once.
     pub(crate) fn most(&self) -> usize {
         self.shared.inside().most
     }
 
-    /// Waits until so many are held, and takes care that it is no more.
+    /// Waits until `many` are held, and asserts that it is not more.
     pub(crate) fn wait_for_held(&self, many: usize) {
         self.wait_until(|inside| inside.held.len() >= many);
         let held = self.held();
         assert_eq!(held.len(), many, "{held:?}");
     }
 
-    /// Waits until Envoy has said of so many that their callers left.
+    /// Waits until Envoy has signalled that `many` clients left.
     pub(crate) fn wait_for_left(&self, many: usize) {
         self.wait_until(|inside| inside.left >= many);
     }
@@ -120,7 +121,7 @@ impl Upstream {
         );
     }
 
-    /// Decides what becomes of a request. Unless it is held on, it counts no more when this returns.
+    /// Decides how a request ends. Unless it is still held, it no longer counts when this returns.
     pub(crate) fn tell(&self, key: &str, told: UpstreamAction) {
         let mut inside = self.shared.inside();
         let found = inside.held.iter().find(|(_, held)| held.key == key);
@@ -139,7 +140,7 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         let mut inside = self.shared.inside();
         inside.ended = true;
-        // Nobody tells them anything any more, which ends them.
+        // Drops the senders, which ends the connections.
         inside.held.clear();
         drop(inside);
         // Wakes the thread that accepts.
@@ -151,7 +152,7 @@ impl Drop for Upstream {
 
 impl Shared {
     fn inside(&self) -> MutexGuard<'_, HeldRequests> {
-        // What a failed assertion leaves behind is whole, and whoever cleans up must not fail again.
+        // The state is consistent after a failed assertion, and cleaning up must not panic again.
         let inside = self.inside.lock();
         inside.unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,7 +190,7 @@ impl Shared {
                 "HTTP/1.1 {status} As UpstreamAction\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
             )
         };
-        // Envoy may be gone when a test has failed, and nobody may tell anything any more.
+        // Envoy may be gone after a failed test.
         while let Ok(told) = told.recv() {
             match told {
                 UpstreamAction::Answer(status) => {
@@ -202,7 +203,7 @@ impl Shared {
                 }
                 UpstreamAction::Close => return,
                 UpstreamAction::ExpectDisconnect => {
-                    // The end, or a reset; but not that the wait was too long.
+                    // The end of the stream or a reset, but not a timeout.
                     let closed = stream.read(&mut [0]).map_or_else(
                         |error| error.kind() == std::io::ErrorKind::ConnectionReset,
                         |read| read == 0,

@@ -1,4 +1,4 @@
-//! The admin port: on loopback, or guarded.
+//! The admin port: on loopback, or protected.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

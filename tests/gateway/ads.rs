@@ -1,10 +1,9 @@
-//! An xDS server of the test's own: it speaks ADS, state of the world, plain or over mTLS, and does
-//! whatever a test wants.
+//! An xDS server for tests: ADS, state of the world, plaintext or mTLS.
 //!
-//! How: what it sends is put by the test; what it hears is kept. Its streams can be cut, and it can
-//! stop letting anybody in.
+//! A test sets the resources that it sends and reads the requests that it received. Its streams can
+//! be cut, and it can reject connections.
 //!
-//! What it deliberately does not do: be helpful. It sends what it is told to.
+//! What it deliberately does not do: validate what it sends.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

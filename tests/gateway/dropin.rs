@@ -1,9 +1,8 @@
-//! In the place of the reference service: Envoy Gateway's environment to the letter, and Envoy AI
+//! A replacement of the reference service: with Envoy Gateway's exact environment, and for Envoy AI
 //! Gateway's quota service.
 //!
-//! How: every variable that Envoy Gateway sets, with its own value; where that is a path of the
-//! machine's root, a folder of the test's is put in front. Besides those stand only addresses and
-//! ports, and a deadline of Redis that a crowded test machine keeps.
+//! Every variable that Envoy Gateway sets has its own value; paths get a folder of the test as
+//! prefix. Only addresses and ports are added, and a Redis deadline that a busy test machine keeps.
 
 use std::collections::BTreeMap;
 

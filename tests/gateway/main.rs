@@ -1,12 +1,13 @@
-//! What Envoy Gateway needs of a rate limit service, and what every guarded port needs: TLS,
-//! sockets, xDS, and the exact environment that it starts the reference service with.
+//! The requirements of Envoy Gateway, and of every protected port: TLS, sockets, xDS, and the exact
+//! environment in which it starts the reference service.
 //!
-//! How: certificates are made by the test, laid out as Kubernetes lays out a secret and exchanged
-//! as Kubernetes exchanges one; the xDS server is the test's own, so that its streams can be cut
-//! and its answers be anything; Envoy is real.
+//! The test makes certificates, mounts them as Kubernetes mounts a secret and replaces them as
+//! Kubernetes does. The xDS server is the test's own, so that its streams can be cut and its
+//! responses be invalid. Envoy is real.
 //!
 //! What it deliberately does not do: start a cluster.
-// tests: a panic is how it says no.
+
+// A test fails by a panic.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

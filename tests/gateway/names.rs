@@ -1,7 +1,6 @@
-//! Clients that a mesh names: by the URI in their certificates (SPIFFE), beside those that are
-//! named as hosts.
+//! Client certificates with names: URIs (SPIFFE) and host names.
 //!
-//! What it deliberately does not do: spell every URI that is another one (`config/tls/names`).
+//! What it deliberately does not do: test every URI that differs (`src/tls/client_names.rs`).
 
 use crate::{RECOVERY, RULES};
 use tollgate_test_support::certificates::{Authority, Leaf, Secret};

@@ -72,7 +72,7 @@ async fn a_socket_answers_replaces_a_stale_one_and_goes_with_its_process() {
         let (code, said) = run_to_end(&mut serve(directory.path()));
         assert_eq!(code, Some(1), "{said}");
         assert!(
-            said.contains("grpc.sock: somebody answers there already"),
+            said.contains("grpc.sock: another process listens there"),
             "{said}"
         );
         assert_eq!(ask(&socket).await, Some(Code::Ok));
@@ -97,6 +97,6 @@ fn what_is_no_socket_stays() {
     std::fs::write(&file, "precious").unwrap();
     let (code, said) = run_to_end(&mut serve(directory.path()));
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("no socket"), "{said}");
+    assert!(said.contains("is not a socket"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 }

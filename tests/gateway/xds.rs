@@ -1,5 +1,5 @@
-//! Rules from an xDS server: taken, refused with reasons, kept when the server is lost, the same as
-//! from files.
+//! Rules from an xDS server: accepted, rejected with reasons, kept when the server is lost, and the
+//! same as from files.
 
 use std::collections::BTreeMap;
 

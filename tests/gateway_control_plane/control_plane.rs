@@ -1,7 +1,8 @@
-//! An Envoy Gateway process and the Envoy that it starts.
+//! An Envoy Gateway process and its Envoy.
 //!
-//! How: the file provider reads resources from a folder, and `envoy-gateway certgen` writes the certificates. Envoy Gateway
-//! looks for Envoy in its data folder before it downloads one; there is a link to the Envoy of `make deps`.
+//! How: the file provider reads resources from a folder, and `envoy-gateway certgen` writes the
+//! certificates. Envoy Gateway looks for Envoy in its data folder before it downloads one; the
+//! folder has a link to the Envoy of `make deps`.
 //!
 //! What it deliberately does not do: run two at once. Some of its ports are fixed.
 
@@ -25,23 +26,23 @@ use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::polling::wait_for;
 use tollgate_test_support::ports::free_port;
 
-/// The ports that Envoy Gateway cannot be given others for: xDS for Envoy, xDS for the rate limit service, Wasm modules,
-/// and the readiness listener of its Envoy.
+/// Fixed ports of Envoy Gateway: xDS for Envoy, xDS for the rate limit service, Wasm modules, and
+/// the readiness listener of its Envoy.
 const FIXED_PORTS: [u16; 4] = [18_000, 18_001, 18_002, 19_003];
 
-/// Where the rate limit service finds its rules.
+/// xDS address for the rate limit service.
 pub(crate) const RATE_LIMIT_XDS: &str = "localhost:18001";
 
-/// How long Envoy Gateway may take to start or end on a machine that builds other things.
+/// Longest start or stop of Envoy Gateway on a busy machine.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
 
-/// The version that the data folder says the Envoy of `make deps` has.
+/// Version of the linked Envoy in the data folder.
 const ENVOY_VERSION: &str = "1.40.0";
 
-/// A test that holds it may use the fixed ports.
+/// Lock of the fixed ports.
 static PORTS: Mutex<()> = Mutex::new(());
 
-/// Envoy Gateway, installed in a folder of its own; it runs between `start` and `stop`.
+/// Envoy Gateway, installed in a folder; it runs between `start` and `stop`.
 pub(crate) struct ControlPlane {
     child: Mutex<Option<Child>>,
     directory: TempDir,
@@ -50,7 +51,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Makes its folders and certificates.
+    /// Creates its folders and certificates.
     pub(crate) fn install() -> Self {
         let ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         for port in FIXED_PORTS {
@@ -74,8 +75,8 @@ impl ControlPlane {
             fs::create_dir(control_plane.path(folder)).unwrap();
         }
         let config = control_plane.file("config");
-        // The certificates are for `*.` and the namespace. rustls, which the test asks with, refuses a wildcard for names of
-        // two labels; Envoy looks at no name.
+        // The certificates are for `*.` and the namespace. rustls, which the test's client uses,
+        // rejects a wildcard for names of two labels; Envoy does not check the name.
         let made = control_plane
             .command()
             .env("ENVOY_GATEWAY_NAMESPACE", "envoy-gateway-system.svc")
@@ -86,8 +87,8 @@ impl ControlPlane {
         control_plane
     }
 
-    /// Writes its configuration and all resources but the policy. Its Envoy will ask for rate limits at one address and send
-    /// requests to the other.
+    /// Writes its configuration and all resources except the policy. Its Envoy sends rate limit
+    /// calls to one address and requests to the other.
     pub(crate) fn configure(&self, rate_limit: SocketAddr, backend: SocketAddr) {
         let port = |address: SocketAddr| address.port().to_string();
         let envoy_certificate =
@@ -125,12 +126,13 @@ impl ControlPlane {
         command
     }
 
-    /// The folder of the certificates that certgen made for a component, such as `envoy-rate-limit`; it ends with a slash.
+    /// Folder of a component's certificates from certgen, such as `envoy-rate-limit`, with a
+    /// trailing slash.
     pub(crate) fn certificates(&self, component: &str) -> String {
         self.file(&format!("config/certs/{component}")) + "/"
     }
 
-    /// Puts a policy in the place of the one before, whole.
+    /// Replaces the policy as a whole.
     pub(crate) fn set_policy(&self, policy: &str) {
         // Envoy Gateway ignores names that begin with a dot.
         let unread = self.path("resources/.policy.yaml");
@@ -142,7 +144,7 @@ impl ControlPlane {
         fs::remove_file(self.path("resources/policy.yaml")).unwrap();
     }
 
-    /// Starts it, and waits until its Envoy has a listener.
+    /// Starts it and waits until its Envoy has a listener.
     pub(crate) fn start(&self) {
         let log = File::options()
             .create(true)
@@ -162,14 +164,14 @@ impl ControlPlane {
             let status = self.child().as_mut()?.try_wait().unwrap();
             assert!(status.is_none(), "it ended: {}", self.said());
             let (_, listeners) = http(self.envoy_admin()?, "GET", "/listeners", "");
-            // A listener is there before Envoy accepts connections.
+            // The listener exists before Envoy accepts connections.
             let accepts = TcpStream::connect(self.edge).is_ok();
             (listeners.contains("default/eg/http::") && accepts).then_some(())
         });
         assert!(listens.is_some(), "{}", self.said());
     }
 
-    /// Ends it as Kubernetes does, and waits until its ports are free. Its Envoy ends with it.
+    /// Stops it like Kubernetes and waits until its ports are free. Its Envoy ends with it.
     pub(crate) fn stop(&self) {
         let Some(mut child) = self.child().take() else {
             return;
@@ -177,7 +179,7 @@ impl ControlPlane {
         let id = child.id().to_string();
         let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
         let ended = wait_for(START_WITHIN, || child.try_wait().ok().flatten());
-        // The kernel ends an Envoy whose parent was killed.
+        // The kernel ends an Envoy when its parent is killed.
         let _ = child.kill();
         let _ = child.wait();
         let free = wait_for(START_WITHIN, || {
@@ -196,14 +198,14 @@ impl ControlPlane {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last lines of what it and its Envoy wrote.
+    /// Last lines of its log and its Envoy's.
     fn said(&self) -> String {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// The admin port of Envoy, once Envoy has written it down.
+    /// Admin port of Envoy, once Envoy has written it.
     fn envoy_admin(&self) -> Option<SocketAddr> {
         let mut runs = fs::read_dir(self.path("runtime")).ok()?;
         let run = runs.next()?.ok()?.path();
@@ -211,10 +213,10 @@ impl ControlPlane {
         text.trim().parse().ok()
     }
 
-    /// What Envoy was configured with over xDS.
+    /// Configuration that Envoy received over xDS.
     pub(crate) async fn envoy_config(&self) -> Value {
         let admin = self.envoy_admin().expect("Envoy runs");
-        // The answer comes in chunks.
+        // The response is chunked.
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let dump = client.get(format!("http://{admin}/config_dump").parse().unwrap());
         let dump = dump.await.unwrap().into_body().collect().await.unwrap();

@@ -1,13 +1,15 @@
-//! tollgate with Envoy Gateway's own control plane: its rules, its restarts, and its Envoy.
+//! tollgate with Envoy Gateway's real control plane: rules, restarts, and Envoy.
 //!
-//! Why: `tests/gateway` speaks to an xDS server of its own and cannot tell when Envoy Gateway changes the names that it makes.
+//! Why: `tests/gateway` uses an xDS server of its own and cannot detect when Envoy Gateway changes
+//! the names it generates.
 //!
-//! How: the real `envoy-gateway` (`make test-gateway` builds it) reads policies from files, serves them to tollgate over mTLS,
-//! and starts the real Envoy, which asks tollgate over mTLS. All certificates are those of `envoy-gateway certgen`. Not part of
-//! `cargo test`: the build takes five minutes, and Envoy Gateway needs fixed ports.
+//! How: the real `envoy-gateway` (`make test-gateway` builds it) reads policies from files, serves
+//! them to tollgate over mTLS, and starts the real Envoy, which calls tollgate over mTLS. All
+//! certificates are from `envoy-gateway certgen`. Not part of `cargo test`: the build takes five
+//! minutes, and Envoy Gateway needs fixed ports.
 //!
-//! What it deliberately does not do: start a cluster, or rotate certificates (`tests/gateway` does).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: start a cluster, or rotate certificates (`tests/gateway`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -45,8 +47,8 @@ use tonic::Status;
 use crate::control_plane::{ControlPlane, RATE_LIMIT_XDS, START_WITHIN};
 use crate::route_config::{Incoming, Question};
 
-/// Variables that Envoy Gateway does not set: the host that is in its URL in a cluster, and shorter waits before the control
-/// plane is tried again.
+/// Variables that Envoy Gateway does not set: the host, which is part of its URL in a cluster, and
+/// shorter delays before a reconnect.
 const OWN: [(&str, &str); 4] = [
     ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway"),
     ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "100ms"),
@@ -58,24 +60,24 @@ const GUIDE: &str = include_str!("../../docs/guides/envoy-gateway.md");
 
 type Headers<'h> = &'h [(&'h str, &'h str)];
 
-/// The policy and the rules that the guide shows, and the descriptors that Envoy asks for by them.
-struct Shown {
+/// Policy and rules of the guide, and the descriptors that Envoy sends for them.
+struct GuideExample {
     policy: String,
     rules: String,
     descriptors: String,
 }
 
-/// Everything that runs in a test.
+/// All processes of a test.
 struct Stack {
-    // Dropped first: it waits for the end of its processes.
+    // Dropped first: it waits until its processes end.
     control_plane: ControlPlane,
     tollgate: RatelimitProcess,
     _redis: RedisServer,
 }
 
-// === impl Shown ===
+// === impl GuideExample ===
 
-impl Shown {
+impl GuideExample {
     fn read() -> Self {
         let (_, section) = GUIDE.split_once("\n## Limits\n").unwrap();
         let (section, _) = section.split_once("\n## ").unwrap();
@@ -94,8 +96,8 @@ impl Shown {
 // === impl Stack ===
 
 impl Stack {
-    /// Installs Envoy Gateway, and starts tollgate in Envoy Gateway's environment and with these further variables, of which
-    /// `@CERTIFICATES@` is the folder of its certificates.
+    /// Installs Envoy Gateway, and starts tollgate in Envoy Gateway's environment with further
+    /// variables, in which `@CERTIFICATES@` is the folder of its certificates.
     async fn start(more: &[(&str, &str)]) -> Self {
         let redis = RedisServer::start(&[]);
         let control_plane = ControlPlane::install();
@@ -118,7 +120,7 @@ impl Stack {
         }
     }
 
-    /// Asks by gRPC, as Envoy does: over TLS, with Envoy's certificate.
+    /// Sends a check like Envoy: over TLS with Envoy's certificate.
     async fn ask(&self, question: &Question) -> Result<RateLimitResponse, Status> {
         let folder = self.control_plane.certificates("envoy");
         let read = |name: &str| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
@@ -139,21 +141,21 @@ impl Stack {
         Ok(client.should_rate_limit(asked).await?.into_inner())
     }
 
-    /// Waits until tollgate has rules of which this is true.
+    /// Waits until tollgate's rules satisfy a condition.
     fn wait_for_rules(&self, what: &str, so: impl Fn(&str) -> bool) {
         let found = wait_for(START_WITHIN, || so(&self.tollgate.rules()).then_some(()));
         let (rules, said) = (self.tollgate.rules(), self.tollgate.said());
         assert!(found.is_some(), "no rules with {what}:\n{rules}\n{said}");
     }
 
-    /// The statuses of these requests of one user, sent through Envoy.
+    /// Statuses of requests of one user through Envoy.
     fn statuses(&self, user: &str, requests: usize) -> Vec<u16> {
         let ask = |_| self.control_plane.get("/", &[("x-user", user)]).status;
         (0..requests).map(ask).collect()
     }
 }
 
-/// An HTTP server that answers every request with 200, for as long as the test's runtime.
+/// An HTTP server that answers every request with 200, on the test's runtime.
 async fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -170,7 +172,7 @@ async fn backend() -> SocketAddr {
     address
 }
 
-/// So many requests a year for each value of `x-user`.
+/// A limit per year for each value of `x-user`.
 fn each_user(requests: u32) -> String {
     format!(
         "apiVersion: gateway.envoyproxy.io/v1alpha1
@@ -189,8 +191,8 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_guide_s_policy_becomes_the_rules_and_descriptors_that_the_guide_shows() {
-    let shown = Shown::read();
+async fn the_guides_policy_gives_the_documented_rules_and_descriptors() {
+    let shown = GuideExample::read();
     let from_file = Tollgate::start(&shown.rules, &[]);
     let expected = http(from_file.admin, "GET", "/rlconfig", "").1;
     assert_eq!(expected.lines().count(), 3, "{expected}");
@@ -221,14 +223,14 @@ async fn the_guide_s_policy_becomes_the_rules_and_descriptors_that_the_guide_sho
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_selector_of_a_policy_limits_what_it_selects() {
-    // Envoy's certificate is that of certgen, so tollgate may require it, as the guide advises.
+async fn every_selector_of_a_policy_limits_its_requests() {
+    // Envoy's certificate is from certgen, so tollgate can require it, as the guide advises.
     let client_ca = ("GRPC_CLIENT_TLS_CACERT", "@CERTIFICATES@ca.crt");
     let stack = Stack::start(&[client_ca]).await;
     let policy = include_str!("policy.yaml");
     stack.control_plane.set_policy(policy);
     stack.control_plane.start();
-    // Each rule is there once for each of the two routes, but for the one that they share.
+    // Each rule exists once for each of the two routes, except for the shared one.
     let rules = policy.matches("limit: {").count();
     stack.wait_for_rules("each rule", |text| text.lines().count() == 2 * rules - 1);
 
@@ -243,7 +245,7 @@ async fn every_selector_of_a_policy_limits_what_it_selects() {
         ("/", &[("x-user", "bob")], 200),
         ("/", &[("x-user", "bob")], 429),
         ("/", &[("x-user", "carol")], 200),
-        // A limit is a route's own.
+        // A limit of one route.
         ("/second", &[("x-user", "bob")], 200),
         ("/", &free, 200),
         ("/", &free, 429),
@@ -256,7 +258,7 @@ async fn every_selector_of_a_policy_limits_what_it_selects() {
         ("/?search=b", &[], 200),
         ("/", &counted, 200),
         ("/", &counted, 429),
-        // This one is both routes'.
+        // A limit shared by both routes.
         ("/", &[("x-tenant", "t")], 200),
         ("/second", &[("x-tenant", "t")], 200),
         ("/", &[("x-tenant", "t")], 429),
@@ -273,10 +275,10 @@ async fn every_selector_of_a_policy_limits_what_it_selects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_policy_is_taken_and_a_restart_of_envoy_gateway_is_survived() {
+async fn changed_policies_and_control_plane_restarts_are_handled() {
     let stack = Stack::start(&[]).await;
     let limit = |requests: u32| format!(": unit=YEAR requests_per_unit={requests},");
-    // Before Envoy Gateway runs, tollgate is ready without rules, and says so to those that ask.
+    // Before Envoy Gateway runs, tollgate is ready without rules and answers with an error.
     stack.tollgate.wait_until_ready();
     assert_eq!(stack.tollgate.rules(), "");
     let any = Question {
@@ -305,7 +307,7 @@ async fn a_changed_policy_is_taken_and_a_restart_of_envoy_gateway_is_survived() 
     stack.wait_for_rules("4 a year", |rules| rules.contains(&limit(4)));
     assert_eq!(stack.statuses("dave", 5), [200, 200, 200, 200, 429]);
 
-    // While it is away, the rules stay.
+    // While it is stopped, the rules stay.
     let rules = stack.tollgate.rules();
     stack.control_plane.stop();
     let up = |up: u64| {
@@ -323,7 +325,7 @@ async fn a_changed_policy_is_taken_and_a_restart_of_envoy_gateway_is_survived() 
     assert_eq!(code(&dave).await, Code::OverLimit);
     assert_eq!(code(&erin).await, Code::Ok);
 
-    // A policy that changed while it was away. Its versions begin at 1 again.
+    // A policy that changed while it was stopped. Its versions begin at 1 again.
     stack.control_plane.set_policy(&each_user(7));
     stack.control_plane.start();
     up(1);
@@ -335,7 +337,8 @@ async fn a_changed_policy_is_taken_and_a_restart_of_envoy_gateway_is_survived() 
     stack.control_plane.remove_policy();
     stack.wait_for_rules("no limit", str::is_empty);
     assert_eq!(code(&dave).await, Code::Ok);
-    // Envoy Gateway takes the cluster from Envoy before the filter, which then fails closed for a moment.
+    // Envoy Gateway removes the cluster from Envoy before the filter, which then fails closed for a
+    // moment.
     let passes = || (stack.statuses("frank", 1) == [200]).then_some(());
     assert!(wait_for(START_WITHIN, passes).is_some());
     let refused = "tollgate_xds_responses_total{result=\"nack\"}";

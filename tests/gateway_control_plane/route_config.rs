@@ -1,16 +1,17 @@
-//! The descriptors that Envoy makes of a request, by the route configuration that Envoy Gateway gave it.
+//! Descriptors that Envoy builds from a request with the route configuration from Envoy Gateway.
 //!
-//! What it deliberately does not do: understand every action. It panics at one that the guide's policy does not use.
+//! What it deliberately does not do: support every action. It panics at actions that the guide's
+//! policy does not use.
 
 use serde_json::Value;
 
-/// A request: its headers, and the address that it comes from, which is in each network that the policy names.
+/// A request: its headers and its source address, which is in each network of the policy.
 pub(crate) struct Incoming<'r> {
     pub(crate) headers: &'r [(&'r str, &'r str)],
     pub(crate) address: &'r str,
 }
 
-/// What Envoy asks: the domain, and the entries of each descriptor.
+/// A check of Envoy: domain, and entries of each descriptor.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) domain: String,
@@ -18,7 +19,7 @@ pub(crate) struct Question {
 }
 
 impl Incoming<'_> {
-    /// What the first route that has limits asks, by Envoy's `/config_dump`.
+    /// The check of the first route with limits, from Envoy's `/config_dump`.
     pub(crate) fn question(&self, config: &Value) -> Question {
         let routes = config["configs"]
             .as_array()
@@ -47,7 +48,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// The entry that an action adds. Without one, Envoy does not ask for the descriptor.
+    /// Entry of an action. Without one, Envoy does not send the descriptor.
     fn entry(&self, action: &Value) -> Option<(String, String)> {
         let (kind, action) = action.as_object().unwrap().iter().next().unwrap();
         let text = |field: &str| action[field].as_str().unwrap().to_owned();

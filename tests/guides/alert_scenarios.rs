@@ -1,10 +1,11 @@
-//! What real services show, played to the real alerts for an hour: one that is well wakes nobody, one that is not wakes for what it
-//! has and nothing else.
+//! Metrics of real services, replayed to the alerts for an hour: a healthy service fires none, a
+//! failing one fires its alerts and no other.
 //!
-//! Why beside `alerts_test.yaml`: series by hand say what their writer believes is shown. A service without a store, say, shows that
-//! it has none by the same 0 as one whose store is gone.
+//! Why in addition to `alerts_test.yaml`: handwritten series contain what their author believes. A
+//! service without a store, for example, has the same 0 as one whose store has failed.
 //!
-//! What it deliberately does not do: let counters move. What needs a rate is played by hand.
+//! What it deliberately does not do: change counters. Alerts on rates are tested with handwritten
+//! series.
 
 use std::fmt::Write as _;
 
@@ -24,7 +25,7 @@ descriptors:
   rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
-/// The alerts that fire after an hour of this.
+/// Alerts that fire after an hour of these series.
 fn fired(metrics: &str, expected: &[&str]) {
     let added = "namespace=\"n\",job=\"j\",instance=\"i\"";
     let mut test = format!(
@@ -57,7 +58,7 @@ fn metrics(replica: &RatelimitProcess) -> String {
 }
 
 #[test]
-fn a_service_that_is_well_wakes_nobody_and_one_that_is_not_wakes_for_that() {
+fn a_healthy_service_fires_no_alert_and_a_failing_one_fires_its_alerts() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -76,7 +77,7 @@ fn a_service_that_is_well_wakes_nobody_and_one_that_is_not_wakes_for_that() {
     assert_eq!(statuses, [200, 429, 429]);
     fired(&metrics(&well), &[]);
 
-    // New rules are refused, and the old ones are put back.
+    // Invalid rules are rejected, and the old ones are restored.
     for (text, refused, expected) in [
         ("rules: none", 1, &["TollgateRulesRefused"][..]),
         (RULES, 0, &[]),

@@ -1,6 +1,7 @@
-//! The alerts: what they ask of exists, each fires when it should and not otherwise, each has a section for whoever it wakes.
+//! Alerts: their metrics exist, each fires on its condition and not otherwise, each has a runbook
+//! section.
 //!
-//! How: promtool, Prometheus's own, checks the file and plays `alerts_test.yaml`.
+//! How: Prometheus's promtool checks the file and runs `alerts_test.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +16,7 @@ use crate::guide::{Guide, anchor, read, root, yaml};
 const FILE: &str = "helm/tollgate/files/alerts.yaml";
 const CASES: &str = "tests/guides/alerts_test.yaml";
 
-/// Every alert, by its name.
+/// Every alert by name.
 fn alerts() -> BTreeMap<String, Value> {
     let file = &yaml(&read(FILE))[0];
     let groups = file["groups"].as_array().unwrap().iter();
@@ -28,7 +29,7 @@ fn alerts() -> BTreeMap<String, Value> {
     by_name
 }
 
-/// Runs promtool at the repository's root: whether it was content, and what it said.
+/// Runs promtool in the repository's root; returns whether it succeeded, and its output.
 pub(crate) fn promtool(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(component("promtool/promtool"))
         .args(arguments)
@@ -40,16 +41,16 @@ pub(crate) fn promtool(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn promtool_finds_nothing_wrong_with_the_alerts() {
+fn promtool_accepts_the_alerts() {
     let (good, said) = promtool(&["check", "rules", "--lint=all", "--lint-fatal", FILE]);
     assert!(good, "{said}");
 }
 
 #[test]
-fn each_alert_fires_on_what_is_wrong_and_not_on_what_is_well() {
+fn each_alert_fires_on_its_condition_only() {
     let (good, said) = promtool(&["test", "rules", CASES]);
     assert!(good, "{said}");
-    // Each is expected to fire somewhere, and not to somewhere else.
+    // Each alert is expected to fire in one case and not in another.
     let cases = &yaml(&read(CASES))[0];
     let tests = cases["tests"].as_array().unwrap().iter();
     let mut expected: BTreeMap<String, [usize; 2]> = BTreeMap::new();
@@ -68,7 +69,7 @@ fn each_alert_fires_on_what_is_wrong_and_not_on_what_is_well() {
 }
 
 #[test]
-fn every_metric_and_label_of_an_alert_is_one_that_a_service_shows() {
+fn every_metric_and_label_of_an_alert_exists() {
     for (name, alert) in alerts() {
         let expression = alert["expr"].as_str().unwrap();
         assert_eq!(unknown(expression), [""; 0], "{name}");
@@ -103,7 +104,7 @@ fn each_alert_has_a_section_and_each_section_an_alert() {
 }
 
 #[test]
-fn the_page_names_only_metrics_and_reasons_that_exist() {
+fn the_page_names_only_existing_metrics_and_reasons() {
     let guide = Guide::of("alerts.md");
     let quoted: Vec<_> = guide.text().split('`').skip(1).step_by(2).collect();
     for quoted in quoted.iter().filter(|text| !text.contains(' ')) {
@@ -112,7 +113,7 @@ fn the_page_names_only_metrics_and_reasons_that_exist() {
             assert!(SHOWN.contains_key(name), "{quoted}");
         }
     }
-    // What the tables say of reasons, the code has as words.
+    // Reasons in the tables are label values in the code.
     let metrics = fs::read_dir(root().join("src/metrics")).unwrap();
     let metrics = metrics.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
     let sources: String = metrics.chain([read("src/store/store_error.rs")]).collect();

@@ -1,8 +1,10 @@
-//! `docs/guides/contour.md`: what Contour makes of its HTTPProxy, sent by real Envoy, is limited as the page says.
+//! `docs/guides/contour.md`: requests through the configuration that Contour generates, sent by
+//! real Envoy, are limited as documented.
 //!
-//! How: the translation of Contour's own pages, entry by entry: it is the page's table, written once more.
+//! How: Contour's documented translation, entry by entry, the same as in the page's table.
 //!
-//! What it deliberately does not do: run Contour, or hold objects against schemas that no registry has.
+//! What it deliberately does not do: run Contour, or validate objects against schemas that are in
+//! no registry.
 
 use serde_json::{Value, json};
 use tollgate_test_support::envoy_process::Envoy;
@@ -54,7 +56,7 @@ fn limits(policy: &Value) -> Value {
         .collect()
 }
 
-/// What Contour makes of it all.
+/// The configuration that Contour generates.
 fn parts(guide: &Guide) -> Parts {
     let config = &only(guide, "Contour's configuration")["rateLimitService"];
     let service = only(guide, "Where it is");
@@ -124,7 +126,7 @@ fn parts(guide: &Guide) -> Parts {
 }
 
 #[test]
-fn what_contour_makes_of_the_proxy_is_limited_as_the_page_says() {
+fn requests_of_contours_proxy_are_limited_as_documented() {
     let guide = Guide::of("contour.md");
     let parts = parts(&guide);
     parts.validate();
@@ -137,14 +139,14 @@ fn what_contour_makes_of_the_proxy_is_limited_as_the_page_says() {
     let mut checkout = |user: &str| caller.get_with("/checkout", &[("x-user", user.as_bytes())]);
     let statuses: Vec<_> = (0..4).map(|_| checkout("bob").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
-    // All three were asked: the user's, the address's and the host's.
+    // All three limits were checked: the user's, the address's and the host's.
     let told = checkout("eve");
     assert_eq!(told.status, 200);
     let limits = told.header("x-ratelimit-limit").unwrap();
     for part in ["3;w=60", "50;w=1", "10000;w=60"] {
         assert!(limits.contains(part), "{limits}");
     }
-    // Where the policy is off nothing is asked.
+    // Nothing is checked when the policy is disabled.
     assert_eq!(
         caller.get_with("/healthz", &[]).header("x-ratelimit-limit"),
         None

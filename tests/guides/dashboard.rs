@@ -1,6 +1,6 @@
-//! The dashboard: every query is PromQL that asks of what exists, and every panel has a place of its own.
+//! Dashboard: every query is valid PromQL over existing metrics, and every panel has a position.
 //!
-//! What it deliberately does not do: draw it. No registry has Grafana.
+//! What it deliberately does not do: render it. Grafana is in no registry.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ fn panels(dashboard: &Value) -> &[Value] {
     dashboard["panels"].as_array().expect("panels")
 }
 
-/// Every query with its panel's title.
+/// Every query with the title of its panel.
 fn queries(dashboard: &Value) -> Vec<(&str, &str)> {
     let queries = panels(dashboard).iter().flat_map(|panel| {
         let targets = panel["targets"].as_array().map_or(&[][..], Vec::as_slice);
@@ -33,13 +33,13 @@ fn queries(dashboard: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn every_metric_and_label_of_a_panel_is_one_that_a_service_shows() {
+fn every_metric_and_label_of_a_panel_exists() {
     let dashboard = dashboard();
     let queries = queries(&dashboard);
     assert!(queries.len() > 40, "{}", queries.len());
     for (title, query) in queries {
         assert_eq!(unknown(query), [""; 0], "{title}: {query}");
-        // And each obeys the choices at the top.
+        // Every query uses the variables of the dashboard.
         for named in promql::metrics(query) {
             let chosen = |name: &str| {
                 let wanted = (name.to_owned(), "=~".to_owned(), format!("${name}"));
@@ -70,7 +70,7 @@ fn every_query_is_promql() {
 }
 
 #[test]
-fn every_legend_speaks_of_a_label_that_its_query_has() {
+fn every_legend_uses_a_label_of_its_query() {
     let dashboard = dashboard();
     for panel in panels(&dashboard) {
         for target in panel["targets"].as_array().into_iter().flatten() {
@@ -79,7 +79,7 @@ fn every_legend_speaks_of_a_label_that_its_query_has() {
             let groups = promql::grouped_by(query);
             for label in legend.split("{{").skip(1) {
                 let label = label.split("}}").next().expect("its end");
-                // Without a sum a series has all its labels, and what the scrape adds.
+                // Without aggregation a series has all its labels, and those of the scrape.
                 let has = groups.contains(label) || (!query.contains("sum") && groups.is_empty());
                 assert!(has, "{legend}: {query}");
             }
@@ -88,7 +88,7 @@ fn every_legend_speaks_of_a_label_that_its_query_has() {
 }
 
 #[test]
-fn panels_have_places_and_sources_of_their_own() {
+fn panels_have_positions_and_data_sources() {
     let dashboard = dashboard();
     let mut ids = BTreeSet::new();
     let mut taken = BTreeSet::new();

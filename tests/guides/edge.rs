@@ -1,8 +1,9 @@
-//! A real Envoy around what a guide shows of one: a listener, a backend that answers `well`, and the parts from the page.
+//! A real Envoy around the configuration of a guide: a listener, a backend that answers `well`, and
+//! the parts of the page.
 //!
-//! Names and times of a cluster are the page's; only where tollgate is and how long Envoy waits are the test's.
+//! Names and timeouts are the page's; only tollgate's address and Envoy's timeout are the test's.
 //!
-//! What it deliberately does not do: change what a part says otherwise.
+//! What it deliberately does not do: change the parts otherwise.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,7 +13,7 @@ use tollgate_test_support::components::component;
 
 const TYPES: &str = "type.googleapis.com/envoy.extensions.filters";
 
-/// What a page shows of an Envoy.
+/// Parts of an Envoy configuration on a page.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     pub(crate) clusters: Vec<Value>,
@@ -23,7 +24,7 @@ pub(crate) struct Parts {
 // === impl Parts ===
 
 impl Parts {
-    /// A bootstrap of them; the backend listens on a socket in that folder.
+    /// Builds a bootstrap; the backend listens on a unix socket in that folder.
     pub(crate) fn bootstrap(&self, folder: &std::path::Path) -> Value {
         let socket = json!({ "pipe": { "path": folder.join("backend.sock") } });
         let endpoint = json!({ "endpoint": { "address": socket } });
@@ -72,11 +73,12 @@ impl Parts {
         })
     }
 
-    /// Puts each cluster's endpoints where these services are, and has the filters wait for a crowded test machine.
+    /// Sets the endpoints of each cluster to these services, and the filters' timeout for a busy
+    /// test machine.
     pub(crate) fn at(mut self, services: &[SocketAddr]) -> Self {
         for cluster in &mut self.clusters {
             let endpoints = services.iter().map(|service| {
-                // By name, so that DNS is asked.
+                // By name, so that DNS is used.
                 let address = json!({ "address": "localhost", "port_value": service.port() });
                 json!({ "endpoint": { "address": { "socket_address": address } } })
             });
@@ -91,7 +93,7 @@ impl Parts {
         self
     }
 
-    /// Asks Envoy whether it would take them as they stand.
+    /// Validates the parts with Envoy, unchanged.
     pub(crate) fn validate(&self) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("bootstrap.yaml");

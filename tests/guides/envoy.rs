@@ -1,4 +1,4 @@
-//! `docs/guides/envoy.md`: its parts, put together, are an Envoy that limits as the page says.
+//! `docs/guides/envoy.md`: its parts together configure an Envoy that limits as documented.
 
 use serde_json::Value;
 use tollgate_test_support::envoy_process::Envoy;
@@ -28,15 +28,15 @@ fn rules(guide: &Guide) -> String {
 }
 
 #[test]
-fn envoy_takes_the_page_s_parts_as_they_stand() {
+fn envoy_accepts_the_pages_configuration() {
     parts(&Guide::of("envoy.md")).validate();
 }
 
 #[test]
-fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
+fn the_fourth_login_is_refused_with_the_documented_headers() {
     let guide = Guide::of("envoy.md");
     let tollgate = Tollgate::start(&rules(&guide), &[]);
-    // One more that nobody is at: the health check knows before anyone asks.
+    // One more without a server: the health check finds out before any request.
     let nobody = ([127, 0, 0, 1], free_port()).into();
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
         if value == "57" {
             assert!((1..=60).contains(&said.parse().unwrap()), "{name}: {said}");
         } else {
-            // Which of the route's and the virtual host's descriptors comes first is Envoy's to say.
+            // Envoy decides whether the route's or the virtual host's descriptors come first.
             let parts = |text: &str| {
                 text.split(", ")
                     .map(str::to_owned)
@@ -69,10 +69,10 @@ fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
             assert_eq!(parts(said), parts(value), "{name}");
         }
     }
-    // Somebody else may, and so may bob elsewhere.
+    // Another user passes, and so does bob from another address.
     assert_eq!(login("eve").status, 200);
     assert_eq!(caller.get_with("/", &[("x-user", b"bob")]).status, 200);
-    // Forty at once for an address, of which some have been asked for.
+    // A burst of forty for an address, of which some are already used.
     let refused = (0..1000).any(|_| caller.get_with("/", &[]).status == 429);
     assert!(refused, "an address is limited as well");
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_login_is_refused_at_the_fourth_with_the_headers_that_the_page_shows() {
 }
 
 #[test]
-fn without_a_tollgate_requests_pass_or_fail_as_the_page_says() {
+fn without_tollgate_requests_pass_or_fail_as_documented() {
     let guide = Guide::of("envoy.md");
     let nobody = ([127, 0, 0, 1], free_port()).into();
     for (deny, status, counted) in [(false, 200, [1, 1]), (true, 500, [1, 0])] {

@@ -1,9 +1,9 @@
-//! What running services show at `/metrics`: each series, its labels, and what they said.
+//! Metrics that running services expose at `/metrics`: each series, its labels and their values.
 //!
-//! How: two processes, since TLS and a store each change what is there, and a client that behaves so badly at both that counters
-//! which wait for trouble exist.
+//! How: two processes, since TLS and a store each change the set, and a client that causes errors
+//! at both, so that counters of errors exist.
 //!
-//! What it deliberately does not do: look at values.
+//! What it deliberately does not do: check values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -17,10 +17,10 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::promql;
 
-/// Of each series its labels, and of each label its values.
+/// Labels of each series, and values of each label.
 pub(crate) type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// What Prometheus adds to each series when it scrapes.
+/// Labels that Prometheus adds to each series when it scrapes.
 const ADDED: [&str; 3] = ["namespace", "job", "instance"];
 
 const RULES: &str = "
@@ -30,7 +30,7 @@ descriptors:
   rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
-/// All of it, gathered once.
+/// All metrics, gathered once.
 pub(crate) static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let signed =
@@ -87,11 +87,11 @@ pub(crate) static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
     shown
 });
 
-/// Sends it and waits until the other side hangs up.
+/// Sends the bytes and waits until the server closes the connection.
 fn send(to: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(to).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // It may hang up before it has heard all.
+    // The server may close the connection early.
     let _ = stream.write_all(bytes);
     let _ = stream.read_to_end(&mut Vec::new());
 }
@@ -101,7 +101,7 @@ fn waited_for(service: &Tollgate, series: &str) {
     assert!(wait_for(PATIENCE, there).is_some(), "no {series}");
 }
 
-/// What an expression names and nobody shows.
+/// Metrics and labels of an expression that no service exposes.
 pub(crate) fn unknown(expression: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut known: BTreeSet<&str> = ADDED.into();
@@ -135,7 +135,7 @@ pub(crate) fn unknown(expression: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_nobody_shows_is_told() {
+fn unknown_metrics_are_reported() {
     assert_eq!(
         unknown("rate(tollgate_shed_total{reason=\"mailbox_full\"}[5m])"),
         [""; 0]

@@ -1,6 +1,6 @@
-//! `docs/guides/envoy-gateway.md`: the rules that it shows decide what it says is asked.
+//! `docs/guides/envoy-gateway.md`: the documented rules decide the documented descriptors.
 //!
-//! What it deliberately does not do: the environment, xDS and TLS; `tests/gateway` has them.
+//! What it deliberately does not do: environment, xDS and TLS; `tests/gateway` tests them.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::guide::{Guide, yaml};
 const PAGE: &str = "envoy-gateway.md";
 
 #[test]
-fn the_rules_shown_decide_each_descriptor_shown_by_the_policy_s_limits() {
+fn the_documented_rules_apply_the_policys_limits() {
     let guide = Guide::of(PAGE);
     let [policy, rules] = &guide.under("Limits", "yaml")[..] else {
         panic!("a policy and its rules")

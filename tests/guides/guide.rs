@@ -1,12 +1,12 @@
-//! A guide as these tests read it: its headings, its fenced blocks, its links; and YAML and JSON in it.
+//! Parser of a guide: headings, fenced blocks, links, and YAML and JSON in blocks.
 //!
-//! What it deliberately does not do: understand Markdown beyond lines.
+//! What it deliberately does not do: parse Markdown beyond lines.
 
 use std::path::Path;
 
 pub(crate) use tollgate_test_support::yaml::yaml;
 
-/// Every guide, by its name below `docs/guides`.
+/// Every guide by its name in `docs/guides`.
 pub(crate) fn names() -> Vec<String> {
     let folder = std::fs::read_dir(root().join("docs/guides")).expect("the guides");
     let mut names: Vec<_> = folder
@@ -46,7 +46,7 @@ pub(crate) struct Block<'g> {
 // === impl Guide ===
 
 impl Guide {
-    /// The guide of that name.
+    /// Reads the guide of that name.
     pub(crate) fn of(name: &str) -> Self {
         Self {
             text: read(&format!("docs/guides/{name}")),
@@ -111,7 +111,7 @@ impl Guide {
     }
 }
 
-/// What a heading is called in a link.
+/// Anchor of a heading.
 pub(crate) fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars()
@@ -120,7 +120,7 @@ pub(crate) fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn every_link_of_a_guide_leads_to_a_file_and_a_heading() {
+fn every_link_of_a_guide_resolves() {
     for name in names() {
         let guide = Guide::of(&name);
         let outside: String = guide.text().split("\n```").step_by(2).collect();
@@ -148,13 +148,13 @@ fn every_link_of_a_guide_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_block_says_what_it_is_and_yaml_is_yaml() {
+fn every_block_names_its_language_and_yaml_parses() {
     for name in names() {
         let guide = Guide::of(&name);
         for block in guide.blocks() {
             match block.language {
                 "yaml" => assert!(!yaml(&block.text).is_empty(), "{name}: {}", block.heading),
-                // `sh` is for what a test runs by itself; no test would.
+                // Blocks of `sh` are run by a test, so there are none here.
                 "text" | "python" => {}
                 other => panic!("{name}: {}: {other:?}", block.heading),
             }

@@ -1,6 +1,7 @@
-//! What a guide has one install: its values and its command are ones that real helm renders.
+//! Install commands of guides: real helm renders them with the values of the page.
 //!
-//! What it deliberately does not do: look at what is rendered (`tests/chart`), but for the names that guides use.
+//! What it deliberately does not do: inspect the rendered objects (`tests/chart`), except for names
+//! that guides use.
 
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use tollgate_test_support::components::component;
 
 use crate::guide::{Guide, names, root, yaml};
 
-/// The versions that the chart is held to.
+/// Helm versions that the chart supports.
 const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
 
 #[test]
@@ -50,7 +51,7 @@ fn rendered(guide: &str, command: &str, values: &str) {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{guide}: {said}");
-        // The names by which guides find it.
+        // Service names that guides use.
         let objects = yaml(&String::from_utf8(output.stdout).unwrap());
         for service in ["tollgate", "tollgate-headless"] {
             let there = objects

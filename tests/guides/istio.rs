@@ -1,9 +1,10 @@
-//! `docs/guides/istio.md`: its patches, applied as Istio applies them, are an Envoy that limits as the page says.
+//! `docs/guides/istio.md`: its patches, applied as Istio applies them, configure an Envoy that
+//! limits as documented.
 //!
-//! How: a configuration of the shape that Istio makes (one manager with a router, one virtual host), and the three operations that
-//! the page uses.
+//! How: a configuration of the shape that Istio generates (one connection manager with a router,
+//! one virtual host), and the three patch operations of the page.
 //!
-//! What it deliberately does not do: run Istio, or match what a patch's `match` would.
+//! What it deliberately does not do: run Istio, or evaluate a patch's `match`.
 
 use serde_json::{Value, json};
 use tollgate_test_support::envoy_process::Envoy;
@@ -13,7 +14,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use crate::edge::Parts;
 use crate::guide::{Guide, yaml};
 
-/// Merges as protobuf does: lists are appended to, messages merged, all else replaced.
+/// Merges like protobuf: lists are appended, messages merged, other values replaced.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -52,7 +53,7 @@ fn apply(filter: &Value, parts: &mut Parts) {
     }
 }
 
-/// What Istio has made before any patch.
+/// The configuration that Istio generates before any patch.
 fn unpatched() -> Parts {
     let host = json!({
         "name": "*:80",
@@ -96,7 +97,7 @@ fn five_orders_a_minute(parts: Parts, rules: &str) {
 }
 
 #[test]
-fn the_gateway_s_patches_are_an_envoy_that_limits_orders() {
+fn the_gateways_patches_limit_orders() {
     let guide = Guide::of("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
@@ -104,7 +105,7 @@ fn the_gateway_s_patches_are_an_envoy_that_limits_orders() {
 }
 
 #[test]
-fn the_sidecar_s_patch_beside_the_same_cluster_and_filter_does_so_too() {
+fn the_sidecars_patch_limits_orders() {
     let guide = Guide::of("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
@@ -117,7 +118,7 @@ fn the_sidecar_s_patch_beside_the_same_cluster_and_filter_does_so_too() {
 }
 
 #[test]
-fn istio_s_own_cluster_may_be_named_in_its_place() {
+fn istios_own_cluster_can_be_used() {
     let guide = Guide::of("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);

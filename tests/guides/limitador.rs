@@ -1,10 +1,11 @@
-//! `docs/guides/from-limitador.md`: the rules of its example against a model of limitador, and its script between the two.
+//! `docs/guides/from-limitador.md`: the example's rules against a model of limitador, and the
+//! script that migrates counters.
 //!
-//! How: the model does what limitador's pages say and its in-memory store does when it is asked one request at a time: find the
-//! limits whose conditions hold and whose variables are there, and count in all of them or in none. Both stand at one instant, since
-//! where windows begin is the difference that the page tells.
+//! How: the model follows limitador's documentation and its in-memory store for one request at a
+//! time: find the limits whose conditions hold and whose variables exist, and count in all of them
+//! or in none. Both run at one instant, since the page documents different window starts.
 //!
-//! What it deliberately does not do: run limitador, or know more of CEL than the example.
+//! What it deliberately does not do: run limitador, or evaluate CEL beyond the example.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -26,7 +27,7 @@ const PAGE: &str = "from-limitador.md";
 /// A request: entries by key.
 type RequestFields<'a> = BTreeMap<&'a str, &'a str>;
 
-/// limitador, as its limits file has it.
+/// Model of limitador with the page's limits file.
 struct Model {
     limits: Vec<Value>,
     counters: BTreeMap<(usize, Vec<String>), u64>,
@@ -39,7 +40,7 @@ fn texts<'v>(limit: &'v Value, field: &str) -> Vec<&'v str> {
         .collect()
 }
 
-/// The key that an expression speaks of.
+/// Key that an expression reads.
 fn key(expression: &str) -> &str {
     let rest = expression
         .strip_prefix("descriptors[0].")
@@ -87,7 +88,8 @@ impl Model {
     }
 }
 
-/// What Envoy makes of a request by the page's actions: a descriptor where all its headers are there.
+/// Descriptors that Envoy builds from a request with the page's actions: one where all its headers
+/// exist.
 fn descriptors(actions: &Value, asked: &RequestFields<'_>) -> Vec<Vec<(String, String)>> {
     let limits = actions["rate_limits"].as_array().expect("a list");
     let entries = |limit: &Value| -> Option<Vec<_>> {
@@ -105,7 +107,7 @@ fn descriptors(actions: &Value, asked: &RequestFields<'_>) -> Vec<Vec<(String, S
 }
 
 #[tokio::test]
-async fn the_rules_decide_as_limitador_does() {
+async fn the_rules_decide_like_limitador() {
     let guide = Guide::of(PAGE);
     let limits = yaml(&guide.only("Limits of limitador", "yaml")).remove(0);
     let actions = yaml(&guide.only("What Envoy sends", "yaml")).remove(0);
@@ -114,7 +116,7 @@ async fn the_rules_decide_as_limitador_does() {
         counters: BTreeMap::new(),
     };
     let mut service = Service::start(&guide.only("Rules of tollgate", "yaml"), &[]).await;
-    // Chance, the same each time.
+    // Random choices from a fixed seed.
     let mut seed: u64 = 1;
     let mut draw = |of: &[&'static str]| {
         seed = seed
@@ -143,7 +145,7 @@ async fn the_rules_decide_as_limitador_does() {
         assert_eq!(passed, model.passes(&asked), "request {number}: {asked:?}");
         refused += u32::from(!passed);
     }
-    // All three limits were met, the daily one at the end.
+    // All three limits were reached, the daily one last.
     assert!(refused > 1000, "{refused}");
     let full = |at: usize, max: u64| {
         model
@@ -159,7 +161,7 @@ async fn the_rules_decide_as_limitador_does() {
     service.stop().await.expect("a good end");
 }
 
-/// One answer of limitador's HTTP port: where it is.
+/// Serves one answer of limitador's HTTP port; returns its address.
 fn counters_of_limitador(counters: &Value) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("its address"));
@@ -180,7 +182,7 @@ fn counters_of_limitador(counters: &Value) -> String {
 }
 
 #[test]
-fn the_script_carries_over_what_is_spent() {
+fn the_script_carries_spent_hits_over() {
     let guide = Guide::of(PAGE);
     let limits = yaml(&guide.only("Limits of limitador", "yaml")).remove(0);
     let counter = |limit: usize, user: &str, remaining: u64| {
@@ -196,7 +198,7 @@ fn the_script_carries_over_what_is_spent() {
         counter(1, "eve", 999),
         json!({ "limit": limits[2], "set_variables": {}, "remaining": 3, "expires_in_seconds": 1 }),
     ]));
-    // Nothing here is to turn while the test runs.
+    // No window may turn during the test.
     let rules = guide
         .only("Rules of tollgate", "yaml")
         .replace("unit: day", "unit: year");
@@ -233,7 +235,7 @@ fn the_script_carries_over_what_is_spent() {
 }
 
 #[test]
-fn every_metric_that_is_named_in_limitador_s_place_exists() {
+fn every_replacement_of_limitadors_metrics_exists() {
     let guide = Guide::of(PAGE);
     let (_, table) = guide
         .text()
@@ -246,7 +248,7 @@ fn every_metric_that_is_named_in_limitador_s_place_exists() {
     for row in rows {
         let cell = row.trim_matches('|').split('|').nth(1).expect("a cell");
         for expression in cell.split('`').skip(1).step_by(2) {
-            // Labels without a value, as this page writes them, are only named.
+            // Labels without a value, as the page writes them, only name the label.
             let (name, labels) = expression.split_once('{').unwrap_or((expression, ""));
             if labels.contains('=') {
                 assert_eq!(crate::exposed_metrics::unknown(expression), [""; 0]);

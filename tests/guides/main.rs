@@ -1,11 +1,13 @@
-//! The guides, run: their commands, files and numbers are taken from the pages and tried with what they speak of.
+//! Runs the guides: their commands, files and numbers are taken from the pages and tried against
+//! real software.
 //!
-//! Why: a guide is followed by somebody who cannot yet tell what is wrong with it. How: snippets are found by the heading that
-//! they stand under; Envoy, helm, Redis and promtool are real; what no registry has (Istio, Contour, limitador, Grafana) is
-//! tried as far as what it hands on: an Envoy configuration, descriptors, an answer over HTTP, a query.
+//! Why: readers of a guide cannot yet find its errors. How: snippets are found by their heading;
+//! Envoy, helm, Redis and promtool are real. For software that is in no registry (Istio, Contour,
+//! limitador, Grafana), its documented output is tested: an Envoy configuration, descriptors, an
+//! HTTP response, a query.
 //!
-//! What it deliberately does not do: start a cluster, or judge prose.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: start a cluster.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

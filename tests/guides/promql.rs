@@ -1,17 +1,17 @@
-//! Which metrics and labels a PromQL expression names.
+//! Metrics and labels that a PromQL expression names.
 //!
-//! Why by hand: whether it is PromQL at all says promtool; what is asked here is only of names.
+//! Why by hand: promtool checks the syntax; here only names matter.
 //!
-//! What it deliberately does not do: parse. Our metrics begin with one of two words, labels stand in braces or after `by` and
-//! `on`.
+//! What it deliberately does not do: parse. Our metrics have one of two prefixes, and labels are in
+//! braces or after `by` and `on`.
 
 use std::collections::BTreeSet;
 
-/// One place where a metric is named.
+/// One occurrence of a metric.
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) metric: String,
-    /// The labels between its braces: name, operator, value.
+    /// Its label matchers: name, operator, value.
     pub(crate) labels: Vec<(String, String, String)>,
 }
 
@@ -19,7 +19,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The metrics of ours that it names.
+/// Our metrics in an expression.
 pub(crate) fn metrics(expression: &str) -> Vec<Named> {
     let mut named = Vec::new();
     for prefix in ["tollgate_", "ratelimit_"] {
@@ -56,7 +56,7 @@ fn matchers(inside: &str) -> Vec<(String, String, String)> {
     found
 }
 
-/// The labels that it groups and joins by.
+/// Labels of `by` and `on` clauses.
 pub(crate) fn grouped_by(expression: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for word in ["by (", "on (", "group_left ("] {

@@ -1,6 +1,8 @@
-//! `docs/guides/from-envoy-ratelimit.md`: its steps are taken on a real Redis, and its tables held to the code.
+//! `docs/guides/from-envoy-ratelimit.md`: its steps run against a real Redis, and its tables are
+//! compared with the code.
 //!
-//! How: the reference is played by what it sends to Redis, as in `tests/redis/reference.rs`.
+//! How: the reference is simulated by the commands it sends to Redis, as in
+//! `tests/redis/reference.rs`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -19,7 +21,7 @@ use crate::guide::Guide;
 const PAGE: &str = "from-envoy-ratelimit.md";
 const DAY_S: u64 = 86_400;
 
-/// The environment that the page shows.
+/// Environment on the page.
 fn environment(guide: &Guide) -> Vec<(String, String)> {
     let text = &guide.under("2. The same environment, and one line more", "text")[0];
     let lines = text.lines().map(|line| line.split_once('=').unwrap());
@@ -28,7 +30,7 @@ fn environment(guide: &Guide) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A folder laid out as the page's environment says, with the page's rules.
+/// A folder with the layout of the page's environment and the page's rules.
 fn rules_folder(guide: &Guide) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("ratelimit/config");
@@ -53,7 +55,8 @@ fn start(
             _ => (name, value),
         })
         .collect();
-    // Of a crowded machine, and so that each refusal is asked for, as by the reference.
+    // Deadline for a busy machine; without the denial cache every refusal asks Redis, like the
+    // reference.
     variables.push(("TOLLGATE_STORE_DEADLINE_MS".to_owned(), "5000".to_owned()));
     variables.push((
         "TOLLGATE_STORE_OVER_LIMIT_CACHE_MS".to_owned(),
@@ -70,7 +73,7 @@ fn start(
     replica
 }
 
-/// Asks so often: how many passed.
+/// Sends `times` requests and returns how many passed.
 fn through_tollgate(replica: &RatelimitProcess, times: u64) -> u64 {
     let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
     let statuses = (0..times).map(|_| http(replica.http, "POST", "/json", asked).0);
@@ -84,12 +87,12 @@ fn through_tollgate(replica: &RatelimitProcess, times: u64) -> u64 {
 }
 
 #[test]
-fn counters_go_on_through_every_step_of_the_move() {
+fn counters_continue_through_every_migration_step() {
     let guide = Guide::of(PAGE);
     let redis = RedisServer::start(&[]);
     let folder = rules_folder(&guide);
     let tollgate = start(&guide, folder.path(), &redis, "");
-    // The day must not turn on the way: then it begins again.
+    // The day must not turn during the test; if it does, the test starts again.
     let counter = loop {
         let now_s = SystemClock::new().now().as_us() / 1_000_000;
         if DAY_S - now_s % DAY_S > 60 {
@@ -133,14 +136,14 @@ fn counters_go_on_through_every_step_of_the_move() {
         taken += 1;
     }
     assert_eq!(taken, 5);
-    // The last step: buckets of its own, which begin anew.
+    // Last step: own buckets, which start fresh.
     drop(tollgate);
     let tollgate = start(&guide, folder.path(), &redis, "TOLLGATE_STORE_KEYS");
     assert_eq!(through_tollgate(&tollgate, 11), 10);
 }
 
 #[test]
-fn the_start_says_what_the_page_says_and_the_commands_do() {
+fn startup_warnings_and_commands_match_the_page() {
     let guide = Guide::of(PAGE);
     let heading = "2. The same environment, and one line more";
     let texts = guide.under(heading, "text");
@@ -171,7 +174,7 @@ fn the_start_says_what_the_page_says_and_the_commands_do() {
 }
 
 #[test]
-fn every_variable_of_the_reference_has_one_row_and_its_true_fate() {
+fn every_variable_of_the_reference_has_a_correct_row() {
     let guide = Guide::of(PAGE);
     let (_, table) = guide.text().split_once("\n## Variables\n").unwrap();
     let table = table.split("\n## ").next().unwrap();
@@ -212,7 +215,7 @@ fn every_variable_of_the_reference_has_one_row_and_its_true_fate() {
 }
 
 #[test]
-fn every_metric_of_the_table_has_the_labels_that_it_says() {
+fn every_metric_of_the_table_has_the_documented_labels() {
     let guide = Guide::of(PAGE);
     let (_, table) = guide
         .text()

@@ -1,5 +1,5 @@
-//! `docs/guides/sizing.md`: its figures are those of the pages that were measured, its sums come out, and what it gives a scaler asks of
-//! what exists.
+//! `docs/guides/sizing.md`: its figures match the measured pages, its sums are correct, and its
+//! scaler uses an existing metric.
 
 use serde_json::Value;
 use tollgate_test_support::http_client::http;
@@ -10,7 +10,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use crate::exposed_metrics::unknown;
 use crate::guide::{Guide, read, yaml};
 
-/// The rows of the table whose head begins so.
+/// Rows of the table whose head begins with these cells.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {
     let (_, table) = text
         .split_once(head)
@@ -23,7 +23,7 @@ fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {
         .collect()
 }
 
-/// A number as pages write it: with commas, and what it is of behind it.
+/// A number as pages write it: with commas and a unit.
 fn number(text: &str) -> f64 {
     let digits: String = text
         .chars()
@@ -35,7 +35,7 @@ fn number(text: &str) -> f64 {
         .unwrap_or_else(|_| panic!("no number: {text}"))
 }
 
-/// The cell of the row that has all of these cells, in order from its start.
+/// A cell of the row that begins with these cells.
 fn cell(page: &str, cells: &[&str], at: usize) -> String {
     let page = read(page);
     let mut found = page.lines().filter_map(|line| {
@@ -46,13 +46,13 @@ fn cell(page: &str, cells: &[&str], at: usize) -> String {
     found.next().unwrap_or_else(|| panic!("no row {cells:?}"))
 }
 
-/// The figure that was measured, without its range.
+/// The measured figure, without its range.
 fn measured(axis: &str, what: &str) -> String {
     let cell = cell("docs/performance.md", &[axis, what, "tollgate"], 3);
     cell.split(' ').next().unwrap().to_owned()
 }
 
-/// Redis's CPU time and round trips, of one mode and number of keys.
+/// Redis's CPU time and round trips for a mode and number of keys.
 fn shared(what: &str, keys: &str) -> [String; 2] {
     let at = |at: usize| {
         let cell = cell("docs/shared-limits.md", &[what, keys], at);
@@ -62,7 +62,7 @@ fn shared(what: &str, keys: &str) -> [String; 2] {
 }
 
 #[test]
-fn the_figures_are_those_that_were_measured() {
+fn the_figures_match_the_measured_ones() {
     let guide = Guide::of("sizing.md");
     let said: Vec<_> = rows(guide.text(), "| asked how |")
         .iter()
@@ -92,7 +92,7 @@ fn the_figures_are_those_that_were_measured() {
         assert_eq!(resident, format!("{} bytes a key", row[1]));
     }
 
-    // What is said of percentiles.
+    // Figures of the percentiles.
     for (share, said) in [("25 %", "2.2 ms"), ("50 %", "13 ms")] {
         let p99_us = number(&cell("docs/performance.md", &["tollgate", share], 4));
         let ms = if p99_us < 10_000.0 {
@@ -109,7 +109,7 @@ fn the_figures_are_those_that_were_measured() {
 }
 
 #[test]
-fn the_sums_of_the_example_come_out() {
+fn the_sums_of_the_example_are_correct() {
     let guide = Guide::of("sizing.md");
     let rows = rows(guide.text(), "| what | arithmetic |");
     assert_eq!(rows.len(), 8);
@@ -129,7 +129,7 @@ fn the_sums_of_the_example_come_out() {
             "{row:?}: {product}"
         );
     }
-    // And what they multiply is what the tables say.
+    // The factors match the tables.
     for figure in [
         "4.09 µs",
         "26.44 µs",
@@ -150,7 +150,7 @@ fn the_sums_of_the_example_come_out() {
 }
 
 #[test]
-fn a_bucket_takes_redis_what_the_page_says() {
+fn memory_of_a_redis_bucket_matches_the_page() {
     const KEYS: u64 = 20_000;
     let guide = Guide::of("sizing.md");
     let (_, said) = guide.text().split_once("**Memory**: some ").unwrap();
@@ -192,7 +192,7 @@ fn a_bucket_takes_redis_what_the_page_says() {
 }
 
 #[test]
-fn the_scaler_asks_for_a_metric_that_exists() {
+fn the_scaler_uses_an_existing_metric() {
     let guide = Guide::of("sizing.md");
     let [adapter, scaler] = &guide.under("A scaler", "yaml")[..] else {
         panic!("two snippets")

@@ -1,10 +1,11 @@
-//! The client that others make trouble for: it asks by the clock, whatever becomes of its answers.
+//! The measured client: sends calls at a fixed rate, independent of the answers.
 //!
-//! How: one connection; a thread writes a call whenever one is due, another reads. What counts is from when a call was due
-//! until its last frame was read, so that a service that stands still is late for all that were due meanwhile. Threads and
-//! blocking sockets, because a runtime's timers are no finer than what is measured.
+//! How: one connection; one thread writes each call when it is due, another reads. Latency counts
+//! from when a call was due until its last frame was read, so a stalled service is late for all
+//! calls due meanwhile. Threads and blocking sockets, because a runtime's timers are no finer than
+//! what is measured.
 //!
-//! What it deliberately does not do: decode headers. An answer's own bytes must say OK.
+//! What it deliberately does not do: decode headers. The message of an answer must say OK.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -22,18 +23,18 @@ use crate::frames::{
 use crate::line::Line;
 use crate::processors::go_first;
 
-/// Questions a second.
+/// Calls per second.
 pub(crate) const PER_SECOND: u32 = 1_000;
 
-/// A connection that asks.
+/// Connection of the measured client.
 pub(crate) struct AskingOn {
     line: Line,
     next: AtomicU32,
-    /// Streams whose message has come, and whose end has not.
+    /// Streams whose message has arrived, but not their trailers.
     decided: Mutex<HashSet<u32>>,
 }
 
-/// How long each answer took.
+/// Latency of each answer.
 pub(crate) struct Asked {
     taken: Vec<Duration>,
     /// Answers that were errors.
@@ -54,7 +55,7 @@ impl AskingOn {
         }
     }
 
-    /// Asks for so long, and waits for each answer.
+    /// Sends calls for `time` and waits for every answer.
     pub(crate) fn during(&self, time: Duration) -> Asked {
         let pause = Duration::from_secs(1) / PER_SECOND;
         let count = (time.as_secs_f64() * f64::from(PER_SECOND)) as u32;
@@ -89,7 +90,7 @@ impl AskingOn {
         self.line.write(bytes);
     }
 
-    /// The stream of the next call that is answered to its end, and whether it was decided.
+    /// The stream of the next completed call, and whether it was decided.
     fn answered(&self, reading: &mut impl Read) -> (u32, bool) {
         loop {
             let mut head = [0; 9];
@@ -102,7 +103,7 @@ impl AskingOn {
             match kind {
                 SETTINGS if flags & ACK == 0 => self.write(&frame(SETTINGS, ACK, 0, &[])),
                 PING if flags & ACK == 0 => self.write(&frame(PING, ACK, 0, &payload)),
-                // The overall code, which comes first, is OK.
+                // The overall code, the first field, is OK.
                 DATA if length > 0 => {
                     assert_eq!(payload[5..7], [8, 1]);
                     self.decided.lock().unwrap().insert(stream);

@@ -1,10 +1,10 @@
-//! The kinds of trouble, each at a rate of its own.
+//! The attacks, each at a rate of its own.
 //!
-//! How: one thread and a few connections; every few milliseconds it does what is due by its rate, and what the service did
-//! not take is not made up for. The rates are such that whoever makes the trouble takes a small part of a core, since the
-//! service has to share with him.
+//! How: one thread and a few connections. Every few milliseconds it sends what is due by its rate;
+//! what the service did not accept is not made up for. The rates take a small part of a core, since
+//! attacker and service share the machine.
 //!
-//! What it deliberately does not do: think. A connection that was closed is opened anew, and that is counted.
+//! What it deliberately does not do: adapt. A closed connection is reopened and counted.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use crate::frames::{
 use crate::greetings;
 use crate::socket::Socket;
 
-/// From how many connections trouble comes, unless there is a reason for another number.
+/// Default number of attacking connections.
 const CONNECTIONS: usize = 8;
 
-/// How often something is done.
+/// Interval of the attacker.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
@@ -31,46 +31,46 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 
 const BROKEN: &str = "tollgate_connections_broken_total{reason=\"enhance_your_calm\"}";
 
-/// One kind of trouble.
+/// An attack.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// Whether the port is TLS, and by which kind of key.
+    /// Type of the port's TLS key; none without TLS.
     pub(crate) tls: Option<Key>,
-    /// What the service is told; `WAIT` stands for a fifth of a round's half.
+    /// Arguments of the service; `WAIT` stands for a fifth of half a round.
     pub(crate) arguments: &'static [&'static str],
     /// The counters that show it.
     pub(crate) counters: &'static [&'static str],
     pub(crate) make: fn(&Field) -> Tally,
 }
 
-/// A kind of key.
+/// Type of a TLS key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Key {
     Ecdsa,
     Rsa,
 }
 
-/// Where it takes place.
+/// Environment of an attack.
 pub(crate) struct Field {
     pub(crate) service: SocketAddr,
     pub(crate) connections: usize,
-    /// What a client of TLS begins with.
+    /// A recorded `ClientHello`.
     pub(crate) greeting: Vec<u8>,
-    /// Of each rate.
+    /// Share of each rate.
     pub(crate) share: f64,
-    /// It has begun.
+    /// Set when the attack has started.
     pub(crate) ready: AtomicBool,
     pub(crate) stop: AtomicBool,
 }
 
-/// What came of it.
+/// Result of an attack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// How often the trouble was made, each as its kind counts.
+    /// Number of attacks, in the unit of their kind.
     pub(crate) done: u64,
     /// Connections that the service closed.
     pub(crate) closed: u64,
-    /// Of a core, for the maker himself.
+    /// Share of a core that the attacker used.
     pub(crate) cpu: f64,
 }
 
@@ -214,14 +214,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// How it is made.
+/// How requests are sent.
 #[derive(Clone, Copy)]
 struct Kind {
     per_second: u32,
     settings: &'static [(u16, u32)],
     /// Answers are read.
     reads: bool,
-    /// Each connection is left after one.
+    /// Each connection is closed after one call.
     leaves: bool,
 }
 
@@ -238,14 +238,14 @@ impl Kind {
     }
 }
 
-/// A stream opened and reset.
+/// Opens a stream and resets it.
 fn reset(number: u32) -> Vec<u8> {
     let stream = number * 2 + 1;
     let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
     [head(stream), reset].concat()
 }
 
-/// The same at a socket that only reads: what whoever makes trouble costs others by being there at all.
+/// The same against a socket that only reads: the cost of the attacker itself on this machine.
 fn at_somebody_else(field: &Field) -> Tally {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = Field {
@@ -262,7 +262,7 @@ fn at_somebody_else(field: &Field) -> Tally {
                 scope.spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
             }
         });
-        // It is told as we are.
+        // It is signalled like this process.
         scope.spawn(|| {
             while !elsewhere.ready.load(Ordering::Acquire) {
                 std::thread::sleep(TICK);
@@ -277,10 +277,11 @@ fn at_somebody_else(field: &Field) -> Tally {
     })
 }
 
-/// How many calls of a connection are half sent at a time.
+/// Incomplete calls of a connection at a time.
 const HALF_SENT: u32 = 256;
 
-/// One byte, of one call after the other; after all bytes but the last new calls take their place.
+/// Sends one byte of one call after the other; after all bytes but the last, new calls replace
+/// them.
 fn a_byte_more(number: u32) -> Vec<u8> {
     let (turn, place) = (number / HALF_SENT, number % HALF_SENT);
     let bytes = QUESTION.len() as u32 - 1;
@@ -290,18 +291,18 @@ fn a_byte_more(number: u32) -> Vec<u8> {
     if at > 0 {
         return byte;
     }
-    // Whoever was there in the generation before is given up.
+    // Resets the calls of the previous generation.
     let gone = (generation > 0).then(|| stream - HALF_SENT * 2);
     let reset = gone.map(|gone| frame(RST_STREAM, 0, gone, &8_u32.to_be_bytes()));
     [reset.unwrap_or_default(), head(stream), byte].concat()
 }
 
-/// Headers that go on and on.
+/// Endless headers.
 fn endless(number: u32) -> Vec<u8> {
     if number == 0 {
         return frame(HEADERS, 0, 1, &block());
     }
-    // Never the same name, so that nothing is saved by knowing it.
+    // Names never repeat, so that the HPACK table does not help.
     let mut more = vec![0, 8];
     more.extend(format!("x{number:07}").bytes());
     more.push(120);
@@ -317,7 +318,7 @@ fn control(number: u32) -> Vec<u8> {
     }
 }
 
-/// So many connections that do what is due.
+/// Runs `count` connections that send what is due.
 fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Tally {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -327,7 +328,7 @@ fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Ta
         let hello = hello(kind.settings);
         let room = (!kind.reads).then_some(4_096);
         let connect = |number| Socket::connect(field.service, number, &hello, room);
-        // Each with what it has done so far.
+        // Connections and how much each has sent.
         let mut sockets = Vec::with_capacity(count);
         for number in 0..count {
             sockets.push((connect(number).await, 0_u32));

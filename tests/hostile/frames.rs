@@ -1,6 +1,6 @@
-//! HTTP/2 frames by hand, as a client writes them.
+//! Builds HTTP/2 frames of a client.
 //!
-//! What it deliberately does not do: read them (`asking_on` reads the few it must).
+//! What it deliberately does not do: parse them (`asking_on` reads the few it needs).
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -17,7 +17,8 @@ pub(crate) const END_HEADERS: u8 = 4;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// `domain: d`, one descriptor with one entry `k: v`, as protobuf writes it, behind gRPC's five bytes.
+/// Protobuf of `domain: d` and one descriptor with one entry `k: v`, after gRPC's prefix of five
+/// bytes.
 pub(crate) const QUESTION: [u8; 18] = *b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -26,7 +27,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a call, none of which is remembered.
+/// Header block of a call, without indexing.
 pub(crate) fn block() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     for (name, value) in [
@@ -44,7 +45,7 @@ pub(crate) fn block() -> Vec<u8> {
     block
 }
 
-/// A call's head; its body is to come.
+/// HEADERS of a call, without its body.
 pub(crate) fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block())
 }
@@ -54,7 +55,7 @@ pub(crate) fn call(stream: u32) -> Vec<u8> {
     [head(stream), frame(DATA, END_STREAM, stream, &QUESTION)].concat()
 }
 
-/// What a client begins with, settings among it.
+/// Client preface with these settings.
 pub(crate) fn hello(settings: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> = settings
         .iter()

@@ -1,9 +1,10 @@
-//! TLS handshakes without end: a greeting that was written down once, sent again and again.
+//! TLS handshake flood: a recorded `ClientHello`, sent again and again.
 //!
-//! Why so: who shakes hands pays as much as the service does. Who sends what he has recorded pays for a connection, and has
-//! the service compute a key and a signature. He stays a while, since the service does nothing for those who have left.
+//! Why recorded: a full handshake costs the client as much as the service. A recorded one costs a
+//! connection, and the service computes a key and a signature. The connection stays open for a
+//! while, since the service does no work for closed ones.
 //!
-//! What it deliberately does not do: read what he is answered.
+//! What it deliberately does not do: read the answer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::attacks::{Field, TICK, Tally};
 use crate::line::expected;
 use crate::socket::Socket;
 
-/// How many of his connections there are at a time, of whole greetings: at 500 a second each stays an eighth of a second.
+/// Open connections of complete messages: at 500 per second each stays an eighth of a second.
 const STANDING: usize = 64;
 
-/// The same of halves, which stay until the service closes them.
+/// Open connections of incomplete messages, which stay until the service closes them.
 const STANDING_HALVES: usize = 16_384;
 
-/// What a client begins with.
+/// Records a `ClientHello`.
 pub(crate) fn recorded(config: &Arc<ClientConfig>) -> Vec<u8> {
     let mut session = ClientConnection::new(Arc::clone(config), expected()).unwrap();
     let mut greeting = Vec::new();
@@ -32,12 +33,12 @@ pub(crate) fn recorded(config: &Arc<ClientConfig>) -> Vec<u8> {
     greeting
 }
 
-/// So many whole greetings a second.
+/// Sends `per_second` complete messages per second.
 pub(crate) fn whole(field: &Field, per_second: u32) -> Tally {
     come_and_go(field, &field.greeting, STANDING, per_second)
 }
 
-/// So many halves a second.
+/// Sends `per_second` incomplete messages per second.
 pub(crate) fn halves(field: &Field, per_second: u32) -> Tally {
     let (half, _) = field.greeting.split_at(field.greeting.len() / 2);
     come_and_go(field, half, STANDING_HALVES, per_second)
@@ -68,7 +69,7 @@ fn come_and_go(field: &Field, greeting: &[u8], standing: usize, per_second: u32)
                 }
             }
         }
-        // Those that the service has closed say so now.
+        // Detects connections that the service has closed.
         for socket in &mut sockets {
             socket.read();
             tally.closed += u64::from(socket.closed);

@@ -1,8 +1,9 @@
-//! What the other client's bytes go through: a socket, or TLS on one.
+//! Byte stream of the measured client: a socket, plain or TLS.
 //!
-//! How: one thread reads and any thread writes. A TLS session is shared by a lock that nobody holds while he waits for bytes.
+//! How: one thread reads and any thread writes. A TLS session is shared by a lock that is not held
+//! while waiting for bytes.
 //!
-//! What it deliberately does not do: understand them.
+//! What it deliberately does not do: parse them.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +24,7 @@ enum Session {
     Tls(Box<ClientConnection>),
 }
 
-/// Whom TLS clients expect.
+/// Server name that TLS clients expect.
 pub(crate) fn expected() -> ServerName<'static> {
     ServerName::try_from("localhost").unwrap()
 }
@@ -64,7 +65,7 @@ impl Line {
         }
     }
 
-    /// What of these bytes is already there; none where it must be waited for.
+    /// Decrypted bytes that are available; none if more must be read.
     fn decrypted(&self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
         let mut session = self.writing.lock().unwrap();
         let Session::Tls(session) = &mut *session else {

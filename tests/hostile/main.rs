@@ -1,10 +1,12 @@
-//! Whoever can reach the port: how much later others are served meanwhile, what it costs of memory, which counters tell.
+//! Hostile clients: how much they delay other clients, how much memory they take, and which
+//! counters show it.
 //!
-//! How: the real binary, one process for each kind of trouble (`attacks`). A client of its own asks at a fixed rate, by the
-//! clock and not by the answers (`asking_on`): first alone, then while somebody makes trouble; by turns, the median of the
-//! rounds. `cargo test` takes a short look at the same, in which no time is held against anything: each question is
-//! answered well, memory stays within its bound, the counters tell, and all is given back. `make test-hostile` looks long
-//! at an optimised build, and what it prints is in `docs/threat-model.md`.
+//! How: the real binary, one process for each attack (`attacks`). A client sends calls at a fixed
+//! rate, independent of the answers (`asking_on`): first alone, then during the attack, in turns;
+//! the median of the rounds counts. `cargo test` runs a short version without time bounds: each
+//! call is answered correctly, memory stays within its bound, the counters show the attack, and
+//! everything is released. `make test-hostile` runs long with an optimised build, and its output is
+//! in `docs/threat-model.md`.
 //!
 //! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
 //! - `HOSTILE_ROUNDS=5` how many there are;
@@ -12,9 +14,9 @@
 //! - `HOSTILE_SHARE=1` at which share of its rate trouble is made (an unoptimised service has enough with little);
 //! - `HOSTILE_ONLY=name` looks at one kind only, or at all whose names begin so.
 //!
-//! What it deliberately does not do: find out how much trouble a machine can bear. Who makes trouble here has a rate, since
-//! he shares two cores with the service and with the client that is measured.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: find the limits of a machine. Attacks have a rate, since they
+//! share two cores with the service and the measured client.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -55,15 +57,15 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1000000000 }
 ";
 
-/// How much a process may grow by in any kind of trouble.
+/// Most growth of the process in any attack.
 const GROWTH_BYTES_MAX: u64 = 400 * 1024 * 1024;
 
-/// How often its memory is looked at.
+/// Interval at which memory is read.
 const LOOK: Duration = Duration::from_millis(20);
 
 const OPEN: &str = "tollgate_connections{port=\"grpc\"}";
 
-/// How long a look is taken.
+/// Duration of a test.
 struct Extent {
     seconds: f64,
     rounds: usize,
@@ -71,7 +73,7 @@ struct Extent {
     share: f64,
 }
 
-/// Ends the trouble, also when a test fails.
+/// Ends the attack, also when a test fails.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Drop for Stopping<'_> {
@@ -80,18 +82,18 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// What a port with TLS shows, and a client that believes it.
+/// Certificate of a port with TLS, and a client that trusts it.
 struct Secured {
     secret: Secret,
     client: Arc<rustls::ClientConfig>,
 }
 
-/// One round: alone, and in trouble.
+/// One round: alone, and during the attack.
 struct Round {
     quiet: Asked,
     hostile: Asked,
     tally: Tally,
-    /// Of a core.
+    /// Share of a core.
     service_cpu: f64,
 }
 
@@ -178,7 +180,7 @@ fn look(attack: &Attack, extent: &Extent) {
     let files: Vec<_> = files.collect();
     arguments.extend(files.iter().map(String::as_str));
     let service = processors::apart(|| {
-        // What shakes hands has classes of its own, which this would take from it.
+        // Handshake threads have scheduling classes of their own, which this would override.
         if secured.is_none() {
             processors::go_first();
         }
@@ -272,7 +274,7 @@ fn round(
         }
         let hostile = asked.join().unwrap();
         let service_cpu = (service.cpu_seconds() - cpu) / began.elapsed().as_secs_f64();
-        // What tells may take its time; the other client goes on meanwhile.
+        // The counter may be late; the measured client continues meanwhile.
         let told = wait_for(PATIENCE, || {
             asking.during(LOOK);
             let mut counters = attack.counters.iter();
@@ -293,7 +295,7 @@ fn round(
             service_cpu,
         }
     });
-    // All of its connections are gone, and only those.
+    // All connections of the attack are closed, and no others.
     let gone = wait_for(PATIENCE, || (service.metric(OPEN) == 1).then_some(()));
     assert!(gone.is_some(), "{}: connections are left", attack.name);
     round

@@ -1,12 +1,13 @@
-//! Who runs on which processor: the service has one of its own, and whoever asks it or makes it trouble has the others.
+//! CPU affinity: the service has one CPU of its own, clients and attackers have the others.
 //!
-//! Why: elsewhere they are on different machines. On one, who makes trouble takes time from the service and from the client
-//! that is measured, and the system puts two threads in line on one processor while another is idle: what is seen then is
-//! who was given a processor, not what the service did. So the service has one, where all that it does is in the way of whoever
-//! asks, and goes before all else there; and so does who measures on his.
+//! Why: in production they run on different machines. On one machine, an attacker takes CPU time
+//! from the service and the measured client, and the scheduler may queue two threads on one CPU
+//! while another is idle; the measurement would then show the scheduler, not the service. So the
+//! service has one CPU, on which its own work competes only with itself, with priority over all
+//! else there; and so has the measured client on its own.
 //!
-//! What it deliberately does not do: insist. Where there is one processor, or the system lets nobody go first, it says so and
-//! goes on.
+//! What it deliberately does not do: require it. With one CPU, or without permission, it reports
+//! that and continues.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -17,10 +18,10 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// What the process began with.
+/// CPU set at start of the process.
 static ALL: OnceLock<CpuSet> = OnceLock::new();
 
-/// Runs something on the first processor, and has the calling thread and all that it starts stay on the others.
+/// Runs a function on the first CPU; the calling thread and its children use the others.
 pub(crate) fn apart<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     let all = ALL.get_or_init(|| sched_getaffinity(None).unwrap());
     let mut each = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
@@ -34,7 +35,7 @@ pub(crate) fn apart<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     own.set(first);
     let started = thread::scope(|scope| {
         let starting = scope.spawn(|| {
-            // What it starts has the same.
+            // Children inherit the set.
             sched_setaffinity(None, &own).unwrap();
             start()
         });
@@ -44,9 +45,9 @@ pub(crate) fn apart<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     started
 }
 
-/// The calling thread, and what it starts from now on, goes before all others on its processor.
+/// Gives the calling thread, and threads it starts later, priority on its CPU.
 pub(crate) fn go_first() {
     let first = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
-    // Not everybody may; whoever may not is measured with what stands before him.
+    // This needs permission; without it the measurement includes the delay by other threads.
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, first);
 }

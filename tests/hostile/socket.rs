@@ -1,18 +1,19 @@
-//! A connection of somebody who makes trouble: writes what is taken, reads or does not, comes again when closed.
+//! Connection of an attacker: writes what the service accepts, reads or not, reconnects when
+//! closed.
 //!
-//! How: a socket that never blocks. What was not taken is kept and goes first.
+//! How: a non-blocking socket. Bytes that were not accepted are kept and sent first.
 //!
-//! What it deliberately does not do: understand what it reads.
+//! What it deliberately does not do: parse what it reads.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use tokio::net::TcpSocket;
 
-/// How much may be kept that was not taken: beyond it more is not even tried.
+/// Most unsent bytes that are kept; beyond it no more is sent.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// A connection that is there, or was.
+/// A connection, open or closed.
 pub(crate) struct Socket {
     stream: TcpStream,
     kept: Vec<u8>,
@@ -20,7 +21,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Connects from the loopback address of this number, so that no address runs out of ports, and says hello.
+    /// Connects from the loopback address of this number, so that no address runs out of ports, and
+    /// sends the preface.
     pub(crate) async fn connect(
         service: SocketAddr,
         number: usize,
@@ -34,10 +36,10 @@ impl Socket {
         let from = Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number % 64).unwrap());
         socket.bind((from, 0).into()).unwrap();
         let stream = socket.connect(service).await.unwrap();
-        // Or the system would save up what is due, and send forty milliseconds of it at once.
+        // Otherwise the system would delay bytes by forty milliseconds and send them together.
         stream.set_nodelay(true).unwrap();
         let mut connected = Self {
-            // It stays as it is: one that does not block.
+            // It stays non-blocking.
             stream: stream.into_std().unwrap(),
             kept: Vec::new(),
             closed: false,
@@ -46,7 +48,7 @@ impl Socket {
         connected
     }
 
-    /// Writes as much as is taken. False when so much is kept already that this is not.
+    /// Writes as much as possible. False when too much is kept already to add this.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.kept.len() < KEPT_BYTES_MAX;
         if has_room {
@@ -62,7 +64,7 @@ impl Socket {
         has_room
     }
 
-    /// Reads what there is, and forgets it.
+    /// Reads what is available and discards it.
     pub(crate) fn read(&mut self) {
         let mut bytes = [0; 16 * 1024];
         while !self.closed {

@@ -1,8 +1,8 @@
-//! The static binary that the image is built around, and what lies beside it there.
+//! The static binary of the image, and the files beside it.
 //!
-//! How: `make test-image` says by TOLLGATE_IMAGE where `image/build.sh` laid out the release binary. Otherwise the crates that
-//! cargo has compiled for these tests are linked once more, as a static binary. That takes seconds instead of five minutes, and
-//! the image, the pods and what they do are the same.
+//! How: `make test-image` sets TOLLGATE_IMAGE to the output of `image/build.sh` with the release
+//! binary. Otherwise the crates that cargo compiled for these tests are linked again as a static
+//! binary, which takes seconds instead of five minutes; image and pods are otherwise the same.
 //!
 //! What it deliberately does not do: compile anything.
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::isolation::run;
 
-/// A folder whose `out` has the image's files.
+/// A folder whose `out` holds the files of the image.
 pub(crate) fn context() -> &'static Path {
     static CONTEXT: OnceLock<PathBuf> = OnceLock::new();
     CONTEXT.get_or_init(|| {
@@ -27,7 +27,7 @@ pub(crate) fn context() -> &'static Path {
     })
 }
 
-/// Lays out what `image/build.sh` lays out, around a binary that is only linked.
+/// Creates the layout of `image/build.sh` around a linked binary.
 fn linked() -> PathBuf {
     let context = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
     let out = context.join("out");
@@ -45,10 +45,12 @@ fn linked() -> PathBuf {
     context
 }
 
-/// Links the compiled crates statically. Which they are, cargo says, asked for the very tests that run: nothing is left for it to do.
+/// Links the compiled crates statically. Cargo lists them when asked to build the running tests,
+/// which are up to date.
 fn link(binary: &Path) {
     let mut cargo = Command::new(env!("CARGO"));
-    // What cargo tells the programs that it runs would make some build scripts run again, and compile all that is above them.
+    // Variables that cargo sets would make some build scripts run again and recompile their
+    // dependents.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"];

@@ -1,7 +1,8 @@
-//! The image's authorities are those that a server is believed by where none are named.
+//! The image's CA bundle is the default trust store.
 //!
-//! How: an xDS server with a certificate of an authority that the test makes; the container is told to ask it over TLS and
-//! nothing else. With the image's own authorities the handshake must be refused, with the test's in their place it must be done.
+//! How: an xDS server has a certificate of the test's authority, and the container connects to it
+//! with TLS. With the image's bundle the handshake must fail; with the test's bundle in its place
+//! it must succeed.
 //!
 //! What it deliberately does not do: speak xDS after the handshake.
 
@@ -15,7 +16,8 @@ use tollgate_test_support::polling::PATIENCE;
 
 use crate::isolation::{IMAGE, alone, podman};
 
-/// Starts a container with these further options that asks an xDS server, and says how the handshake went.
+/// Starts a container that connects to an xDS server, with further options; returns the result of
+/// the handshake.
 async fn handshake(options: &[&str], acceptor: &TlsAcceptor) -> Result<(), String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap().to_string();
@@ -41,7 +43,7 @@ async fn handshake(options: &[&str], acceptor: &TlsAcceptor) -> Result<(), Strin
 }
 
 #[test]
-fn an_authority_in_the_image_s_file_is_believed_and_no_other() {
+fn only_authorities_of_the_images_ca_bundle_are_trusted() {
     alone(|_| {
         let key = rcgen::KeyPair::generate().unwrap();
         let parameters = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();

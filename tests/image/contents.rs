@@ -1,6 +1,6 @@
-//! What is in the image, as another tool would unpack it.
+//! Contents of the image, unpacked by another tool.
 //!
-//! What it deliberately does not do: look into the binary (`release.rs`).
+//! What it deliberately does not do: inspect the binary (`release.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::isolation::{IMAGE, Machine, alone, build, podman, run};
 
-/// All that is in it: mode, owner, name.
+/// All files: mode, owner, name.
 const FILES: [&str; 9] = [
     "drwxr-xr-x 0/0 bin/",
     "lrwxrwxrwx 0/0 bin/ratelimit -> ../usr/bin/tollgate",
@@ -23,14 +23,14 @@ const FILES: [&str; 9] = [
     "-rwxr-xr-x 0/0 usr/bin/tollgate",
 ];
 
-/// An image written out in the form that OCI standardises.
+/// An image in OCI layout.
 pub(crate) struct Unpacked {
     pub(crate) config: Value,
     /// One line for each file, as [`FILES`] has them.
     files: Vec<String>,
-    /// Of its layers, as they are pulled.
+    /// Size of its layers, compressed.
     pub(crate) compressed: u64,
-    /// What names all of it.
+    /// Digest of the image.
     pub(crate) digest: String,
 }
 
@@ -73,7 +73,7 @@ impl Unpacked {
 }
 
 #[test]
-fn nothing_is_in_the_image_but_the_binary_its_other_name_and_authorities() {
+fn the_image_holds_only_the_binary_its_link_and_the_ca_bundle() {
     alone(|machine: &Machine| {
         let image = Unpacked::new(IMAGE, "/run/image");
         assert_eq!(image.files, FILES);
@@ -95,7 +95,7 @@ fn nothing_is_in_the_image_but_the_binary_its_other_name_and_authorities() {
 }
 
 #[test]
-fn the_same_files_make_the_same_image() {
+fn the_image_is_reproducible() {
     alone(|machine: &Machine| {
         let copied = Path::new("/run/copy");
         fs::create_dir(copied).unwrap();

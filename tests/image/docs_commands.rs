@@ -1,13 +1,14 @@
-//! The commands of `docs/image.md` that need no daemon and no other machine, run as they stand.
+//! Runs the podman commands of `docs/image.md` that need no daemon and no other machine.
 //!
-//! What it deliberately does not do: run those for Docker, or those for two platforms at once. What they are told is the same.
+//! What it deliberately does not do: Docker commands, which have the same arguments, or builds for
+//! two platforms.
 
 use std::process::Command;
 
 use crate::isolation::{Machine, alone, run};
 
 #[test]
-fn every_command_of_podman_on_the_page_is_run() {
+fn every_podman_command_of_the_page_runs() {
     alone(|machine: &Machine| {
         let page = std::fs::read_to_string("docs/image.md").unwrap();
         let context = machine.files.parent().unwrap().to_str().unwrap();
@@ -19,7 +20,7 @@ fn every_command_of_podman_on_the_page_is_run() {
         let mut count = 0;
         for command in commands {
             let command = command.replace("target/image", context);
-            // As a shell would, but for a namespace of its own that has no way out.
+            // Runs them in a shell with a network namespace without external access.
             last = run(Command::new("sh").args(["-ec", &command]));
             count += 1;
         }

@@ -1,11 +1,13 @@
-//! A machine of a test's own, as far as containers can tell: its own network, mounts, processes and storage, gone with it.
+//! An isolated environment for containers: its own network, mounts, processes and storage, all
+//! removed with it.
 //!
-//! Why: podman makes bridges, firewall rules, mounts and files in half a dozen places, and a test that fails must leave none of
-//! them behind. How: the test runs itself again, alone, by `unshare`, in namespaces where all that podman writes to lies in
-//! memory. When that process ends, whatever way, the kernel ends its children and takes back the rest. Within it the pods have
-//! addresses of their own and the test talks to them as a neighbour.
+//! Why: podman creates bridges, firewall rules, mounts and files in half a dozen places, and a
+//! failed test must leave none of them. How: the test runs itself again in new namespaces
+//! (`unshare`), in which everything that podman writes to is in memory. When that process ends, the
+//! kernel ends its children and frees the rest. Inside, the pods have addresses of their own that
+//! the test can reach.
 //!
-//! What it deliberately does not do: run without root. It says so.
+//! What it deliberately does not do: run without root. It reports that instead.
 
 use std::any::type_name;
 use std::fs;
@@ -17,23 +19,23 @@ use tollgate_test_support::components::program;
 
 use crate::binary;
 
-/// Set within, to the folder that the image's files are taken from.
+/// Set inside, to the folder of the image's files.
 const WITHIN: &str = "TOLLGATE_IMAGE_WITHIN";
 
-/// Of every file and of the image itself, so that two builds do not differ by when they were made.
+/// Timestamp of every file and of the image, so that two builds are equal.
 pub(crate) const TIMESTAMP: &str = "1700000000";
 
-/// Where it is written which pods there were.
+/// File that lists the pods.
 pub(crate) const PODS: &str = "/run/pods";
 
-/// The image's name within.
+/// Name of the image inside.
 pub(crate) const IMAGE: &str = "localhost/tollgate:test";
 
-/// One at a time: they share the machine's control groups, and some measure.
+/// One test at a time: they share the machine's control groups, and some measure.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Makes what podman writes to lie in memory, and then becomes an init process (containers leave children behind) with the test
-/// as its child.
+/// Mounts memory where podman writes, and then becomes an init process (containers leave children
+/// behind) with the test as its child.
 const SETUP: &str = r#"
 for folder in /run /dev/shm /var/tmp /var/lib/containers /var/lib/cni /etc/cni; do
   mkdir -p "$folder"
@@ -58,19 +60,20 @@ ip link set lo up
 exec catatonit -- "$0" "$@"
 "#;
 
-/// The machine, with the image built on it.
+/// The environment, with the image built in it.
 pub(crate) struct Machine {
-    /// What the image is made of.
+    /// Files of the image.
     pub(crate) files: PathBuf,
 }
 
-/// Runs a test on a machine of its own. It must be called by the test itself, whose name it takes from the closure's.
+/// Runs a test in an environment of its own. Must be called by the test itself; takes the name of
+/// the test from the closure's type.
 pub(crate) fn alone<F: FnOnce(&Machine)>(test: F) {
     if let Some(context) = std::env::var_os(WITHIN) {
         test(&Machine::new(Path::new(&context)));
         return;
     }
-    // Another test's failure is not ours.
+    // A failure of another test does not matter here.
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -108,19 +111,19 @@ pub(crate) fn alone<F: FnOnce(&Machine)>(test: F) {
     assert!(status.expect("unshare runs").success(), "{name} failed");
 }
 
-/// Removes a control group that nobody is in, of whichever version and controller. Groups are no namespace's, and podman leaves those
-/// of its pods behind.
+/// Removes an empty control group of any version and controller. Groups are not part of a
+/// namespace, and podman leaves those of its pods behind.
 pub(crate) fn forget_group(group: &str) {
     let root = Path::new("/sys/fs/cgroup");
     let controllers = fs::read_dir(root).into_iter().flatten();
     let controllers = controllers.map(|controller| controller.expect("a folder").path());
     for controller in controllers.chain([root.to_owned()]) {
-        // It need not be there, and another's podman may be at work in it.
+        // It may not exist, or be in use by another podman.
         let _ = fs::remove_dir(controller.join(group));
     }
 }
 
-/// What a program prints; it must succeed.
+/// Output of a program, which must succeed.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -133,7 +136,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// What podman prints; it must succeed.
+/// Output of podman, which must succeed.
 pub(crate) fn podman(arguments: &[&str]) -> String {
     run(Command::new("podman").args(arguments))
 }
@@ -160,7 +163,8 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Before the kernel does it, for the sake of control groups. A test may have failed for want of podman.
+        // Ends the pods before the kernel does, to free their control groups. The test may have
+        // failed because podman is missing.
         let _ = Command::new("podman")
             .args(["pod", "rm", "--all", "--force", "--time=0"])
             .stdout(Stdio::null())

@@ -1,12 +1,13 @@
-//! The image, built from the Dockerfile's last stage and run: what is in it, what the chart's rendered Deployment does with it,
-//! and two pods behind a real Envoy that are replaced under load.
+//! The image, built from the Dockerfile's last stage: its contents, the chart's Deployment with it,
+//! and a rolling update of two pods behind a real Envoy under load.
 //!
-//! How: by podman, without a daemon, on a machine of the test's own (`isolation`). `cargo test` builds the image around a binary that
-//! it links from what it has compiled; `make test-image` around the release binary, and `release.rs` looks at that binary.
+//! How: podman without a daemon, in an isolated environment (`isolation`). `cargo test` builds the
+//! image around a binary linked from the test's crates; `make test-image` around the release
+//! binary, which `release.rs` inspects.
 //!
-//! What it deliberately does not do: run the Dockerfile's build stage, whose base comes from a registry. It runs the script that
-//! the stage runs.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: run the Dockerfile's build stage, whose base image comes from
+//! a registry. It runs the script of that stage.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

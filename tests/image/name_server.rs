@@ -1,6 +1,7 @@
-//! A name server with one name: that of the headless Service, which has the addresses of the pods that are ready.
+//! DNS server with one name: the headless Service, with the addresses of the ready pods.
 //!
-//! What it deliberately does not do: IPv6, which it says there is none of, or any other name, which it says does not exist.
+//! What it deliberately does not do: IPv6, which has no records, or other names, which do not
+//! exist.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -8,17 +9,17 @@ use std::thread;
 
 use crate::pod::Pod;
 
-/// What CoreDNS says how long an answer about a Service is good.
+/// CoreDNS' TTL for Services.
 const TTL_SECONDS: u32 = 5;
 
-/// A server that answers as long as the process lives.
+/// A server that runs until the process ends.
 pub(crate) struct Names {
     pub(crate) address: SocketAddr,
     ready: Arc<Mutex<Vec<IpAddr>>>,
 }
 
 impl Names {
-    /// Begins to answer for this name, of which nothing is ready.
+    /// Starts a server for this name, without ready pods.
     pub(crate) fn of(name: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("its address");
@@ -36,14 +37,14 @@ impl Names {
             let mut query = [0; 512];
             while let Ok((length, from)) = socket.recv_from(&mut query) {
                 let answer = answer(&query[..length], &labels, &asked.lock().expect("addresses"));
-                // Whoever asked may be gone.
+                // The client may be gone.
                 let _ = socket.send_to(&answer, from);
             }
         });
         Self { address, ready }
     }
 
-    /// From now on these are the pods that are ready.
+    /// Sets the ready pods.
     pub(crate) fn are(&self, pods: &[&Pod]) {
         *self.ready.lock().expect("addresses") = pods.iter().map(|pod| pod.address).collect();
     }
@@ -64,13 +65,13 @@ fn answer(query: &[u8], name: &[u8], ready: &[IpAddr]) -> Vec<u8> {
         .collect();
     let count = u16::try_from(addresses.len()).expect("few pods");
     let mut answer = query[..2].to_vec();
-    // An answer, with authority; no such name unless it is ours.
+    // An authoritative answer; NXDOMAIN for other names.
     answer.extend([0x84, if known { 0 } else { 3 }, 0, 1]);
     answer.extend(count.to_be_bytes());
     answer.extend([0; 4]);
     answer.extend(&question[..ends + 4]);
     for octets in addresses {
-        // The name of the question; an address of the Internet; how long it is good; four bytes.
+        // Name of the question; type A; class IN; TTL; four bytes.
         answer.extend([0xc0, 12, 0, 1, 0, 1]);
         answer.extend(TTL_SECONDS.to_be_bytes());
         answer.extend([0, 4]);

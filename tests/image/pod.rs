@@ -1,10 +1,12 @@
-//! The chart's Deployment, rendered by real helm and run by `podman play kube`, one pod at a time.
+//! Pods of the chart's Deployment, rendered by real helm and run by `podman play kube`, one at a
+//! time.
 //!
-//! How: of what was rendered only the name changes, as a ReplicaSet would change it, and for a test that exchanges rules where
-//! they are mounted from: podman writes a ConfigMap plainly, Kubernetes through links. podman can ask no probe of an image
-//! without a shell, so the chart renders none and the tests ask, as kubelet would.
+//! How: only the pod's name changes, as a ReplicaSet would change it, and for tests that update
+//! rules the volume's source: podman writes a ConfigMap as plain files, Kubernetes through links.
+//! podman cannot run probes in an image without a shell, so the chart renders none and the tests
+//! probe like kubelet.
 //!
-//! What it deliberately does not do: schedule, or restart what ended.
+//! What it deliberately does not do: schedule, or restart pods.
 
 use std::fs;
 use std::io::Write as _;
@@ -23,23 +25,23 @@ use tollgate_test_support::yaml::yaml;
 
 use crate::isolation::{IMAGE, PODS, podman, run};
 
-/// How long a pod may take to be ready.
+/// Longest time until a pod is ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// The Deployment and the ConfigMap, as the chart renders them.
+/// Rendered Deployment and ConfigMap.
 pub(crate) struct Rendered {
     deployment: Value,
     config_map: Value,
 }
 
-/// A pod that runs.
+/// A running pod.
 pub(crate) struct Pod {
     name: String,
     container: String,
     pub(crate) address: IpAddr,
-    /// The process, as this machine numbers it.
+    /// Process ID, outside the container.
     pub(crate) process: u32,
-    /// How long it may take to end, and how long kubelet would wait before it asks.
+    /// Grace period, and the preStop sleep.
     grace: Duration,
     pre_stop: Duration,
 }
@@ -47,7 +49,7 @@ pub(crate) struct Pod {
 // === impl Rendered ===
 
 impl Rendered {
-    /// Renders the chart with these further arguments of helm.
+    /// Renders the chart with further arguments of helm.
     pub(crate) fn new(arguments: &[&str]) -> Self {
         let (repository, tag) = IMAGE.split_once(':').expect("a tag");
         let text = run(Command::new(component("helm/4.3.1/helm"))
@@ -71,7 +73,7 @@ impl Rendered {
         }
     }
 
-    /// The same with its rules in this folder of the machine in place of the ConfigMap.
+    /// The same with its rules in a folder instead of the ConfigMap.
     pub(crate) fn with_rules_in(mut self, folder: &Path) -> Self {
         let volumes = self.deployment["spec"]["template"]["spec"]["volumes"]
             .as_array_mut()
@@ -90,12 +92,12 @@ impl Rendered {
         &self.config_map["data"]
     }
 
-    /// For how long a new pod must be ready before an old one may go.
+    /// minReadySeconds: how long a new pod must be ready before an old one ends.
     pub(crate) fn min_ready(&self) -> Duration {
         seconds(&self.deployment["spec"]["minReadySeconds"])
     }
 
-    /// What the container may take of memory, in bytes.
+    /// Memory limit of the container, in bytes.
     pub(crate) fn memory_limit(&self) -> u64 {
         let limit = &self.spec()["containers"][0]["resources"]["limits"]["memory"];
         let text = limit.as_str().expect("a limit");
@@ -107,12 +109,12 @@ impl Rendered {
         &self.deployment["spec"]["template"]["spec"]
     }
 
-    /// Starts one pod of that name, which nobody had before.
+    /// Starts a pod with a new name.
     pub(crate) fn start(&self, name: &str) -> Pod {
         let mut deployment = self.deployment.clone();
         deployment["metadata"]["name"] = json!(name);
         deployment["spec"]["replicas"] = json!(1);
-        // podman takes them for ports of the machine, of which there is one each.
+        // podman would bind them on the host, where each exists once.
         for container in deployment["spec"]["template"]["spec"]["containers"]
             .as_array_mut()
             .expect("containers")
@@ -123,7 +125,7 @@ impl Rendered {
                 .remove("ports");
         }
         let file = PathBuf::from(format!("/run/{name}.yaml"));
-        // What is JSON is YAML as well.
+        // JSON is valid YAML.
         let text = format!("{}\n---\n{deployment}\n", self.config_map);
         fs::write(&file, text).expect("the manifest");
         podman(&["play", "kube", file.to_str().expect("a path")]);
@@ -158,10 +160,10 @@ impl Pod {
         (self.address, 8081).into()
     }
 
-    /// What kubelet's readiness probe asks.
+    /// Whether the readiness probe succeeds.
     pub(crate) fn is_ready(&self) -> bool {
         let http_port = SocketAddr::from((self.address, 8080));
-        // Nobody may listen there yet, or any more.
+        // The port may not be open yet, or closed already.
         TcpStream::connect(http_port).is_ok() && http(http_port, "GET", "/readyz", "").0 == 200
     }
 
@@ -188,7 +190,7 @@ impl Pod {
         series_value(&text, series)
     }
 
-    /// What it has said.
+    /// Log of the pod.
     pub(crate) fn said(&self) -> String {
         let output = Command::new("podman")
             .args(["logs", &self.container])
@@ -203,13 +205,13 @@ impl Pod {
         status_field(self.process, field)
     }
 
-    /// A file of its own root, as the machine sees it.
+    /// A path inside the container's root, from outside.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         Path::new(&format!("/proc/{}/root", self.process)).join(file.trim_start_matches('/'))
     }
 
-    /// What kubelet does when it is to go: waits as the preStop hook says, asks it to end, and kills it when its grace is over.
-    /// How long that took; it must have ended by itself, and well.
+    /// Ends the pod like kubelet: preStop sleep, SIGTERM, and SIGKILL after the grace period.
+    /// Returns the time; the pod must have ended by itself, with success.
     pub(crate) fn end(&self) -> Duration {
         let began = Instant::now();
         std::thread::sleep(self.pre_stop);
@@ -220,7 +222,7 @@ impl Pod {
             &self.container,
         ]);
         let took = began.elapsed();
-        // 137 if it was killed.
+        // 137 after SIGKILL.
         let code = podman(&[
             "inspect",
             "--format",
@@ -234,7 +236,7 @@ impl Pod {
     }
 }
 
-/// A number of seconds; none when there is no such field.
+/// Seconds; none if the field is missing.
 fn seconds(value: &Value) -> Duration {
     Duration::from_secs(value.as_u64().unwrap_or_default())
 }

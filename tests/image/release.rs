@@ -1,10 +1,11 @@
-//! The release binary of `image/build.sh`: static, without a path of the machine that built it, with the list of its crates, and the
-//! same wherever it is built. Not part of `cargo test`; `make test-image` runs it.
+//! The release binary of `image/build.sh`: static, without paths of the build machine, with a list
+//! of its crates, and reproducible. Not part of `cargo test`; `make test-image` runs it.
 //!
-//! How: the second build is another copy of the sources, in another folder, that finds its crates by another path.
+//! How: the second build uses a copy of the sources in another folder and another path to the
+//! crates.
 //!
-//! What it deliberately does not do: build with another compiler. Another compiler makes another binary.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: build with another compiler, which gives another binary.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -20,11 +21,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Where `make image` has put it, and its SBOM.
+/// Output of `make image`: the binary and its SBOM.
 const BINARY: &str = "target/image/out/usr/bin/tollgate";
 const SBOM: &str = "target/image/tollgate.cdx.json";
 
-/// Prints what was compressed.
+/// Prints decompressed data.
 const READ: &str =
     "import sys, zlib; print(zlib.decompress(open(sys.argv[1], 'rb').read()).decode())";
 
@@ -34,7 +35,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What a program prints, run at the repository's root; it must succeed.
+/// Output of a program run in the repository's root, which must succeed.
 fn run(command: &mut Command) -> String {
     let output = command.current_dir(root()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -80,7 +81,7 @@ fn the_binary_is_static() {
 }
 
 #[test]
-fn no_path_of_the_machine_that_built_it_is_in_the_binary() {
+fn the_binary_holds_no_path_of_the_build_machine() {
     let binary = binary();
     let sysroot = run(Command::new("rustc").args(["--print=sysroot"]));
     for path in [root(), &cargo_home(), Path::new(sysroot.trim())] {
@@ -88,12 +89,12 @@ fn no_path_of_the_machine_that_built_it_is_in_the_binary() {
         let there = binary.windows(path.len()).any(|bytes| bytes == path);
         assert!(!there, "{}", String::from_utf8_lossy(path));
     }
-    // What they became is there, so this looked at the right thing.
+    // The replacement is there, so the test searched the right binary.
     assert!(binary.windows(16).any(|bytes| bytes == b"/cargo/registry/"));
 }
 
 #[test]
-fn the_binary_and_its_sbom_name_every_crate_that_is_linked() {
+fn the_binary_and_its_sbom_list_every_linked_crate() {
     let folder = tempfile::tempdir().unwrap();
     let list = folder.path().join("list");
     run(Command::new("objcopy")
@@ -123,7 +124,7 @@ fn the_binary_and_its_sbom_name_every_crate_that_is_linked() {
 }
 
 #[test]
-fn the_same_sources_elsewhere_make_the_same_binary() {
+fn the_binary_is_reproducible_in_another_folder() {
     // Not below the repository, whose paths are taken out.
     let elsewhere = tempfile::tempdir().unwrap();
     let sources = elsewhere.path().join("another-folder");

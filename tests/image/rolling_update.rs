@@ -1,11 +1,13 @@
-//! Two pods of the chart's Deployment behind a real Envoy, both replaced under load, and nobody notices.
+//! Two pods of the chart's Deployment behind a real Envoy, both replaced under load, without a
+//! failed request.
 //!
-//! How: Envoy finds the pods by the name of the headless Service (STRICT_DNS); the test is the name server, kubelet and the
-//! controller of Deployments: it starts a new pod, waits until it is ready, gives the name its address and takes an old one's
-//! away once the new one has been ready for minReadySeconds, and then asks the old one to end. Like the controller (maxSurge 1,
-//! maxUnavailable 0) it does not wait until that has ended before it goes on to the next.
+//! How: Envoy resolves the headless Service (STRICT_DNS). The test acts as name server, kubelet and
+//! Deployment controller: it starts a new pod, waits until it is ready, adds its address, removes
+//! an old pod's address once the new one has been ready for minReadySeconds, and then ends the old
+//! pod. Like the controller (maxSurge 1, maxUnavailable 0) it does not wait for that before the
+//! next replacement.
 //!
-//! What it deliberately does not do: wait for Envoy to have learned anything. A cluster does not either.
+//! What it deliberately does not do: wait for Envoy to see a change. A cluster does not either.
 
 use std::thread;
 
@@ -21,14 +23,14 @@ const BOOTSTRAP: &str = include_str!("envoy.yaml");
 
 const HEADLESS: &str = "demo-tollgate-headless.prod.svc.cluster.local";
 
-/// Most requests are within the limit and some are not, so that both answers are seen.
+/// Most requests are within the limit and some are over, so that both answers occur.
 const RULES: &str = r#"--set-json=rules={"edge.yaml":{"domain":"edge","descriptors":[{"key":"day","rate_limit":{"unit":"day","requests_per_unit":300}}]}}"#;
 
-/// Requests that are decided before the first pod is replaced, and after the last.
+/// Decisions before the first pod is replaced, and after the last.
 const DECISIONS: u64 = 1_000;
 
 #[test]
-fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
+fn a_rolling_update_under_load_costs_no_request() {
     alone(|_| {
         let rendered = Rendered::new(&[RULES, "--set=replicaCount=2"]);
         let start = |name: &str| rendered.start(name).ready();
@@ -70,7 +72,7 @@ fn two_pods_replaced_one_after_the_other_under_load_cost_no_request() {
     });
 }
 
-/// Requires that each was asked.
+/// Asserts that each pod received requests.
 fn assert_received_requests(pods: &[Pod]) {
     for pod in pods {
         let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;

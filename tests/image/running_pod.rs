@@ -1,6 +1,7 @@
-//! Rendered pods, run from the image: confined as the chart says, whoever they run as; obeying rules that change; ending in time.
+//! Rendered pods with the image: confined as the chart says, with every user ID; rules are
+//! reloaded; shutdown is in time.
 //!
-//! What it deliberately does not do: try every value of the chart. `tests/chart` starts what other values render.
+//! What it deliberately does not do: try every value of the chart. `tests/chart` does.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,17 +14,17 @@ use tollgate_test_support::grpc_client::{Code, descriptor, request};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 
-/// Who the image says it runs as, who Envoy Gateway has its rate limit service run as, and one of a range that OpenShift gives.
+/// User IDs of the image, of Envoy Gateway's rate limit service, and of an OpenShift range.
 const USERS: [[u32; 2]; 3] = [[65532, 65532], [65534, 65534], [1_000_650_000, 0]];
 
-/// Rules of so many a day.
+/// Rules with a limit per day.
 fn rules(requests: u32) -> String {
     let limit = format!(r#"{{"unit":"day","requests_per_unit":{requests}}}"#);
     let descriptors = format!(r#"[{{"key":"k","rate_limit":{limit}}}]"#);
     format!(r#"--set-json=rules={{"a.yaml":{{"domain":"a","descriptors":{descriptors}}}}}"#)
 }
 
-/// Checks so many times by gRPC, over one connection: the answers.
+/// Sends `times` checks over one gRPC connection; returns the answers.
 fn ask(pod: &Pod, times: usize) -> Vec<Code> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -39,7 +40,7 @@ fn ask(pod: &Pod, times: usize) -> Vec<Code> {
 }
 
 #[test]
-fn a_rendered_pod_answers_may_do_nothing_else_and_ends_within_its_grace() {
+fn a_rendered_pod_is_confined_serves_and_ends_within_its_grace_period() {
     alone(|_| {
         for [user, group] in USERS {
             let who = format!(
@@ -56,9 +57,9 @@ fn a_rendered_pod_answers_may_do_nothing_else_and_ends_within_its_grace() {
                 assert_eq!(pod.status(set), "0000000000000000", "{set}");
             }
             assert_eq!(pod.status("NoNewPrivs"), "1");
-            // 2: system calls are filtered.
+            // Mode 2 is a seccomp filter.
             assert_eq!(pod.status("Seccomp"), "2");
-            // This is root, so nothing but the mount can refuse it.
+            // This runs as root, so only the mount can prevent it.
             for file in ["/written", "/etc/tollgate/rules/written"] {
                 let refused = fs::write(pod.path(file), "").unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem, "{file}");
@@ -74,7 +75,7 @@ fn a_rendered_pod_answers_may_do_nothing_else_and_ends_within_its_grace() {
 }
 
 #[test]
-fn rules_that_kubelet_exchanges_are_obeyed_by_a_running_pod() {
+fn rules_updated_by_kubelet_are_applied() {
     alone(|_| {
         let mut volume = Volume::new("rules");
         let rendered = |requests| Rendered::new(&[&rules(requests)]);
@@ -87,10 +88,10 @@ fn rules_that_kubelet_exchanges_are_obeyed_by_a_running_pod() {
         let before = generation();
         let taken = wait_for(PATIENCE, || (generation() > before).then_some(()));
         assert!(taken.is_some(), "{}", pod.said());
-        // What was consumed stays consumed.
+        // Consumed hits stay consumed.
         let ok = Code::Ok;
         assert_eq!(ask(&pod, 3), [ok, ok, Code::OverLimit]);
-        // Rules that are no good change nothing.
+        // Invalid rules change nothing.
         volume.write(&serde_json::json!({"a.yaml": "domain: ["}));
         let refused = || pod.metric("ratelimit_service_config_load_error") > 0;
         assert!(wait_for(PATIENCE, || refused().then_some(())).is_some());
@@ -99,7 +100,7 @@ fn rules_that_kubelet_exchanges_are_obeyed_by_a_running_pod() {
 }
 
 #[test]
-fn a_pod_that_is_asked_to_end_is_not_ready_but_answers_until_its_drain_is_over() {
+fn a_terminating_pod_is_unready_and_answers_until_its_drain_ends() {
     alone(|_| {
         let pod = Rendered::new(&[&rules(1_000)]).start("draining").ready();
         std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! What the image weighs, how long the binary takes to be ready, and what it has resident when nobody asks anything.
+//! Size of the image, startup time, and idle memory.
 //!
-//! How: printed, and each held to a bound that is far enough away for a binary that is only linked. `docs/image.md` has what the
-//! release binary said.
+//! How: the figures are printed, and each has a bound that also fits an unoptimised binary.
+//! `docs/image.md` has the figures of the release binary.
 //!
-//! What it deliberately does not do: pull. That takes as long as the network says.
+//! What it deliberately does not do: measure a pull, which depends on the network.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use crate::contents::Unpacked;
 use crate::isolation::{IMAGE, Machine, alone};
 use crate::pod::{Pod, Rendered};
 
-/// Of the image as it lies unpacked, and of one whose binary nobody optimised.
+/// Bounds of the unpacked image, with an optimised and an unoptimised binary.
 const IMAGE_BYTES_MAX: u64 = 25_000_000;
 const ROUGH_BYTES_MAX: u64 = 60_000_000;
 
 /// From start to ready, with the chart's example rules.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// Resident, of which most is the binary's own pages.
+/// Bound of resident memory, most of which is the binary's pages.
 const RESIDENT_BYTES_MAX: u64 = 48 << 20;
 
-/// How often a start is timed.
+/// Number of timed starts.
 const STARTS: usize = 11;
 
 #[test]
-fn the_image_is_small_its_start_quick_and_its_rest_cheap() {
+fn image_size_startup_time_and_idle_memory_are_bounded() {
     alone(|machine: &Machine| {
         let size = |file: &str| machine.files.join(file).metadata().unwrap().len();
         let binary = size("usr/bin/tollgate");
@@ -64,7 +64,7 @@ fn the_image_is_small_its_start_quick_and_its_rest_cheap() {
     });
 }
 
-/// Starts the image's binary as it stands, with the chart's example, until it says that it is ready.
+/// Starts the image's binary with the chart's example rules and waits until it is ready.
 fn start_to_ready(machine: &Machine) -> Duration {
     let began = Instant::now();
     let mut child = Command::new(machine.files.join("usr/bin/tollgate"))
@@ -83,7 +83,7 @@ fn start_to_ready(machine: &Machine) -> Duration {
     let took = began.elapsed();
     child.kill().unwrap();
     child.wait().unwrap();
-    // The next one wants the same ports.
+    // The next start needs the same ports.
     assert!(wait_for(PATIENCE, || (!listens()).then_some(())).is_some());
     took
 }

@@ -1,9 +1,9 @@
-//! A folder that is written as kubelet writes a ConfigMap's volume.
+//! A folder with the layout of a ConfigMap volume.
 //!
-//! How: each file is a link through `..data`, itself a link to a folder of their own; a change writes a new folder and exchanges
-//! `..data` by one rename.
+//! How: like kubelet, each file is a link through `..data`, itself a link to a folder. A change
+//! writes a new folder and replaces `..data` by one rename.
 //!
-//! What it deliberately does not do: remove files that are gone from the ConfigMap.
+//! What it deliberately does not do: remove files that are no longer in the ConfigMap.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// A volume, in the memory of this machine.
+/// A volume in memory.
 pub(crate) struct Volume {
     pub(crate) folder: PathBuf,
     written: usize,
@@ -24,7 +24,7 @@ impl Volume {
         Self { folder, written: 0 }
     }
 
-    /// Writes these files in place of the last.
+    /// Replaces the files.
     pub(crate) fn write(&mut self, files: &Value) {
         self.written += 1;
         let folder = format!("..2026_01_02_03_04_{:02}.678901234", self.written);

@@ -1,8 +1,8 @@
-//! A baseline: instructions a check, scenario by scenario, and the compiler that made them.
+//! Baseline: instructions per check for each scenario, and the compiler that built it.
 //!
-//! Why the compiler: another one makes other instructions of the same code, by a few per cent, and that is nobody's fault.
-//! So [`Baseline::judge`] allows more where compilers differ, and much more where the instruction set does; a cost that
-//! doubles is seen everywhere.
+//! Why the compiler: another one generates different instructions, by a few per cent. So
+//! [`Baseline::judge`] has a wider tolerance for another compiler, and a much wider one for another
+//! instruction set; a cost that doubles is always detected.
 //!
 //! What it deliberately does not do: count (`main`).
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
 
-/// By how many per cent a figure may differ, either way.
+/// Tolerance in per cent, in both directions.
 const SAME_COMPILER_PERCENT: u64 = 3;
 const OTHER_COMPILER_PERCENT: u64 = 15;
 const OTHER_PROCESSOR_PERCENT: u64 = 50;
@@ -22,7 +22,7 @@ const HEAD: &str = "\
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Compiler {
-    /// As `rustc -vV` says them.
+    /// As in `rustc -vV`.
     pub(crate) release: String,
     pub(crate) host: String,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Baseline {
 }
 
 impl Compiler {
-    /// The one that is used here.
+    /// The compiler in use.
     pub(crate) fn present() -> Self {
         let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
             .arg("-vV")
@@ -65,7 +65,7 @@ impl Compiler {
 }
 
 impl Baseline {
-    /// Out of its file.
+    /// Parses the file.
     pub(crate) fn read(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let mut words: BTreeMap<String, String> = lines
@@ -86,7 +86,7 @@ impl Baseline {
         }
     }
 
-    /// What of `now` is not as it was: a line each.
+    /// Differences of `now`, one line each.
     pub(crate) fn judge(&self, now: &Self) -> Vec<String> {
         let percent = self.compiler.tolerance_percent(&now.compiler);
         let mut wrong = Vec::new();
@@ -131,13 +131,13 @@ fn example(count: u64) -> Baseline {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_written_baseline_reads_back() {
     let written = example(1_234);
     assert_eq!(Baseline::read(&written.to_string()), written);
 }
 
 #[test]
-fn a_figure_may_differ_by_the_tolerance_and_no_more_either_way() {
+fn figures_may_differ_by_the_tolerance_in_both_directions() {
     let kept = example(1_000);
     for (count, complaints) in [(969, 1), (970, 0), (1_030, 0), (1_031, 1), (0, 1)] {
         assert_eq!(kept.judge(&example(count)).len(), complaints, "{count}");
@@ -145,7 +145,7 @@ fn a_figure_may_differ_by_the_tolerance_and_no_more_either_way() {
 }
 
 #[test]
-fn other_compilers_may_differ_by_more_and_other_processors_by_much_more() {
+fn other_compilers_and_processors_have_wider_tolerances() {
     let kept = example(1_000);
     let mut now = example(1_150);
     assert_eq!(kept.judge(&now).len(), 1);
@@ -160,7 +160,7 @@ fn other_compilers_may_differ_by_more_and_other_processors_by_much_more() {
 }
 
 #[test]
-fn scenarios_do_not_come_or_go_unseen() {
+fn added_and_removed_scenarios_are_reported() {
     let kept = example(1_000);
     let mut now = kept.clone();
     now.scenarios.insert("two".to_owned(), 1);

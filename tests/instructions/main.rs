@@ -1,11 +1,14 @@
-//! The gate: what a check costs, in instructions, is what `benches/instructions/baseline.txt` says.
+//! Instruction gate: the cost of a check, in instructions, matches
+//! `benches/instructions/baseline.txt`.
 //!
-//! Why instructions: the same binary counts the same, whatever else the machine does, so the tolerance can be small and the
-//! gate never cries for nothing. How: the bench runs under callgrind and prints figures, `baseline` judges them. Too few
-//! fails as well: a gain that is not written down can be lost again unseen. `make baseline` writes it down.
+//! Why instructions: a binary executes the same number whatever else the machine does, so the
+//! tolerance can be small without false alarms. How: the bench runs under callgrind and prints
+//! figures, `baseline` compares them. Too few fails as well: an unrecorded gain could be lost
+//! unnoticed. `make baseline` records it.
 //!
-//! What it deliberately does not do: look at time, or at what HTTP/2 and the kernel cost (`make bench`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: measure time, or the cost of HTTP/2 and the kernel (`make
+//! bench`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -26,7 +29,7 @@ use baseline::{Baseline, Compiler};
 
 const FILE: &str = "benches/instructions/baseline.txt";
 
-/// Instructions a check of every scenario, counted now.
+/// Counts the instructions per check of every scenario.
 fn count_instructions() -> BTreeMap<String, u64> {
     program("valgrind");
     let output = Command::new(env!("CARGO"))
@@ -51,7 +54,7 @@ fn count_instructions() -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_hot_path_costs_what_the_baseline_says() {
+fn the_hot_path_matches_the_baseline() {
     let now = Baseline {
         compiler: Compiler::present(),
         scenarios: count_instructions(),

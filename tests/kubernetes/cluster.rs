@@ -1,8 +1,10 @@
-//! A Kubernetes API server with its controllers, on loopback, gone when dropped.
+//! A Kubernetes API server with its controllers, on loopback, stopped when dropped.
 //!
-//! Why: what an API server does with a chart (defaults, field managers, garbage collection) no schema says.
+//! Why: schemas do not cover what an API server does with a chart (defaults, field managers,
+//! garbage collection).
 //!
-//! What it deliberately does not do: run pods. There is no kubelet, so pods stay pending and have no log.
+//! What it deliberately does not do: run pods. Without a kubelet, pods stay pending and have no
+//! log.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -14,19 +16,19 @@ use tollgate_test_support::components::component;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ports::free_port;
 
-/// The API server's token. It listens on loopback for the length of a test.
+/// The API server's token. It listens on loopback during a test.
 const TOKEN: &str = "administrator";
 
-/// How often the autoscaler looks, in seconds. Kubernetes' own default is 15.
+/// Interval of the autoscaler, in seconds. Kubernetes' default is 15.
 const AUTOSCALER_SECONDS: u64 = 1;
 
 pub(crate) struct Cluster {
-    /// In the order in which they end.
+    /// Processes in the order in which they are stopped.
     processes: Vec<(&'static str, Child)>,
     directory: TempDir,
 }
 
-/// The lines that a process prints, until dropped.
+/// Lines that a process prints, until dropped.
 pub(crate) struct Lines {
     child: Child,
     seen: Arc<Mutex<Vec<String>>>,
@@ -36,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command printed, or what it complained of.
+/// Output of a command, or its error.
 fn said(output: &Output) -> Result<String, String> {
     let all = text(&output.stdout) + &text(&output.stderr);
     if output.status.success() {
@@ -105,7 +107,7 @@ impl Cluster {
             "current-context": "here",
         });
         std::fs::write(cluster.config(), config.to_string()).expect("a file");
-        // The default namespace is among the last things that a new API server makes.
+        // A new API server creates the default namespace last.
         cluster.await_success(&["get", "--raw=/readyz"]);
         cluster.await_success(&["get", "namespace", "default"]);
         cluster.spawn(
@@ -139,11 +141,11 @@ impl Cluster {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        // A process ends before those that it needs.
+        // A process is stopped before those it depends on.
         self.processes.insert(0, (name, child.expect(name)));
     }
 
-    /// A command that knows this cluster and nothing else of the machine.
+    /// A command configured for this cluster only.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(component(program));
         command
@@ -159,7 +161,7 @@ impl Cluster {
         said(&command.args(arguments).output().expect("kubectl runs"))
     }
 
-    /// What kubectl, told this, says to an object.
+    /// Output of kubectl with these arguments and an object on stdin.
     pub(crate) fn apply(&self, object: &str, arguments: &[&str]) -> Result<String, String> {
         let file = self.path("object.yaml");
         std::fs::write(&file, object).expect("a file");
@@ -167,7 +169,7 @@ impl Cluster {
         self.kubectl(&[&["apply", "--server-side", &file], arguments].concat())
     }
 
-    /// One field of an object; nothing where it is empty or the object is not there.
+    /// One field of an object; none if it is empty or the object does not exist.
     pub(crate) fn field(&self, namespace: &str, object: &str, path: &str) -> Option<String> {
         let output = format!("--output=jsonpath={{{path}}}");
         let found = self.kubectl(&["--namespace", namespace, "get", object, &output]);
@@ -195,7 +197,7 @@ impl Cluster {
         said(&command.output().expect("helm runs"))
     }
 
-    /// What kubectl prints line by line. The first line has been seen.
+    /// Output of kubectl line by line, after the first line.
     pub(crate) fn watch(&self, arguments: &[&str]) -> Lines {
         let mut command = self.command("kubernetes/kubectl");
         let child = command.args(arguments).stdout(Stdio::piped()).spawn();
@@ -236,7 +238,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for (_, process) in &mut self.processes {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -253,7 +255,7 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

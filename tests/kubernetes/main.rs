@@ -1,12 +1,13 @@
-//! The chart on a real Kubernetes API server, by real Helm 3 and 4: `make test-kubernetes`.
+//! The chart on a real Kubernetes API server, with real Helm 3 and 4: `make test-kubernetes`.
 //!
-//! Why: a schema does not say what a server-side apply refuses, what an upgrade takes away, and what stays after an uninstall.
+//! Why: schemas do not show what a server-side apply rejects, what an upgrade removes, and what an
+//! uninstall leaves.
 //!
-//! How: the API server, etcd and the controller manager are built from Go modules (`server/go.mod`); each test has a cluster of
-//! its own, one test at a time.
+//! How: the API server, etcd and the controller manager are built from Go modules
+//! (`server/go.mod`). Each test has its own cluster; tests run one at a time.
 //!
-//! What it deliberately does not do: run pods (`tests/image` does), or look at what is rendered (`tests/chart`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: run pods (`tests/image`), or check renders (`tests/chart`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -28,10 +29,10 @@ const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
 
 const CHART: &str = "helm/tollgate";
 
-/// What the chart's README calls its release.
+/// Name of the release in the chart's README.
 const RELEASE: &str = "limits";
 
-/// Kinds of other people's operators, which an API server must know before it takes objects of them.
+/// Custom resources of other operators, which an API server must define before it accepts them.
 const KINDS: [(&str, &str, &str); 5] = [
     (
         "monitoring.coreos.com/v1",
@@ -51,11 +52,11 @@ const KINDS: [(&str, &str, &str); 5] = [
 /// One cluster at a time: each takes half a gigabyte.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    // Another test's failure is none of this one's.
+    // A failure of another test does not matter here.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A shell block or a YAML block of the chart's README that begins so.
+/// A shell or YAML block of the chart's README, by its beginning.
 fn block(begin: &str) -> String {
     let text = std::fs::read_to_string("helm/tollgate/README.md").expect("the README");
     let (_, rest) = text.split_once(begin).expect(begin);
@@ -92,7 +93,7 @@ fn define_kinds(cluster: &Cluster) {
 }
 
 #[test]
-fn every_file_of_values_is_installed_and_upgraded_without_a_warning() {
+fn every_values_file_installs_and_upgrades_without_warnings() {
     let _one = alone();
     let cluster = Cluster::start();
     define_kinds(&cluster);
@@ -105,7 +106,7 @@ fn every_file_of_values_is_installed_and_upgraded_without_a_warning() {
     for values in names {
         for [first, second] in [[HELMS[0], HELMS[1]], [HELMS[1], HELMS[1]]] {
             let values = format!("--values={values}");
-            // No pod runs here, so no hook ends.
+            // No pod runs here, so hooks never complete.
             let common = [RELEASE, CHART, &values, "--no-hooks"];
             let install = [&["install", "--create-namespace"], &common[..]].concat();
             let upgrade = [&["upgrade", "--set=minReadySeconds=7"], &common[..]].concat();
@@ -122,9 +123,10 @@ fn every_file_of_values_is_installed_and_upgraded_without_a_warning() {
     }
 }
 
-/// The guards of `extraEnv` and its like, held against the API server: Helm 4 applies as it is done here.
+/// Compares the guards of `extraEnv` and others with the API server; Helm 4 applies objects the
+/// same way.
 #[test]
-fn the_api_server_refuses_what_the_guards_call_a_duplicate() {
+fn the_api_server_rejects_what_the_guards_call_a_duplicate() {
     let _one = alone();
     let cluster = Cluster::start();
     let deployment = |pod: &Value, container: &Value| {
@@ -182,7 +184,8 @@ fn the_api_server_refuses_what_the_guards_call_a_duplicate() {
     cluster.apply(&deployment(&good, &json!({})), &[]).unwrap();
 }
 
-/// Turns autoscaling on in a release of five replicas, and returns how many were seen from then on.
+/// Enables autoscaling in a release of five replicas; returns the numbers of replicas seen from
+/// then on.
 fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: bool) -> Vec<String> {
     let install = [
         "install",
@@ -219,7 +222,7 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
             .apply(&file, &[manager, "--namespace", namespace])
             .unwrap();
     }
-    // Only the last of the two Helms can; a release of either may be there.
+    // Only the newer Helm can; the release may be of either.
     cluster.helm(HELMS[1], namespace, &upgrade[1..]).unwrap();
     let able = r#".status.conditions[?(@.type=="AbleToScale")].status"#;
     let acted = wait_for(PATIENCE, || {
@@ -228,7 +231,7 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
         (said == "True" && replicas != "1").then_some(())
     });
     assert!(acted.is_some(), "{:?}", lines.seen());
-    // A release that Helm 3 made goes on under Helm 3.
+    // A release of Helm 3 is upgraded by Helm 3.
     let next = [
         "upgrade",
         RELEASE,
@@ -246,7 +249,7 @@ fn turned_on(cluster: &Cluster, made_by: &str, namespace: &str, handed_over: boo
 }
 
 #[test]
-fn the_readme_hands_the_replicas_over_to_an_autoscaler() {
+fn the_readmes_steps_hand_replicas_to_an_autoscaler() {
     let _one = alone();
     let cluster = Cluster::start();
     for made_by in HELMS {
@@ -256,13 +259,13 @@ fn the_readme_hands_the_replicas_over_to_an_autoscaler() {
             kept.iter().all(|replicas| replicas == "5"),
             "helm {made_by}: {kept:?}"
         );
-        // Without these steps they are lost, which is why they are there.
+        // Without these steps the replicas are lost, which is why the README has them.
         let lost = turned_on(&cluster, made_by, &format!("lost-{version}"), false);
         assert!(lost.contains(&"1".to_owned()), "helm {made_by}: {lost:?}");
     }
 }
 
-/// No pod runs here, so both hooks fail when their time is over.
+/// No pod runs here, so both hooks time out.
 #[test]
 fn failed_hooks_do_not_outlive_their_release() {
     let _one = alone();

@@ -1,9 +1,9 @@
-//! What large request bodies that arrive slowly take of memory.
+//! Memory of large request bodies that arrive slowly.
 //!
-//! How: clients send all but the last byte of each body, the process is weighed, and then every
+//! How: clients send all but the last byte of each body, resident memory is read, and then every
 //! body is finished and answered.
 //!
-//! What it deliberately does not do: go beyond the bound (`tests/service/door/bodies`).
+//! What it deliberately does not do: exceed the limit (`tests/service/door/bodies`).
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -27,22 +27,22 @@ const CONNECTIONS: usize = 50;
 const CALLS: usize = 2_000;
 const BODY_BYTES: usize = 60 * 1024;
 
-/// What may come on top of the bodies' own bytes, in hundredths of them: buffers, streams, pages.
+/// Most overhead above the bytes of the bodies, in percent: buffers, streams, pages.
 const OVERHEAD_PERCENT_MAX: u64 = 50;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A call whose last byte is still to be sent.
+/// A call whose last byte was not sent.
 struct Call {
     body: SendStream<Bytes>,
     answer: ResponseFuture,
 }
 
-/// A gRPC frame of a request of this length.
+/// A gRPC frame of a request of [`BODY_BYTES`].
 fn body() -> Bytes {
     let mut question = request("memory", descriptors("key", 0..4));
     let missing = BODY_BYTES - 5 - question.encoded_len();
-    // A key's text makes up for what is missing, without its own head of a few bytes.
+    // The key's text fills the rest, without its own header of a few bytes.
     let entry = &mut question.descriptors[0].entries[0];
     entry.value = "v".repeat(missing - 8).into();
     let message = question.encode_to_vec();
@@ -51,7 +51,7 @@ fn body() -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_large_bodies_under_way_take_little_more_than_their_bytes() {
+async fn two_thousand_large_bodies_take_little_more_memory_than_their_bytes() {
     let running = Tollgate::start(RULES, &["--body-memory-max", "256MiB"]);
     let whole = body();
     let (most, last) = (
@@ -76,7 +76,7 @@ async fn two_thousand_large_bodies_under_way_take_little_more_than_their_bytes()
     }
     let bytes = (CALLS * whole.len()) as u64;
     let held = "tollgate_unfinished_bodies_bytes";
-    // Declared at the first frame of each; the rest of them is on its way.
+    // Each length was declared by the first frame; the rest is on its way.
     let all = wait_for(PATIENCE, || (running.metric(held) == bytes).then_some(()));
     assert!(all.is_some(), "{} of {bytes}", running.metric(held));
     let weight = || running.status_bytes("VmRSS").saturating_sub(before);

@@ -1,15 +1,15 @@
-//! What a key weighs: all the memory that a process has resident, divided by the keys it knows.
+//! Memory per key: resident memory of the process, divided by the number of keys.
 //!
-//! How: the real binary is told that many different keys over gRPC, and `VmRSS` is read. Of few keys only what they add of
-//! the process's own pages is counted: an unoptimised binary weighs more than they do, and the kernel maps its pages as it
-//! likes.
+//! How: the test sends that many different keys over gRPC and reads `VmRSS`. For few keys only the
+//! growth is counted: an unoptimised binary is larger than they are, and the kernel maps its pages
+//! at its own pace.
 
 use super::{Tollgate, ask_for_each};
 
-/// At most so many bytes a key, all told.
+/// Most bytes per key, everything included.
 const BYTES_A_KEY_MAX: f64 = 64.0;
 
-/// From so many keys on, all that the process has is put to their account.
+/// From this many keys on, all resident memory is counted.
 const ALL_TOLD_FROM: u64 = 2_000_000;
 
 const RULES: &str = "
@@ -27,7 +27,7 @@ async fn a_key_takes_no_more_than_64_bytes() {
     for count in counts.split(',').map(|count| count.parse::<u64>().unwrap()) {
         for algorithm in ["fixed_window", "token_bucket"] {
             let running = Tollgate::start(RULES, &["--memory-max", "8GiB"]);
-            // What a process needs to answer at all is not put to any key.
+            // The memory of a process that has answered one request is not counted.
             ask_for_each(&running, algorithm, 0..20_000).await;
             let (before, known) = (
                 running.status_bytes("RssAnon"),

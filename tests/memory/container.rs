@@ -1,8 +1,10 @@
-//! Under a container's limit of 64 MiB, with endless new keys: never killed, and never wrong about a key that it kept.
+//! A 64 MiB container under endless new keys: the process is never killed and never forgets an
+//! exhausted key.
 //!
-//! How: a memory control group of its own (version 2, or version 1) with that limit, made by the test and removed after it; the
-//! process begins in it and finds its limit itself. Where no group can be made, for want of root, the process is told
-//! the same bound and only weighed. In both cases the most it ever had resident must stay below the limit.
+//! How: the test creates a memory control group (version 2 or 1) with that limit and removes it
+//! afterwards. The process starts in it and finds the limit itself. Without root no group can be
+//! created; then the process gets the same limit by a flag. In both cases its peak resident memory
+//! must stay below the limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +14,10 @@ use super::*;
 
 const LIMIT: u64 = 64 << 20;
 
-/// Half of the limit: what a process takes for its buckets where it is not told.
+/// Half of the limit: the default share of buckets.
 const SHARE: u64 = LIMIT / 2;
 
-/// Keys that are over their limits from the beginning, and for the whole time.
+/// Keys that are over their limits during the whole test.
 const KEPT: u64 = 1_000;
 
 const RULES: &str = "
@@ -37,13 +39,13 @@ descriptors:
 
 const FLOODS: [&str; 5] = ["one_hit", "exhausted", "bucket", "log", "slots"];
 
-/// A control group that may have [`LIMIT`] bytes, gone when dropped.
+/// A control group limited to [`LIMIT`] bytes, removed when dropped.
 struct Group {
     directory: PathBuf,
 }
 
 impl Group {
-    /// Makes one, of whichever version the system has memory under; none where it may not.
+    /// Creates a group in whichever version has the memory controller; none without permission.
     fn new() -> Option<Self> {
         let name = format!("tollgate-test-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
@@ -66,7 +68,7 @@ impl Group {
         None
     }
 
-    /// How often the system killed somebody in it, where it counts that.
+    /// Number of processes killed in the group, if the system counts them.
     fn kills(&self) -> u64 {
         let counts = ["memory.events", "memory.oom_control"].into_iter();
         let texts = counts.filter_map(|file| fs::read_to_string(self.directory.join(file)).ok());
@@ -80,13 +82,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The process has just ended, and leaves its group in its own time.
+        // A process that has just ended leaves its group with a delay.
         wait_for(PATIENCE, || fs::remove_dir(&self.directory).ok());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_new_keys_in_a_container_of_64_mib_kill_nobody_and_change_no_kept_key() {
+async fn endless_new_keys_in_a_64_mib_container_stay_within_memory_and_keep_exhausted_keys() {
     let seconds = std::env::var("MEMORY_SECONDS").map_or(10, |text| text.parse().unwrap());
     let group = Group::new();
     let info = ["--log-level", "info"];
@@ -113,7 +115,7 @@ async fn endless_new_keys_in_a_container_of_64_mib_kill_nobody_and_change_no_kep
         tasks.spawn(async move {
             let mut asked = 0;
             while began.elapsed().as_secs() < seconds {
-                // Each flood in its turn, a second long, over keys that nobody used before.
+                // Floods take turns of one second, with keys that were not used before.
                 let rule = FLOODS[began.elapsed().as_secs() as usize % FLOODS.len()];
                 let from = (number << 40) + asked;
                 let flood = request("memory", descriptors(rule, from..from + AT_ONCE));
@@ -139,7 +141,7 @@ async fn endless_new_keys_in_a_container_of_64_mib_kill_nobody_and_change_no_kep
             looks += answer.statuses.len();
         }
         assert!(running.metric_sum("tollgate_memory_bytes{") <= SHARE);
-        // Not the pages of the binary: the kernel takes those back when it has to.
+        // Pages of the binary are not counted: the kernel reclaims those under pressure.
         most = running.status_bytes("RssAnon").max(most);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

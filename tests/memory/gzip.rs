@@ -1,4 +1,4 @@
-//! What requests cost that gzip expands a thousandfold: no more than the bound on messages for each under way.
+//! Memory of gzip bombs: at most the message limit for each request in progress.
 
 use std::io::Write as _;
 
@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 
 use super::*;
 
-/// How many such requests are under way at once, and on how many connections.
+/// Number of bombs in progress at once, and of connections.
 const BOMBS: usize = 200;
 const CONNECTIONS: usize = 10;
 
-/// What each expands to, in bytes.
+/// Expanded size of each bomb.
 const EXPANDED_BYTES: usize = 64 << 20;
 
-/// What the process may grow by: less than two bombs.
+/// Most growth of the process: less than two bombs.
 const GROWTH_BYTES_MAX: u64 = 100 << 20;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -41,7 +41,7 @@ fn bomb() -> bytes::Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gzip_bombs_expand_no_further_than_the_bound_on_messages() {
+async fn gzip_bombs_are_cut_at_the_message_limit() {
     let running = Tollgate::start(RULES, &[]);
     ask_for_each(&running, "fixed_window", 0..1_000).await;
     let before = running.status_bytes("VmHWM");

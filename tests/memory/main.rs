@@ -1,14 +1,14 @@
-//! What a real process takes of memory: a key's share of it, and what becomes of it under a container's limit.
+//! Memory of the real process: per key, per body, in a container, and after floods.
 //!
-//! `cargo test` takes a short look. `make test-memory` takes a long one: an optimised build, two and ten million keys, five
-//! minutes of endless new keys.
+//! `cargo test` runs a short version. `make test-memory` runs a long one: an optimised build, two
+//! and ten million keys, five minutes of endless new keys.
 //!
-//! - `MEMORY_KEYS=2000000,10000000` says how many keys are weighed;
-//! - `MEMORY_SECONDS=300` says how long new keys come;
-//! - `MEMORY_CROWD=4` multiplies the attacks after which memory must go back.
+//! - `MEMORY_KEYS=2000000,10000000`: numbers of keys;
+//! - `MEMORY_SECONDS=300`: duration of the flood of new keys;
+//! - `MEMORY_CROWD=4`: multiplies the floods after which memory must be released.
 //!
-//! What it deliberately does not do: look inside (`tests/store/flood`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: inspect the table (`tests/store/flood`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -35,13 +35,13 @@ use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tollgate_process::Tollgate;
 
-/// How many descriptors a request may have unless said otherwise.
+/// Default limit of descriptors in a request.
 const AT_ONCE: u64 = 128;
 
-/// How many requests are under way at a time.
+/// Requests in progress at a time.
 const UNDER_WAY: usize = 8;
 
-/// Asks once each for these keys of a rule, as fast as a few connections can; all must be decided.
+/// Sends one hit for each key of a rule over a few connections; all must be decided.
 async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Range<u64>) {
     let mut tasks = JoinSet::new();
     let share = (keys.end - keys.start).div_ceil(UNDER_WAY as u64);
@@ -62,7 +62,7 @@ async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Ra
     tasks.join_all().await;
 }
 
-/// One hit each.
+/// Descriptors with one hit each.
 fn descriptors(rule: &str, keys: std::ops::Range<u64>) -> Vec<Descriptor> {
     keys.map(|key| hits(rule, &key.to_string(), 1)).collect()
 }

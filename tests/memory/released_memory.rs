@@ -1,10 +1,10 @@
-//! Memory goes back to the system after an attack or a reload: within a minute of ordinary calls.
+//! Memory is returned to the system within a minute after a flood or a reload.
 //!
-//! How: the real binary's own resident memory (`RssAnon`) before, during and after. `MEMORY_CROWD` multiplies the size of
-//! each attack: 1 by default, 4 in `make test-memory`.
+//! How: the anonymous resident memory (`RssAnon`) of the real binary before, during and after.
+//! `MEMORY_CROWD` multiplies the size of each flood: 1 by default, 4 in `make test-memory`.
 //!
-//! What it deliberately does not do: say who held it. A rise that stays is a failure, whether tollgate or its allocator
-//! keeps it.
+//! What it deliberately does not do: find out who holds the memory. A lasting rise is a failure,
+//! whether tollgate or its allocator keeps it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,13 +16,13 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Less than this shows nothing.
+/// Smallest rise that is meaningful.
 const RISES_BYTES_MIN: u64 = 16 * MIB;
 
-/// A quarter of a rise may stay, and this in any case.
+/// A quarter of a rise may stay, and at least this much.
 const STAYS_BYTES_MIN: u64 = 8 * MIB;
 
-/// Within which it must have gone back.
+/// Time within which the memory must be released.
 const WITHIN: Duration = Duration::from_secs(60);
 
 const RULES: &str = "
@@ -57,7 +57,7 @@ fn frame(kind: u8, flags: u8, stream: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 fn head(stream: u64, path: &str) -> Vec<u8> {
-    // POST, http, and two headers as text.
+    // HEADERS of a POST over http, with literal header fields.
     let mut block = vec![0x83, 0x86];
     for (name, value) in [(":path", path), ("content-type", "application/grpc")] {
         block.push(0);
@@ -69,7 +69,7 @@ fn head(stream: u64, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block)
 }
 
-/// A connection with so many streams open; `body` is sent on each.
+/// Opens a connection with `streams` streams; `body` is sent on each.
 fn connection(grpc: SocketAddr, streams: u64, path: &str, body: Option<&[u8]>) -> TcpStream {
     let mut stream = TcpStream::connect(grpc).unwrap();
     let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -84,7 +84,8 @@ fn connection(grpc: SocketAddr, streams: u64, path: &str, body: Option<&[u8]>) -
     stream
 }
 
-/// Has `attack` raise the memory by [`RISES_BYTES_MIN`] at least, and ordinary calls see it go back after `end`.
+/// Runs `attack`, which must raise memory by [`RISES_BYTES_MIN`], and sends ordinary calls until it
+/// is released after `end`.
 async fn goes_back<T>(
     what: &str,
     running: &Tollgate,
@@ -121,7 +122,7 @@ async fn goes_back<T>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_crowd_of_streams_took_goes_back() {
+async fn memory_of_many_streams_is_released() {
     let bounds = [
         "--streaming-calls-per-connection-max",
         "4096",
@@ -145,12 +146,12 @@ async fn what_a_crowd_of_streams_took_goes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_crowd_of_connections_took_goes_back() {
+async fn memory_of_many_connections_is_released() {
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let running = Tollgate::start(RULES, &[]);
     let count = (5_000 * times()).min(15_000);
     let attack = async || {
-        // Each has a call half sent, so that it holds what a busy connection does.
+        // Each has an incomplete call, so it holds what a busy connection holds.
         let crowd: Vec<_> = (0..count)
             .map(|_| {
                 let mut stream = connection(running.grpc, 1, CALL, None);
@@ -168,12 +169,12 @@ async fn what_a_crowd_of_connections_took_goes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_large_rules_took_goes_back_when_small_ones_replace_them() {
+async fn memory_of_large_rules_is_released_on_reload() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     let running = Tollgate::start_at(&file, &[]);
-    // Long lists and few rules: each rule's metrics are kept for a time of their own.
+    // Long lists and few rules, since the metrics of each rule are kept for a while.
     let mut large = RULES.to_owned();
     for rule in 0..20 * times() {
         let values: Vec<_> = (0..5_000).map(|number| format!("value{number}")).collect();
@@ -197,7 +198,7 @@ async fn what_large_rules_took_goes_back_when_small_ones_replace_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_flood_of_keys_took_goes_back_when_they_have_expired() {
+async fn memory_of_expired_keys_is_released() {
     let running = Tollgate::start(RULES, &["--memory-max", "1GiB"]);
     let keys = 400_000 * times();
     let attack = async || ask_for_each(&running, "short", 0..keys).await;

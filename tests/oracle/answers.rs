@@ -240,8 +240,8 @@ fn headers(at: &At<'_>, answer: &mut RateLimitResponse) {
     .into();
 }
 
-/// Go's library writes a message as text with one space or two, by chance, so that nobody relies on
-/// it.
+/// Go's library prints a message with one space or two, at random, to prevent reliance on the
+/// format.
 fn limits_in_words(asked: &OracleRequest, metadata: &mut Struct) {
     let Some(Kind::ListValue(list)) = metadata
         .fields

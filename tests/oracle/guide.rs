@@ -36,7 +36,7 @@ fn the_guide_lists_every_known_difference() {
 }
 
 #[test]
-fn every_difference_has_an_id_of_its_own_and_says_all_there_is_to_say() {
+fn every_difference_has_a_unique_id_and_a_full_description() {
     for (place, one) in DIFFERENCES.iter().enumerate() {
         let before = &DIFFERENCES[..place];
         assert!(before.iter().all(|other| other.id != one.id), "{}", one.id);

@@ -7,7 +7,7 @@
 //! and its requests.
 //!
 //! What it deliberately does not do: test what only tollgate has.
-// tests: a panic is how it says no.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -1,10 +1,11 @@
-//! Pictures of simulations: one of each algorithm, and one of all of them in rows.
+//! Draws simulations: a picture of each algorithm, and an overview of all.
 //!
-//! How: SVG written by hand. All lengths are whole numbers, so a picture is the same on every machine. Dots are
-//! strokes of no length with round ends, which cost a few bytes each. A picture brings its own background, light or
-//! dark as its reader's, so it can be read wherever it is put; filled and hollow, not colours, say what was admitted.
+//! How: SVG written by hand. All lengths are integers, so a picture is the same on every machine.
+//! Dots are zero-length strokes with round ends, which take few bytes. A picture has its own
+//! background, light or dark by the reader's setting, so it can be shown anywhere. Filled and
+//! hollow dots, not colours, distinguish admitted from refused requests.
 //!
-//! What it deliberately does not do: decide anything (`scene`), run scripts, fetch fonts.
+//! What it deliberately does not do: simulate (`scene`), run scripts, load fonts.
 
 use std::fmt::Write as _;
 
@@ -14,10 +15,10 @@ use crate::scene::{
 
 /// Pixels.
 const STEP_WIDTH: u64 = 2;
-/// From one dot of a stack to the next.
+/// Distance of the dots in a stack.
 const STACKED: u64 = 8;
 
-/// Colours twice, everything else once.
+/// Colours for both themes, the rest once.
 const STYLE: &str = r"<style>
 text { font: 13px system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f2328 }
 .code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace }
@@ -64,7 +65,7 @@ macro_rules! draw {
     };
 }
 
-/// Where time begins on a picture.
+/// Time axis of a picture.
 struct Axis {
     left: u64,
 }
@@ -84,12 +85,12 @@ impl Axis {
         self.x(END_S)
     }
 
-    /// Windows begin here.
+    /// Starts of windows.
     fn edges() -> impl Iterator<Item = u64> {
         (BEGIN_S..=END_S).filter(|at_s| at_s.is_multiple_of(WINDOW_S))
     }
 
-    /// The edges' lines, in pieces so that no line runs through words, and below them the time.
+    /// Draws the lines of window starts, interrupted where text is, and their times.
     fn draw_edges(&self, svg: &mut String, pieces: &[(u64, u64)]) {
         let mut lines = String::new();
         for (at_s, (top, bottom)) in
@@ -109,12 +110,12 @@ impl Axis {
         }
     }
 
-    /// What comes when.
+    /// Draws the phases of arrivals.
     fn draw_phases(&self, svg: &mut String, y: u64) {
         for phase in &PHASES {
             let (from, to) = (self.x(phase.from_s), self.x(phase.to_s()));
             let near = |edge: &u64| from.abs_diff(*edge).min(to.abs_diff(*edge)) <= 2 * STACKED;
-            // Beside an edge words keep to their side of it.
+            // Text next to a window start stays on its side.
             let (x, anchor) = match Self::edges().map(|at_s| self.x(at_s)).find(near) {
                 Some(edge) if to < edge => (edge - 5, "end"),
                 Some(edge) if from > edge => (edge + 5, "start"),
@@ -128,7 +129,7 @@ impl Axis {
         }
     }
 
-    /// Every arrival, stacked upwards from `y` where several come at once.
+    /// Draws every arrival, stacked upwards from `y` when several arrive at once.
     fn draw_arrivals(&self, svg: &mut String, simulation: &Simulation, y: u64) {
         let (mut admitted, mut refused) = (String::new(), String::new());
         let mut before = None;
@@ -153,10 +154,10 @@ impl Axis {
         draw!(svg, r#"<path class="dot hollow" d="{refused}"/>"#);
     }
 
-    /// A bracket below the stretch in which most passed.
+    /// Draws a bracket below the window length in which most were admitted.
     fn draw_busiest(&self, svg: &mut String, simulation: &Simulation, y: u64) {
         let Busiest { from_s, admitted } = simulation.busiest();
-        // As much before the first dot's middle as a dot is wide.
+        // Extends to both sides by the radius of a dot.
         let from = self.x(from_s) - 3;
         let to = self.x((from_s + WINDOW_S).min(END_S)) - 3;
         let (middle, below) = (u64::midpoint(from, to), y + 20);
@@ -167,7 +168,7 @@ impl Axis {
         );
     }
 
-    /// Where segments begin, if there are any.
+    /// Draws the starts of segments, if there are any.
     fn draw_segments(&self, svg: &mut String, simulation: &Simulation, top: u64, bottom: u64) {
         let Some(segments) = simulation.limit.segments() else {
             return;
@@ -182,7 +183,8 @@ impl Axis {
         );
     }
 
-    /// One algorithm among others: its name, who passed, how many and how many within one window's length.
+    /// Draws a row of the overview: name, arrivals, number admitted, and most within one window
+    /// length.
     fn draw_row(&self, svg: &mut String, simulation: &Simulation, top: u64, columns: [u64; 2]) {
         let name = simulation.algorithm.name();
         let differs = simulation.differs();
@@ -206,7 +208,7 @@ impl Axis {
         }
     }
 
-    /// How much was used, between `top` (all) and `bottom` (nothing).
+    /// Draws the used capacity, between `top` (all) and `bottom` (none).
     fn draw_level(&self, svg: &mut String, simulation: &Simulation, top: u64, bottom: u64) {
         let y = |used: u64| bottom - (bottom - top) * used / simulation.capacity;
         let mut line = String::new();
@@ -241,7 +243,7 @@ impl Axis {
     }
 }
 
-/// One algorithm: who came and who passed above, how full its bucket was below.
+/// Picture of one algorithm: arrivals above, level of the bucket below.
 pub(crate) fn picture(simulation: &Simulation) -> String {
     let axis = Axis { left: 40 };
     let (left, right) = (axis.left, axis.right());
@@ -286,7 +288,7 @@ pub(crate) fn picture(simulation: &Simulation) -> String {
     svg + "</svg>\n"
 }
 
-/// All algorithms, one below the other on one axis.
+/// Overview of all algorithms on one axis.
 pub(crate) fn overview(simulations: &[Simulation]) -> String {
     let axis = Axis { left: 204 };
     let columns = [axis.right() + 54, axis.right() + 136];
@@ -336,7 +338,7 @@ pub(crate) fn overview(simulations: &[Simulation]) -> String {
     svg + "</svg>\n"
 }
 
-/// The sheet, and its words for those who do not see it.
+/// Begins an SVG with title and description for screen readers.
 fn begin((width, height): (u64, u64), title: &str, description: &str) -> String {
     let mut svg = String::new();
     draw!(
@@ -355,7 +357,7 @@ fn begin((width, height): (u64, u64), title: &str, description: &str) -> String 
     svg
 }
 
-/// What filled and hollow mean, with how many there are, ending at `right`.
+/// Draws the legend of filled and hollow dots with their numbers, right-aligned at `right`.
 fn draw_legend(svg: &mut String, (right, y): (u64, u64), simulation: &Simulation) {
     let admitted = simulation.admitted();
     let refused = simulation.arrivals.len() - admitted;
@@ -380,7 +382,7 @@ fn draw_legend(svg: &mut String, (right, y): (u64, u64), simulation: &Simulation
     }
 }
 
-/// A sentence whose code stands between backticks.
+/// Converts backticks of a sentence to markup.
 fn marked_up(sentence: &str) -> String {
     let parts = sentence.split('`').map(escaped).enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {

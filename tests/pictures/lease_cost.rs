@@ -1,10 +1,12 @@
-//! What leases cost near the limit, and what they save: a minute of three replicas, played with the real leases.
+//! Cost of leases near the limit and their savings: a simulated minute of three replicas with the
+//! real leases.
 //!
 //! How: `store/lease/leases.rs` is plain data, so it is compiled in here and asked at simulated times; the shared store is one
 //! `State`, a round trip takes no time. One replica gets six requests of ten, one three, one the last. Half a minute's requests are the
 //! limit of a minute, so that it runs out. Everything is whole numbers: a picture is the same on every machine.
 //!
-//! What it deliberately does not do: time Redis (`make bench-redis` does), or play what fails (`tests/redis`).
+//! What it deliberately does not do: measure Redis (`make bench-redis`), or simulate failures
+//! (`tests/redis`).
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -14,7 +16,7 @@ use tollgate_limiter::{ALGORITHMS, Check, Hits, Key, Limit, State, Timestamp, Un
 
 use crate::leases::{LeaseLimits, Leases};
 
-/// Where it is shown, and by what name.
+/// Page and file of the picture.
 pub(crate) const PAGE: &str = "docs/shared-limits.md";
 pub(crate) const FILE: &str = "leases.svg";
 
@@ -24,30 +26,30 @@ const RATES: [u64; 7] = [3, 10, 30, 100, 300, 1_000, 3_000];
 /// `--lease-age-max-ms`; the second is the default.
 const AGES_MS: [u64; 3] = [500, 2_000, 5_000];
 
-/// How many minutes are played, each with requests at other instants; what is shown is their mean.
+/// Number of simulated minutes, each with other arrival times; the mean is shown.
 const PLAYED: u64 = 8;
 
-/// How many of ten requests each replica gets.
+/// Requests of each replica, of ten.
 const SHARES: [u64; 3] = [6, 3, 1];
 
 const SECOND_US: u64 = 1_000_000;
-/// How long one looks on after the first refusal: what is held is older than any age by then.
+/// Simulated time after the first refusal; by then every lease is older than any age.
 const AFTER_US: u64 = 12 * SECOND_US;
-/// A minute begins.
+/// Start of a minute.
 const BEGIN: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
 /// How often one asks for the same check: as `store/lease/worker` does.
 const ROUNDS_MAX: u32 = 8;
 
-/// What came of one minute.
+/// Result of one minute.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Minute {
     pub(crate) admitted: u64,
-    /// Round trips for ten thousand requests, until somebody was refused.
+    /// Round trips per ten thousand requests, until the first refusal.
     trips: u64,
-    /// What others held then that nobody had asked for, in ten-thousandths of the limit.
+    /// Unused hits that other replicas held then, in ten-thousandths of the limit.
     pub(crate) held: u64,
-    /// How long somebody was admitted after that, ms.
+    /// Time from then to the last admitted request, in ms.
     pub(crate) late_ms: u64,
 }
 
@@ -58,7 +60,7 @@ struct Replica {
     chance: u64,
 }
 
-/// Plays one minute.
+/// Simulates one minute.
 fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
     let limit = rate * 30;
     let check = Check {
@@ -123,7 +125,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
     minute
 }
 
-/// Gives back what is left of leases: one call, if there is any.
+/// Returns the rest of leases in one call, if there is any.
 fn give_back(shared: &mut State, back: Vec<Check>, now_us: u64) -> u64 {
     let calls = u64::from(!back.is_empty());
     for check in back {
@@ -138,7 +140,7 @@ fn give_back(shared: &mut State, back: Vec<Check>, now_us: u64) -> u64 {
 }
 
 impl Replica {
-    /// When the next request comes: at most twice the usual time later.
+    /// Draws the time of the next request: at most twice the mean interval later.
     fn draw(&mut self) {
         self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.chance;
@@ -147,7 +149,7 @@ impl Replica {
         self.next_us += 1 + (mixed ^ (mixed >> 31)) % (2 * self.mean_us);
     }
 
-    /// Whether a request passes.
+    /// Whether a request is admitted.
     fn ask(&mut self, check: &Check, shared: &mut State, now_us: u64, trips: &mut u64) -> bool {
         for _ in 0..ROUNDS_MAX {
             let mut back = Vec::new();
@@ -173,7 +175,7 @@ impl Replica {
     }
 }
 
-/// The mean of some minutes.
+/// Mean of the simulated minutes.
 pub(crate) fn mean(rate: u64, age_ms: u64) -> Minute {
     let played: Vec<_> = (0..PLAYED).map(|seed| play(rate, age_ms, seed)).collect();
     let mean = |of: fn(&Minute) -> u64| played.iter().map(of).sum::<u64>() / PLAYED;
@@ -185,14 +187,14 @@ pub(crate) fn mean(rate: u64, age_ms: u64) -> Minute {
     }
 }
 
-/// All of them: by age, then by rate.
+/// All results, by age, then by rate.
 fn minutes() -> &'static [Vec<Minute>] {
     static MINUTES: OnceLock<Vec<Vec<Minute>>> = OnceLock::new();
     let of_age = |age_ms: u64| RATES.iter().map(|rate| mean(*rate, age_ms)).collect();
     MINUTES.get_or_init(|| AGES_MS.into_iter().map(of_age).collect())
 }
 
-/// What the page says of the default: it stands there word for word.
+/// Sentence of the page about the default, word for word.
 pub(crate) fn sentence() -> String {
     let minute = mean(1_000, 2_000);
     format!(
@@ -246,7 +248,7 @@ text { fill: #e6edf3 }
 </style>
 ";
 
-/// One panel: its heading, what the top is, the value of a minute and of exact mode, marks on its side.
+/// One panel: heading, label of the top, values of leased and exact mode, marks of its axis.
 struct Panel {
     head: &'static str,
     most: u64,
@@ -279,12 +281,36 @@ const PANELS: [Panel; 3] = [
     },
 ];
 
+/// Legend of the lines.
+fn legend() -> String {
+    let mut legend = String::new();
+    let entries = [
+        "exact mode",
+        "leased, age 0.5 s",
+        "leased, age 2 s (default)",
+        "leased, age 5 s",
+    ];
+    for (words, at) in entries.iter().zip(0_u64..) {
+        let x = [24, 170, 340, 570][usize::try_from(at).unwrap()];
+        let class = match at {
+            0 => "exact".to_owned(),
+            at => format!("line age{}", at - 1),
+        };
+        let _ = writeln!(
+            legend,
+            r#"<path class="{class}" d="M{x} 84h34"/><text x="{}" y="88">{words}</text>"#,
+            x + 42
+        );
+    }
+    legend
+}
+
 /// The picture.
 pub(crate) fn picture() -> String {
     let all = minutes();
     let height = TOP + 3 * (PANEL + BETWEEN) - 24;
     let mut svg = String::new();
-    let mut told = Vec::new();
+    let mut descriptions = Vec::new();
     for (panel, number) in PANELS.iter().zip(0..) {
         let top = TOP + number * (PANEL + BETWEEN);
         let y = |value: u64| top + PANEL - value.min(panel.most) * PANEL / panel.most;
@@ -315,7 +341,7 @@ pub(crate) fn picture() -> String {
             let line = path(&mut minutes.iter().map(panel.of));
             let _ = writeln!(svg, r#"<path class="line age{age}" d="{line}"/>"#);
             let values: Vec<_> = minutes.iter().map(panel.of).collect();
-            told.push(format!("{head}, age {age_ms} ms: {values:?}"));
+            descriptions.push(format!("{head}, age {age_ms} ms: {values:?}"));
         }
         for (rate, at) in RATES.iter().zip(0..) {
             let (x, y) = (LEFT + 30 + at * A_RATE, top + PANEL + 18);
@@ -325,25 +351,7 @@ pub(crate) fn picture() -> String {
             );
         }
     }
-    let mut legend = String::new();
-    let entries = [
-        "exact mode",
-        "leased, age 0.5 s",
-        "leased, age 2 s (default)",
-        "leased, age 5 s",
-    ];
-    for (words, at) in entries.iter().zip(0_u64..) {
-        let x = [24, 170, 340, 570][usize::try_from(at).unwrap()];
-        let class = match at {
-            0 => "exact".to_owned(),
-            at => format!("line age{}", at - 1),
-        };
-        let _ = writeln!(
-            legend,
-            r#"<path class="{class}" d="M{x} 84h34"/><text x="{}" y="88">{words}</text>"#,
-            x + 42
-        );
-    }
+    let legend = legend();
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title description">
 <!-- made by `make pictures`, from src/store/lease/leases.rs -->
@@ -354,7 +362,7 @@ pub(crate) fn picture() -> String {
 <text class="quiet" x="24" y="60">Three replicas get 6, 3 and 1 of ten requests; a limit a minute runs out after half of it. Across: requests a second, all together.</text>
 {legend}{svg}</svg>
 "#,
-        told.join("; "),
+        descriptions.join("; "),
         WIDTH - 1,
         height - 1,
     )

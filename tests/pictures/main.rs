@@ -1,9 +1,8 @@
-//! A picture of every algorithm, made by the algorithm itself; `make pictures` writes them, here they must be the same. And
-//! the pages they stand on. What was measured is drawn again from the table on its page. And what leases cost, played with the
-//! real ones.
+//! Pictures of the algorithms, of measured figures and of lease costs; `make pictures` writes them
+//! and this test compares them. And the pages that show them.
 //!
-//! What it deliberately does not do: compare what a renderer makes of them.
-// tests: a panic is how it says no.
+//! What it deliberately does not do: compare rendered images.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -32,7 +31,7 @@ use scene::Simulation;
 
 const FOLDER: &str = "docs/pictures";
 
-/// Every picture there should be, by the name of its file.
+/// Every picture by the name of its file.
 fn pictures() -> BTreeMap<String, String> {
     let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
     let each = simulations.iter().map(|simulation| {
@@ -50,14 +49,14 @@ fn pictures() -> BTreeMap<String, String> {
     each.chain([all, measured, leases]).collect()
 }
 
-/// What `docs/performance.md` shows in its table.
+/// Figures of the table in `docs/performance.md`.
 fn bars() -> Vec<Bar> {
     let page = std::fs::read_to_string("docs/performance.md").unwrap();
     page.lines().filter_map(Bar::read).collect()
 }
 
 #[test]
-fn the_pictures_are_what_the_algorithms_do() {
+fn the_pictures_match_the_algorithms() {
     let folder = Path::new(FOLDER);
     let pictures = pictures();
     if std::env::var_os("WRITE_PICTURES").is_some() {
@@ -74,7 +73,7 @@ fn the_pictures_are_what_the_algorithms_do() {
 }
 
 #[test]
-fn what_was_measured_is_on_its_page() {
+fn the_measured_figures_match_their_page() {
     assert!(performance_chart::FILE.starts_with(FOLDER));
     let bars = bars();
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {
@@ -89,7 +88,7 @@ fn what_was_measured_is_on_its_page() {
 }
 
 #[test]
-fn there_is_a_picture_of_every_algorithm_and_no_other() {
+fn every_algorithm_has_exactly_one_picture() {
     let files = std::fs::read_dir(FOLDER).unwrap();
     let mut files: Vec<_> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -103,7 +102,7 @@ fn there_is_a_picture_of_every_algorithm_and_no_other() {
 }
 
 #[test]
-fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
+fn every_picture_is_small_well_formed_and_described() {
     let parse = "import sys, xml.dom.minidom as dom\nfor path in sys.argv[1:]: dom.parse(path)";
     let folder = tempfile::tempdir().unwrap();
     let mut paths = Vec::new();
@@ -128,9 +127,9 @@ fn every_picture_is_small_well_formed_and_says_in_words_what_it_shows() {
     assert!(output.status.success(), "{said}");
 }
 
-/// Whatever a replica holds, no more is admitted than the limit; and what is held is asked for again in time.
+/// Leases never admit more than the limit, and unused hits are returned in time.
 #[test]
-fn leases_cost_what_the_page_says() {
+fn lease_costs_match_the_page() {
     let page = std::fs::read_to_string(lease_cost::PAGE).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = lease_cost::sentence();
@@ -150,12 +149,12 @@ fn leases_cost_what_the_page_says() {
     }
 }
 
-/// What each is there to show. If this fails, look at the pictures again.
+/// The property that each picture shows. If this fails, review the pictures.
 #[test]
-fn the_pictures_tell_the_algorithms_apart() {
+fn the_pictures_distinguish_the_algorithms() {
     let simulations: Vec<_> = ALGORITHMS.iter().copied().map(Simulation::of).collect();
     for (name, expected) in [
-        // 2N across an edge.
+        // 2N across a window start.
         ("fixed_window", 20),
         // N, exactly.
         ("sliding_log", 10),

@@ -1,10 +1,10 @@
-//! What people read about the algorithms, held against them: docs/algorithms.md, and the table in the README.
+//! Compares docs/algorithms.md and the README's table with the algorithms.
 //!
-//! What follows from an algorithm's own words (its name, promise and choices) is compared with them. What the page says of
-//! all algorithms is tried on all of them; what it says of one is the laws' to hold, but for changed limits that only this
-//! page speaks of.
+//! Names, promises and options are compared with the algorithms' own. What the page says of all
+//! algorithms is tested for all of them; what it says of one is tested by `tests/laws`, except for
+//! changed limits, which only this page describes.
 //!
-//! What it deliberately does not do: judge what an algorithm is good for.
+//! What it deliberately does not do: judge the recommendations.
 
 use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -23,7 +23,7 @@ fn read(page: &str) -> String {
     fs::read_to_string(page).unwrap()
 }
 
-/// The sections of the page: an algorithm's name and what stands below it.
+/// Sections of the page: an algorithm's name and its text.
 fn sections() -> Vec<(String, String)> {
     let page = read(PAGE);
     let sections = page.split("\n## `").skip(1);
@@ -48,7 +48,7 @@ fn fields(choice: AlgorithmOption) -> &'static [&'static str] {
 }
 
 #[test]
-fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields() {
+fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
     let sections = sections();
     let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
     let expected: Vec<_> = ALGORITHMS.iter().map(|one| one.name()).collect();
@@ -92,12 +92,12 @@ fn every_algorithm_has_its_section_with_its_picture_its_promise_and_its_fields()
     }
     let requests = Simulation::of(ALGORITHMS[0]).arrivals.len();
     assert!(read(PAGE).contains(&format!("the same {requests} requests")));
-    // The bounds, as the page spells them.
+    // The bounds as written on the page.
     assert_eq!((MARKS_REQUESTS_MAX, SEGMENTS_MAX), (10_000, 1_000));
 }
 
 #[test]
-fn the_readme_shows_the_picture_of_all_and_each_algorithms_promise() {
+fn the_readme_has_the_overview_and_each_algorithms_promise() {
     let readme = read("README.md");
     assert!(readme.contains("](docs/pictures/algorithms.svg)"));
     let (_, table) = readme
@@ -118,7 +118,7 @@ fn the_readme_shows_the_picture_of_all_and_each_algorithms_promise() {
 }
 
 #[test]
-fn every_link_between_the_pages_leads_somewhere() {
+fn every_link_between_the_pages_resolves() {
     let pages = fs::read_dir("docs")
         .unwrap()
         .map(|page| page.unwrap().path());
@@ -142,10 +142,10 @@ fn every_link_between_the_pages_leads_somewhere() {
 
 // === what the page says of limits that change ===
 
-/// Long after 1970 and 50 seconds into a minute.
+/// Long after 1970, and 50 seconds into a minute.
 const AT: Timestamp = Timestamp::from_seconds(1_800_000_050);
 
-/// That many a minute, all of which may come at once, or in flight.
+/// A limit of that many per minute, with a full burst, or in flight.
 fn limit(algorithm: &dyn Algorithm, requests: u32) -> Limit {
     if algorithm.options().contains(&AlgorithmOption::Slots) {
         return in_flight(requests, 60);
@@ -167,7 +167,7 @@ fn segmented(limit: Limit, segments: u16) -> Limit {
     limit.with_segments(NonZeroU16::new(segments).unwrap())
 }
 
-/// What is left when so many seconds have gone.
+/// Remaining hits after `seconds`.
 fn left(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -> u64 {
     look(state, algorithm, limit, seconds).remaining
 }
@@ -177,7 +177,7 @@ fn look(state: &State, algorithm: &dyn Algorithm, limit: &Limit, seconds: u64) -
     state.clone().apply(algorithm, limit, Hits::PEEK, at)
 }
 
-/// A bucket of which so many were taken at [`AT`].
+/// A bucket of which `hits` were taken at [`AT`].
 fn used(algorithm: &dyn Algorithm, limit: &Limit, hits: u64) -> State {
     let mut state = State::default();
     let outcome = state.apply(algorithm, limit, Hits::Take(hits), AT);
@@ -186,7 +186,7 @@ fn used(algorithm: &dyn Algorithm, limit: &Limit, hits: u64) -> State {
 }
 
 #[test]
-fn what_was_used_stays_used_when_the_number_changes() {
+fn used_hits_stay_used_when_the_limit_changes() {
     for algorithm in ALGORITHMS {
         let state = used(*algorithm, &limit(*algorithm, 10), 6);
         for (requests, expected) in [(20, 14), (10, 4), (8, 2), (6, 0), (4, 0)] {
@@ -194,7 +194,7 @@ fn what_was_used_stays_used_when_the_number_changes() {
             let left = left(&state, *algorithm, &limit, 0);
             assert_eq!(left, expected, "{algorithm:?}, {requests} instead of 10");
         }
-        // Too much for the new limit: refused, and run down after two windows at most.
+        // More than the new limit allows: refused, and drained after two windows at most.
         let smaller = limit(*algorithm, 4);
         let over = state.clone().apply(*algorithm, &smaller, Hits::Take(1), AT);
         assert!(!over.allowed, "{algorithm:?}");
@@ -203,7 +203,7 @@ fn what_was_used_stays_used_when_the_number_changes() {
 }
 
 #[test]
-fn a_refund_makes_room_and_never_more_than_there_was() {
+fn a_refund_frees_at_most_the_capacity() {
     for algorithm in ALGORITHMS {
         let limit = limit(*algorithm, 10);
         let mut state = used(*algorithm, &limit, 6);

@@ -1,8 +1,9 @@
-//! The scene of every picture: one list of arrivals, and what an algorithm makes of it.
+//! Scene of the pictures: one list of arrivals, simulated with each algorithm.
 //!
-//! Why one list: pictures can be compared only when nothing differs but the algorithm. How: each arrival is one step of the
-//! real algorithm in a bucket never used before, at a time of the scene's own. The list has what tells algorithms apart: a
-//! burst on each side of a window's edge, a stretch at exactly the limit's rate, and one far above it.
+//! Why one list: pictures are comparable only when nothing but the algorithm differs. How: each
+//! arrival is one step of the real algorithm in a fresh bucket, at a simulated time. The list shows
+//! the differences of the algorithms: a burst on each side of a window start, a period at exactly
+//! the limit's rate, and one far above it.
 //!
 //! What an algorithm needs beside the number of requests follows from its choices. A new [`AlgorithmOption`] does not compile here
 //! until somebody says what the scene shows of it.
@@ -18,43 +19,44 @@ use tollgate_limiter::{
 /// N, the same for all.
 pub(crate) const REQUESTS: u32 = 10;
 
-/// The burst of those that usually hold N: with N a bucket refilled at edges would look like a fixed window.
+/// Burst of algorithms whose default is N: with N, a bucket refilled at window starts would look
+/// like a fixed window.
 const BURST: u32 = 15;
 
-/// Few enough to be seen one by one.
+/// Few enough to be told apart.
 const SEGMENTS: u16 = 4;
 
-/// How long a request is under way; only those who count what is in flight care.
+/// Duration of a request, for algorithms that count requests in flight.
 const LASTS_S: u64 = 8;
 
-/// How many requests, the first ones, nobody gives back.
+/// Number of first requests that are never released.
 const LOST: u64 = 3;
 
-/// A minute, and the slot time as well.
+/// Length of the window and the slot time.
 pub(crate) const WINDOW_S: u64 = 60;
 
-/// What is shown: seconds since the scene's midnight. Its windows begin at whole minutes.
+/// Time span shown, in seconds since the scene's midnight. Windows start at whole minutes.
 pub(crate) const BEGIN_S: u64 = 40;
 pub(crate) const END_S: u64 = 210;
 
-/// The level is looked at so often in a second.
+/// Samples of the level per second.
 pub(crate) const LOOKS_A_SECOND: u64 = 2;
 
-/// Midnight of the scene: any that begins a minute and lies more than a window after 1970.
+/// Midnight of the scene: any start of a minute more than a window after 1970.
 const MIDNIGHT_S: u64 = 1_800_000_000;
 
-/// Some arrivals, evenly spaced.
+/// A phase of evenly spaced arrivals.
 pub(crate) struct Phase {
-    /// What to call them.
+    /// Label of the phase.
     pub(crate) words: &'static str,
     pub(crate) from_s: u64,
     every_s: u64,
     times: u64,
-    /// How many come together.
+    /// Arrivals at the same time.
     each: u64,
 }
 
-/// What comes, in order.
+/// The phases in order.
 pub(crate) const PHASES: [Phase; 4] = [
     Phase {
         words: "12 before",
@@ -86,37 +88,37 @@ pub(crate) const PHASES: [Phase; 4] = [
     },
 ];
 
-/// One request, and what became of it.
+/// One request and its decision.
 pub(crate) struct Arrival {
     pub(crate) at_s: u64,
     pub(crate) admitted: bool,
 }
 
-/// What one algorithm made of the arrivals.
+/// Decisions of one algorithm on the arrivals.
 pub(crate) struct Simulation {
     pub(crate) algorithm: &'static dyn Algorithm,
     pub(crate) limit: Limit,
-    /// What a bucket never used has left.
+    /// Remaining hits of a fresh bucket.
     pub(crate) capacity: u64,
-    /// In the order they came.
+    /// In order of arrival.
     pub(crate) arrivals: Vec<Arrival>,
-    /// From which look on how much was used, no more than the capacity; only where it changes, and twice where it changes
-    /// when something comes.
+    /// Used capacity from a sample on; only changes are listed, with two entries when an arrival
+    /// causes them.
     pub(crate) levels: Vec<(u64, u64)>,
 }
 
-/// The fullest stretch of one window's length.
+/// The window length in which most were admitted.
 pub(crate) struct Busiest {
     pub(crate) from_s: u64,
     pub(crate) admitted: usize,
 }
 
-/// A bucket and those who will give something back to it.
+/// A bucket and the requests that will release their slots.
 struct Bucket {
     algorithm: &'static dyn Algorithm,
     limit: Limit,
     state: State,
-    /// When, and who.
+    /// Times of release and holders.
     under_way: Vec<(u64, Holder)>,
     asked: u64,
 }
@@ -124,12 +126,12 @@ struct Bucket {
 // === impl Phase ===
 
 impl Phase {
-    /// When the last of them comes.
+    /// Time of the last arrivals.
     pub(crate) fn to_s(&self) -> u64 {
         self.from_s + (self.times - 1) * self.every_s
     }
 
-    /// How many come at that moment.
+    /// Number of arrivals at a time.
     fn at(&self, at_s: u64) -> u64 {
         let meant = (self.from_s..=self.to_s()).contains(&at_s)
             && (at_s - self.from_s).is_multiple_of(self.every_s);
@@ -161,7 +163,7 @@ impl Simulation {
             if look.is_multiple_of(LOOKS_A_SECOND) {
                 let at_s = look / LOOKS_A_SECOND;
                 bucket.give_back(at_s);
-                // What comes free and is taken at once would otherwise never be seen.
+                // Capacity that is freed and taken at once would otherwise be invisible.
                 note(look, capacity - bucket.left(look));
                 for _ in 0..PHASES.iter().map(|phase| phase.at(at_s)).sum() {
                     let admitted = bucket.ask(at_s);
@@ -183,7 +185,7 @@ impl Simulation {
         self.arrivals.iter().filter(|one| one.admitted).count()
     }
 
-    /// The first of those stretches in which most were admitted.
+    /// The first of the window lengths in which most were admitted.
     pub(crate) fn busiest(&self) -> Busiest {
         let admitted: Vec<_> = self.arrivals.iter().filter(|one| one.admitted).collect();
         let stretches = admitted.iter().map(|first| Busiest {
@@ -193,12 +195,12 @@ impl Simulation {
                 .filter(|one| (first.at_s..first.at_s + WINDOW_S).contains(&one.at_s))
                 .count(),
         });
-        // Of equals `max_by_key` takes the last.
+        // `max_by_key` returns the last of equals.
         let busiest = stretches.rev().max_by_key(|stretch| stretch.admitted);
         busiest.expect("something is admitted")
     }
 
-    /// What stands beside the algorithm's name in a rules file.
+    /// Fields of the limit in a rules file.
     pub(crate) fn settings(&self) -> String {
         let mut words = Vec::new();
         if let Some(unit) = self.limit.unit() {
@@ -212,7 +214,7 @@ impl Simulation {
         words.join(", ")
     }
 
-    /// The part of it that is this algorithm's own, where it is not the usual.
+    /// The fields in which the limit differs from the default.
     fn choices(&self) -> Option<String> {
         let choices = self.algorithm.options().iter();
         let mut words = choices.filter_map(|choice| match choice {
@@ -231,7 +233,7 @@ impl Simulation {
         words.next()
     }
 
-    /// What a reader must know of the picture beside that.
+    /// Further notes on the picture.
     pub(crate) fn note(&self) -> String {
         let mut words = String::from("at a dotted line a new minute begins");
         if self.algorithm.options().contains(&AlgorithmOption::Slots) {
@@ -242,7 +244,7 @@ impl Simulation {
         words
     }
 
-    /// What tells its limit from N a minute.
+    /// How the limit differs from N per minute.
     pub(crate) fn differs(&self) -> Option<String> {
         let in_flight = self.limit.unit().is_none();
         let words = in_flight.then(|| format!("{REQUESTS} in flight"));
@@ -253,7 +255,7 @@ impl Simulation {
 // === impl Bucket ===
 
 impl Bucket {
-    /// Whether one more passes.
+    /// Whether one more request is admitted.
     fn ask(&mut self, at_s: u64) -> bool {
         self.asked += 1;
         let holder = Holder::from_hash(self.asked);
@@ -265,7 +267,7 @@ impl Bucket {
         admitted
     }
 
-    /// What is done by now is given back.
+    /// Releases the slots of finished requests.
     fn give_back(&mut self, at_s: u64) {
         let (done, under_way) = self
             .under_way
@@ -287,7 +289,7 @@ impl Bucket {
             .apply(self.algorithm, &self.limit, ask, at(at_s * LOOKS_A_SECOND))
     }
 
-    /// What is left at that look. The bucket does not notice.
+    /// Remaining hits at a sample, without a change of the bucket.
     fn left(&self, look: u64) -> u64 {
         let mut seen = self.state.clone();
         seen.apply(self.algorithm, &self.limit, Hits::PEEK, at(look))
@@ -299,7 +301,7 @@ fn at(look: u64) -> Timestamp {
     Timestamp::from_seconds(MIDNIGHT_S).plus_us(look * 1_000_000 / LOOKS_A_SECOND)
 }
 
-/// N a minute, with what else the algorithm needs or is about.
+/// A limit of N per minute with the algorithm's options.
 fn limit(algorithm: &dyn Algorithm) -> Limit {
     let usual = algorithm.default_burst(REQUESTS);
     let mut burst = usual;

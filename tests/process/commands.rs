@@ -1,4 +1,4 @@
-//! `check`, `hit` and `serve` as a person at a terminal sees them.
+//! Output and exit codes of `check`, `hit` and `serve`.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use tollgate_test_support::ports::free_port;
 use tollgate_test_support::rules_grammar::with_names;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-const RULES: &str = "
+pub(crate) const RULES: &str = "
 domain: shop
 descriptors:
   - key: ten
@@ -20,7 +20,7 @@ descriptors:
     rate_limit: { algorithm: concurrency, requests_per_unit: 10, slot_seconds: 60, holder_key: id }
 ";
 
-fn tollgate(arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
     let output: Output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
@@ -35,13 +35,13 @@ fn tollgate(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_length_of_time_that_leads_to_no_date_is_refused_at_the_start() {
+fn durations_beyond_the_calendar_are_rejected_at_start() {
     for setting in [
         "--grpc-max-connection-age",
         "--keepalive-interval",
         "--drain-delay",
     ] {
-        // Where the setting is accepted after all, it ends at an address that nobody has.
+        // If the setting were accepted, the start would fail at an address that cannot be bound.
         let nowhere = ["serve", "rules.yaml", "--grpc-host", "256.0.0.1"];
         let (code, _, stderr) = tollgate(&[nowhere.as_slice(), &[setting, "101y"]].concat());
         assert_eq!(code, 2);
@@ -50,7 +50,7 @@ fn a_length_of_time_that_leads_to_no_date_is_refused_at_the_start() {
 }
 
 #[test]
-fn check_says_everything_that_is_wrong_in_every_file_at_once() {
+fn check_reports_every_error_of_every_file_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     write(
@@ -86,13 +86,13 @@ DIR/c.yaml: error loading config file: yaml: requests_per_unit is not a whole nu
 DIR/c.yaml: algorithm fixed_window has no burst
   at DIR/c.yaml:2:78, descriptors[0].rate_limit
   hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket
-6 problems; the rules would not be taken
+6 problems; the rules are invalid
 ";
     assert_eq!(stderr.replace(path, "DIR"), with_names(expected));
 }
 
 #[test]
-fn check_says_what_is_there_when_all_is_well() {
+fn check_summarises_valid_rules() {
     let (code, stdout, stderr) = tollgate(&["check", "examples/edge.yaml"]);
     assert_eq!(
         (code, stdout.as_str(), stderr.as_str()),
@@ -101,7 +101,7 @@ fn check_says_what_is_there_when_all_is_well() {
 }
 
 #[test]
-fn check_says_which_path_it_cannot_read() {
+fn check_names_the_path_it_cannot_read() {
     let empty = tempfile::tempdir().unwrap();
     for (path, words) in [
         ("no/such/rules", "no/such/rules: No such file or directory"),
@@ -117,10 +117,10 @@ fn check_says_which_path_it_cannot_read() {
 }
 
 #[test]
-fn serve_without_rules_explains_itself_in_five_lines() {
+fn serve_without_rules_prints_five_lines_of_help() {
     let (code, _, stderr) = tollgate(&["serve"]);
     assert_eq!((code, stderr.lines().count()), (2, 5), "{stderr}");
-    // The rules it shows are rules.
+    // The example rules in the help are valid.
     let rules = stderr
         .lines()
         .find(|line| line.contains("{domain"))
@@ -131,7 +131,7 @@ fn serve_without_rules_explains_itself_in_five_lines() {
 }
 
 #[test]
-fn serve_names_the_port_it_cannot_have_and_the_setting() {
+fn serve_names_the_port_in_use_and_its_setting() {
     let other = Tollgate::start(RULES, &[]);
     let taken = other.grpc.port().to_string();
     let arguments = [
@@ -151,7 +151,7 @@ fn serve_names_the_port_it_cannot_have_and_the_setting() {
 }
 
 #[test]
-fn serve_names_settings_of_memory_that_contradict_each_other() {
+fn serve_names_contradicting_memory_settings() {
     let arguments = [
         "--grpc-host",
         "127.0.0.1",
@@ -172,7 +172,7 @@ fn serve_names_settings_of_memory_that_contradict_each_other() {
 }
 
 #[test]
-fn serve_prints_a_command_to_try_and_it_works() {
+fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
     let tried = wait_for(PATIENCE, || {
         let said = running.said();
@@ -267,7 +267,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
         last.starts_with("OVER LIMIT  ten=a  0 left of 10 a year, try again in "),
         "{last}"
     );
-    // Any decision shows that the service decides, one that refuses included.
+    // Any decision, allowed or not, shows that the service works.
     let (code, stdout, _) = hit(&["ten=a", "--hits", "0", "--any-decision"]);
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.starts_with("OVER LIMIT  ten=a"), "{stdout}");
@@ -282,7 +282,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 }
 
 #[test]
-fn hit_says_what_to_do_when_nobody_answers() {
+fn hit_says_what_to_do_when_no_service_answers() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
@@ -296,370 +296,8 @@ fn hit_says_what_to_do_when_nobody_answers() {
     assert_eq!(tollgate(&["--version"]).0, 0);
 }
 
-const TREE: &str = "
-domain: shop
-descriptors:
-  - key: plan
-    value: free
-    descriptors:
-      - key: user
-        rate_limit: { unit: hour, requests_per_unit: 5, name: free, replaces: [{ name: other }] }
-  - key: files
-    value: files/*
-    share_threshold: true
-    quota_mode: true
-    detailed_metric: true
-    rate_limit: { unit: day, requests_per_unit: 9, algorithm: gcra, burst: 3 }
-  - key: plain
-";
-
-fn explain(descriptor: &str) -> String {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), TREE).unwrap();
-    let path = file.path().to_str().unwrap();
-    let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
-    assert_eq!(code, 0, "{stderr}");
-    stdout
-}
-
 #[test]
-fn explain_says_which_rule_and_why() {
-    assert_eq!(
-        explain("plan=free,user=bob"),
-        "\
-domain shop
-  level 1: plan=free: exactly this is configured
-  level 2: user=bob: user is configured for any value
-  all_or_nothing: false, by the setting
-rule shop.plan_free.user
-  limit: 5 in 1 hour, fixed_window
-  count_refused: blocking
-  promise: at most N in each aligned window; up to 2N across an edge
-  bucket: shop plan=free,user=bob; fixed_window, 1 hour, name free
-  name: free
-  replaces: other
-  metrics: domain=\"shop\" key1=\"plan_free\" key2=\"user\"
-"
-    );
-    assert_eq!(
-        explain("files=files/a"),
-        "\
-domain shop
-  level 1: files=files/a: the pattern files_files/* fits, and is the first that does
-  all_or_nothing: false, by the setting
-rule shop.files_files/*
-  limit: 9 in 1 day, token_bucket
-  burst: 3
-  count_refused: none
-  promise: refills continuously at N per window, holds `burst` (default N)
-  bucket: shop files=files/* (shared by all that fit); token_bucket, 1 day
-  quota_mode: refused only when every quota of the request is over
-  metrics: domain=\"shop\" key1=\"files_files/*\" key2=\"\"
-"
-    );
-}
-
-const KINDS: &str = r"
-domain: shop
-descriptors:
-  - { key: ip, cidr: [10.0.0.0/8, 192.168.0.0/16], rate_limit: { unit: day, requests_per_unit: 9 } }
-  - { key: ip, cidr: 10.1.0.0/16, rate_limit: { unit: day, requests_per_unit: 8 } }
-  - { key: ip, cidr: '::/0', ipv6_prefix: 64, rate_limit: { unit: day, requests_per_unit: 7 } }
-  - { key: ip, value: '10.*' }
-  - { key: ip, regex: '\d.*' }
-  - { key: plan, values: [free, trial], share_threshold: true, rate_limit: { unit: day } }
-  - { key: plan, regex: '[a-z]+', rate_limit: { unit: day } }
-";
-
-#[test]
-fn explain_says_which_kind_matched_why_and_what_was_passed_over() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), KINDS).unwrap();
-    let path = file.path().to_str().unwrap();
-    for (descriptor, said) in [
-        (
-            "ip=10.1.2.3",
-            &[
-                "level 1: ip=10.1.2.3: 10.1.2.3 lies in 10.1.0.0/16, the longest of the prefixes configured that hold it\n",
-                "passed over, though it fits: the prefix 10.0.0.0/8; the pattern ip_10.*; the regex \\d.*\n",
-                "rule shop.ip_10.1.0.0/16\n",
-                "bucket: shop ip=10.1.2.3; ",
-            ][..],
-        ),
-        (
-            "ip=::ffff:10.2.0.1",
-            &["lies in 10.0.0.0/8, ", "bucket: shop ip=10.2.0.1; "],
-        ),
-        (
-            "ip=2001:DB8::9",
-            &["lies in ::/0, ", "bucket: shop ip=2001:db8::/64; "],
-        ),
-        (
-            "ip=10.x",
-            &[
-                "the pattern ip_10.* fits, and is the first that does",
-                "passed over, though it fits: the regex",
-            ],
-        ),
-        (
-            "ip=9 to 5",
-            &["the regex \\d.* matches the whole value, and is the first that does\n"],
-        ),
-        (
-            "plan=trial",
-            &[
-                "it is in the list free|trial\n",
-                "bucket: shop plan=free|trial (shared by all that fit); ",
-                "key1=\"plan_free|trial\"",
-            ],
-        ),
-        (
-            "plan=PAID",
-            &["nothing configured fits; here is free, trial, ~[a-z]+\n"],
-        ),
-    ] {
-        let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
-        assert_eq!(code, 0, "{stderr}");
-        for words in said {
-            assert!(stdout.contains(words), "{words:?} in {stdout}");
-        }
-    }
-}
-
-const LIMITS: &str = "
-domain: shop
-descriptors:
-  - key: user
-    detailed_metric: true
-    rate_limits:
-      - { unit: second, requests_per_unit: 20, algorithm: gcra, burst: 40, refill: interval }
-      - { unit: minute, unit_multiplier: 15, requests_per_unit: 1000, algorithm: sliding_window, segments: 6, count_refused: blocking }
-      - { unit: month, requests_per_unit: 9000, calendar: true, time_zone: Europe/Paris, name: monthly }
-      - { algorithm: concurrency, requests_per_unit: 10, slot_seconds: 60, holder_key: request_id }
-  - key: room
-    rate_limit: { algorithm: concurrency, requests_per_unit: 1, slot_seconds: 5 }
-";
-
-#[test]
-fn explain_says_every_limit_every_choice_and_who_holds_a_slot() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), LIMITS).unwrap();
-    let path = file.path().to_str().unwrap();
-    let explain = |descriptor: &str| {
-        let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
-        assert_eq!(code, 0, "{stderr}");
-        stdout
-    };
-    let expected = "\
-domain shop
-  level 1: user=bob: user is configured for any value
-  the last entry, request_id=7, says who holds a slot
-  all_or_nothing: false, by the setting
-4 limits, of which the tightest answers
-rule shop.user
-  limit: 20 in 1 second, token_bucket_interval
-  burst: 40
-  count_refused: none
-  promise: refills by N at each edge of an aligned window, holds `burst` (default N)
-  bucket: shop user=bob; token_bucket_interval, 1 second
-  metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
-rule shop.user
-  limit: 1000 in 15 minutes, sliding_window_segments
-  segments: 6
-  count_refused: blocking
-  promise: at most N in the present segment and the n - 1 before it, exactly
-  bucket: shop user=bob; sliding_window_segments, 15 minutes
-  metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
-rule shop.user
-  limit: 9000 in 1 month in Europe/Paris, fixed_window
-  count_refused: blocking
-  promise: at most N in each aligned window; up to 2N across an edge
-  bucket: shop user=bob; fixed_window, 1 month in Europe/Paris, name monthly
-  name: monthly
-  metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
-rule shop.user
-  limit: 10 at any moment, concurrency
-  slot_seconds: 60
-  holder_key: request_id, as the last entry; without it a slot is anonymous
-  promise: at most N in flight; a lost one comes back when its slot expires
-  bucket: shop user=bob; concurrency
-  metrics: domain=\"shop\" key1=\"user_bob\" key2=\"\"
-";
-    assert_eq!(explain("user=bob,request_id=7"), expected);
-    let holder = "  the last entry, request_id=7, says who holds a slot\n";
-    assert_eq!(explain("user=bob"), expected.replace(holder, ""));
-    assert_eq!(
-        explain("room=a"),
-        "\
-domain shop
-  level 1: room=a: room is configured for any value
-  all_or_nothing: false, by the setting
-rule shop.room
-  limit: 1 at any moment, concurrency
-  slot_seconds: 5
-  promise: at most N in flight; a lost one comes back when its slot expires
-  bucket: shop room=a; concurrency
-  metrics: domain=\"shop\" key1=\"room\" key2=\"\"
-"
-    );
-}
-
-const TWINS: &str = "
-domain: shop
-descriptors:
-  - key: user
-    rate_limits:
-      - { unit: second, requests_per_unit: 5 }
-      - { unit: minute, requests_per_unit: 50 }
-      - { unit: minute, requests_per_unit: 50, algorithm: sliding_window }
-      - { unit: minute, requests_per_unit: 40, name: 'by hand, twice' }
-";
-
-#[test]
-fn explain_tells_the_buckets_of_one_descriptor_apart() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), TWINS).unwrap();
-    let path = file.path().to_str().unwrap();
-    let (code, stdout, stderr) = tollgate(&["explain", path, "shop", "user=bob"]);
-    assert_eq!(code, 0, "{stderr}");
-    let buckets = stdout.lines().map(str::trim);
-    let buckets: Vec<_> = buckets
-        .filter_map(|line| line.strip_prefix("bucket: "))
-        .collect();
-    assert_eq!(
-        buckets,
-        [
-            "shop user=bob; fixed_window, 1 second",
-            "shop user=bob; fixed_window, 1 minute",
-            "shop user=bob; sliding_window, 1 minute",
-            "shop user=bob; fixed_window, 1 minute, name by hand, twice",
-        ]
-    );
-}
-
-#[test]
-fn explain_says_whether_a_request_takes_from_all_or_from_none_and_whose_word_that_is() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().to_str().unwrap();
-    for (domain, setting, said) in [
-        ("", None, "false, by the setting"),
-        ("", Some("true"), "true, by the setting"),
-        ("all_or_nothing: true", None, "true, by the domain"),
-        (
-            "all_or_nothing: false",
-            Some("true"),
-            "false, by the domain",
-        ),
-    ] {
-        let rules = TREE.replace("domain: shop", &format!("domain: shop\n{domain}"));
-        std::fs::write(file.path(), rules).unwrap();
-        let arguments = ["explain", path, "shop", "plan=free,user=bob"];
-        let flags = setting.map(|setting| ["--all-or-nothing", setting]);
-        let by_flag = Command::new(tollgate_binary())
-            .args(arguments)
-            .args(flags.into_iter().flatten())
-            .env_clear()
-            .output();
-        let variables = setting.map(|setting| ("TOLLGATE_ALL_OR_NOTHING", setting));
-        let by_variable = Command::new(tollgate_binary())
-            .args(arguments)
-            .env_clear()
-            .envs(variables)
-            .output();
-        for output in [by_flag, by_variable] {
-            let stdout = String::from_utf8(output.unwrap().stdout).unwrap();
-            let line = format!("\n  all_or_nothing: {said}\n");
-            assert!(stdout.contains(&line), "{said} in {stdout}");
-        }
-    }
-}
-
-#[test]
-fn explain_shows_what_a_refusal_says_in_a_line_each() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let rules = format!(
-        r#"
-domain: shop
-descriptors:
-  - key: user
-    rate_limit: {{ unit: hour, requests_per_unit: 5 }}
-    over_limit:
-      body: "{{\"wait\": {{retry_after_seconds}}}}\n{}"
-      headers: {{ x-why: "{{limit}} in {{window}}", x-how: ruled }}
-  - key: bare
-    rate_limit: {{ unit: hour, requests_per_unit: 5 }}
-    over_limit: {{ headers: {{ x-why: because }} }}
-"#,
-        "é".repeat(500)
-    );
-    std::fs::write(file.path(), rules).unwrap();
-    let path = file.path().to_str().unwrap();
-    let over_limit = |descriptor| {
-        let (code, stdout, stderr) = tollgate(&["explain", path, "shop", descriptor]);
-        assert_eq!(code, 0, "{stderr}");
-        let lines = stdout.lines().map(str::trim);
-        let lines = lines.filter_map(|line| line.strip_prefix("over_limit: "));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
-    let cut = "é".repeat(80 - r#"{"wait": {retry_after_seconds}}"#.len() - 1);
-    assert_eq!(
-        over_limit("user=bob"),
-        [
-            // A line feed is none here, and of a long text there is only the beginning.
-            format!(r#"body {{"wait": {{retry_after_seconds}}}}\n{cut}… (1032 bytes)"#),
-            "header x-why: {limit} in {window}".to_owned(),
-            "header x-how: ruled".to_owned(),
-        ]
-    );
-    assert_eq!(over_limit("bare=x"), ["header x-why: because"]);
-}
-
-#[test]
-fn explain_says_which_level_failed_and_what_is_there_instead() {
-    assert_eq!(
-        explain("plan=paid,user=bob"),
-        "domain shop\n  level 1: plan=paid: nothing configured fits; here is free\nno limit applies: the request passes\n"
-    );
-    assert_eq!(
-        explain("what=x"),
-        "domain shop\n  level 1: what=x: nothing configured fits; here is files, plain, plan\nno limit applies: the request passes\n"
-    );
-    assert_eq!(
-        explain("plain=x"),
-        "domain shop\n  level 1: plain=x: plain is configured for any value\n  this level has no limit of its own, and only the last entry's level counts\nno limit applies: the request passes\n"
-    );
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), TREE).unwrap();
-    let (_, stdout, _) = tollgate(&["explain", file.path().to_str().unwrap(), "shp", "plan=free"]);
-    assert!(
-        stdout.contains("no rules for this domain; there are rules for shop"),
-        "{stdout}"
-    );
-}
-
-#[test]
-fn explain_looks_at_a_running_service_without_taking_a_hit() {
-    let running = Tollgate::start(RULES, &[]);
-    let address = running.grpc.to_string();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), RULES).unwrap();
-    assert_eq!(
-        tollgate(&["hit", &address, "shop", "ten=a", "--hits", "3"]).0,
-        0
-    );
-    for _ in 0..2 {
-        let path = file.path().to_str().unwrap();
-        let (code, stdout, _) = tollgate(&["explain", path, "shop", "ten=a", "--addr", &address]);
-        assert_eq!(code, 0);
-        assert!(
-            stdout.contains("now: 7 left of 10 a year, fresh again in "),
-            "{stdout}"
-        );
-    }
-}
-
-#[test]
-fn check_warns_of_a_right_name_in_a_wrong_place_and_takes_the_rules() {
+fn check_warns_about_misplaced_fields_and_accepts_the_rules() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let rules = "domain: d\ndescriptors:\n  - key: k\n    unit: day\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
     std::fs::write(file.path(), rules).unwrap();
@@ -675,7 +313,7 @@ fn check_warns_of_a_right_name_in_a_wrong_place_and_takes_the_rules() {
 }
 
 #[test]
-fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
+fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "descriptors: []\n").unwrap();
@@ -705,7 +343,7 @@ fn bad_rules_at_the_start_are_said_and_good_ones_waited_for() {
 }
 
 #[test]
-fn by_the_name_of_the_references_binary_it_serves() {
+fn the_name_of_the_references_binary_implies_serve() {
     let directory = tempfile::tempdir().unwrap();
     let ratelimit = directory.path().join("ratelimit");
     std::os::unix::fs::symlink(tollgate_binary(), &ratelimit).unwrap();
@@ -731,7 +369,7 @@ fn by_the_name_of_the_references_binary_it_serves() {
 }
 
 #[test]
-fn the_references_variables_are_understood() {
+fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
@@ -787,12 +425,12 @@ fn the_references_variables_are_understood() {
     }
 }
 
-/// A process that is gone when the test is.
+/// Kills the process when dropped.
 pub(crate) struct KillOnDrop(pub(crate) std::process::Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

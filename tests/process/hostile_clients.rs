@@ -1,4 +1,5 @@
-//! What strangers throw at the ports. Whatever it is, others go on being answered and the process lives.
+//! Malformed messages, random bytes and connection floods: other clients are still served and the
+//! process survives.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +17,8 @@ const MESSAGE: &[u8] = b"\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// One gRPC call with this body, by the `h2` crate: the grpc-status, or none when the call was cut off.
+/// Sends one gRPC call with the `h2` crate; returns its grpc-status, or none if the call was cut
+/// off.
 fn call(
     address: SocketAddr,
     headers: &[(&'static str, &'static str)],
@@ -82,7 +84,7 @@ fn still_answers(running: &mut Tollgate) {
 }
 
 #[test]
-fn broken_messages_are_refused_one_by_one() {
+fn malformed_messages_are_rejected_one_by_one() {
     let mut running = Tollgate::start(RULES, &[]);
     let mut bodies: Vec<Vec<u8>> = vec![
         vec![],
@@ -90,13 +92,13 @@ fn broken_messages_are_refused_one_by_one() {
         framed(0, 100, MESSAGE),
         framed(1, u32::try_from(MESSAGE.len()).unwrap(), MESSAGE),
         framed(7, 3, b"abc"),
-        // Lengths within the message that reach far beyond it, and tags that do not end.
+        // Lengths that exceed the message, and unterminated tags.
         framed(0, 7, b"\x12\xff\xff\xff\xff\xff\x0f"),
         framed(0, 12, &[0xff; 12]),
     ];
-    // Every way to cut a good message short.
+    // Every prefix of a valid message.
     bodies.extend((0..good().len()).map(|end| good()[..end].to_vec()));
-    // Random bytes, the same each time.
+    // Random bytes from a fixed seed.
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for length in 0..60_u32 {
         let bytes: Vec<u8> = (0..length)
@@ -110,11 +112,12 @@ fn broken_messages_are_refused_one_by_one() {
         bodies.push(framed(0, length, &bytes));
     }
     for body in bodies {
-        // Some random bytes are messages; none may succeed without a domain and a descriptor.
+        // Some random bytes are valid messages; none may succeed without a domain and a descriptor.
         let status = call(running.grpc, &[], body.clone());
         assert_ne!(status, Some(0), "{body:?}");
     }
-    // A message that claims 4 GiB is answered without being waited for: over limit, since an error would let it through.
+    // A message that declares 4 GiB is answered at once: over limit, since Envoy lets requests pass
+    // on an error.
     assert_eq!(
         call(running.grpc, &[], framed(0, u32::MAX, MESSAGE)),
         Some(0)
@@ -127,7 +130,7 @@ fn broken_messages_are_refused_one_by_one() {
     let gzip = [("grpc-encoding", "gzip")];
     assert_eq!(call(running.grpc, &gzip, truncated_gzip), Some(13));
     for timeout in ["", "x", "999999999999m", "-1S"] {
-        // A timeout that cannot be read is none.
+        // An invalid timeout is ignored.
         assert!(
             matches!(
                 call(running.grpc, &[("grpc-timeout", timeout)], good()),
@@ -140,7 +143,7 @@ fn broken_messages_are_refused_one_by_one() {
 }
 
 #[test]
-fn random_bytes_on_each_port_disturb_nobody() {
+fn random_bytes_on_each_port_do_not_disturb_other_clients() {
     let mut running = Tollgate::start(RULES, &[]);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
     let mut thrown: Vec<Vec<u8>> = vec![
@@ -151,7 +154,7 @@ fn random_bytes_on_each_port_disturb_nobody() {
         b"POST /json HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n"
             .to_vec(),
         [preface, &[0xff; 64]].concat(),
-        // A frame that claims 16 MiB.
+        // A frame that declares 16 MiB.
         [preface, b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat(),
         // SETTINGS on a stream, DATA on stream 0.
         [preface, b"\0\0\0\x04\0\0\0\0\x05", b"\0\0\0\0\0\0\0\0\0"].concat(),
@@ -164,7 +167,7 @@ fn random_bytes_on_each_port_disturb_nobody() {
             stream
                 .set_read_timeout(Some(Duration::from_millis(200)))
                 .unwrap();
-            // It may close before all is written.
+            // The server may close before everything is written.
             let _ = stream.write_all(bytes);
             let _ = stream.read(&mut [0; 64]);
         }
@@ -173,7 +176,7 @@ fn random_bytes_on_each_port_disturb_nobody() {
 }
 
 #[test]
-fn ten_thousand_connections_opened_and_left_disturb_nobody() {
+fn ten_thousand_idle_connections_do_not_disturb_other_clients() {
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let mut running = Tollgate::start(RULES, &[]);
     let mut left = Vec::new();
@@ -193,7 +196,7 @@ fn ten_thousand_connections_opened_and_left_disturb_nobody() {
 }
 
 #[test]
-fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
+fn connections_beyond_the_limit_are_closed_at_once_and_counted() {
     let mut running = Tollgate::start(RULES, &["--grpc-connections-max", "3"]);
     let held: Vec<TcpStream> = (0..3)
         .map(|_| TcpStream::connect(running.grpc).unwrap())
@@ -217,7 +220,7 @@ fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
 }
 
 #[test]
-fn connections_that_stop_within_their_greeting_are_closed() {
+fn connections_with_an_incomplete_preface_are_closed() {
     let mut running = Tollgate::start(RULES, &["--grpc-connections-max", "8"]);
     let stopped: Vec<TcpStream> = (0..8)
         .map(|_| {
@@ -228,7 +231,7 @@ fn connections_that_stop_within_their_greeting_are_closed() {
         .collect();
     let open = "tollgate_connections{port=\"grpc\"}";
     assert!(wait_for(PATIENCE, || (running.metric(open) == 8).then_some(())).is_some());
-    // Nobody else can come in until they are closed, which takes no longer than a greeting may.
+    // No other client can connect until they are closed, after the preface timeout.
     assert!(wait_for(PATIENCE, || (running.metric(open) == 0).then_some(())).is_some());
     still_answers(&mut running);
     drop(stopped);

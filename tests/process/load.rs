@@ -1,5 +1,5 @@
-//! Real load by h2load: no error, and every request decided, by the service's own count. An HTTP status says nothing
-//! about a gRPC call.
+//! Load from h2load: no error, and every request is decided according to the service's own counter,
+//! since an HTTP status says nothing about a gRPC call.
 
 use std::process::Command;
 
@@ -14,7 +14,8 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 1000 }
 ";
 
-/// RateLimitRequest { domain: "load", descriptors: [{ entries: [{ key: "generic_key", value: "one" }] }] }, framed.
+/// RateLimitRequest { domain: "load", descriptors: [{ entries: [{ key: "generic_key", value: "one"
+/// }] }] }, framed.
 fn body() -> Vec<u8> {
     let entry = [b"\x0a\x0bgeneric_key\x12\x03one".as_slice()].concat();
     let descriptor = [
@@ -35,7 +36,7 @@ fn body() -> Vec<u8> {
 }
 
 #[test]
-fn every_request_of_a_real_load_is_decided_and_none_fails() {
+fn every_request_of_a_real_load_is_decided() {
     let running = Tollgate::start(RULES, &[]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), body()).unwrap();

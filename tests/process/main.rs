@@ -1,7 +1,7 @@
-//! The real binary: its commands, its signals, real load, and what strangers throw at its ports.
+//! The real binary: commands, signals, load and hostile clients.
 //!
 //! What it deliberately does not do: real Envoy (`tests/envoy`).
-// tests: a panic is how it says no.
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -11,6 +11,7 @@
 )]
 
 mod commands;
+mod explain;
 mod hostile_clients;
 mod load;
 mod readme;

@@ -1,4 +1,4 @@
-//! The README and the other pages are run: their commands, and the table of settings.
+//! Runs the commands of the README and the other pages, and compares the table of settings.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn readme() -> String {
     std::fs::read_to_string("README.md").unwrap()
 }
 
-/// The lines of every fenced `sh` block of a page, without comments.
+/// Lines of every fenced `sh` block of a page, without comments.
 fn commands(text: &str) -> Vec<String> {
     let blocks = text
         .split("```sh\n")
@@ -26,20 +26,20 @@ fn commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the commands of a page print, each run against a service with the example rules. Ports differ so that tests may
-/// run beside one another.
+/// Runs the commands of a page against a service with the example rules and returns their output.
+/// Ports are replaced, so that tests can run in parallel.
 fn run(text: &str) -> String {
     let rules = std::fs::read_to_string("examples/edge.yaml").unwrap();
     let mut running = Tollgate::start(&rules, &[]);
     let mut printed = String::new();
     for command in commands(text) {
-        // `cargo run --release --` is the release build of what is tested here.
+        // `cargo run --release --` stands for the binary under test.
         let tollgate = command
             .strip_prefix("cargo run --release -- ")
             .or_else(|| command.strip_prefix("target/release/tollgate "));
         let curl = command.strip_prefix("curl -s ");
         match (tollgate, curl, command.as_str()) {
-            // Running already, with the same rules.
+            // This service runs already, with the same rules.
             (Some("serve examples/edge.yaml"), ..) => assert!(running.running()),
             (Some(arguments), ..) => {
                 let arguments = arguments.replace("127.0.0.1:8081", &running.grpc.to_string());
@@ -70,14 +70,14 @@ fn run(text: &str) -> String {
                 printed += &body;
             }
             (None, None, made) if made.starts_with("make ") => can_be_made(made),
-            // tests/image runs them all, on a machine of its own.
+            // `tests/image` runs these.
             (None, None, podman) if podman.starts_with("podman ") => {}
             (
                 None,
                 None,
                 "target/venv/bin/envoy -c examples/envoy.yaml" | "curl -i 127.0.0.1:10000/",
             ) => {
-                // tests/envoy runs this bootstrap and asks through it.
+                // `tests/envoy` runs this bootstrap.
                 let bootstrap = std::fs::read_to_string("examples/envoy.yaml").unwrap();
                 assert!(bootstrap.contains("port_value: 10000"));
             }
@@ -87,8 +87,8 @@ fn run(text: &str) -> String {
     printed
 }
 
-/// A target is in the Makefile, and options of the bench are ones that it takes. To run them is for CI (this is part of
-/// `make test`) and for those who measure.
+/// Checks that a make target exists and takes the options. It is not run here: `make test` is part
+/// of CI, and benches are run by hand.
 fn can_be_made(command: &str) {
     let makefile = std::fs::read_to_string("Makefile").unwrap();
     let (target, options) = match command.split_once(" BENCH=") {
@@ -110,7 +110,7 @@ fn can_be_made(command: &str) {
 }
 
 #[test]
-fn the_page_on_performance_names_every_option_of_the_bench() {
+fn the_performance_page_names_every_bench_option() {
     let page = std::fs::read_to_string("docs/performance.md").unwrap();
     for (option, _) in wire_bench_options::OPTIONS {
         assert!(page.contains(&format!("`{option}")), "{option}");
@@ -118,10 +118,10 @@ fn the_page_on_performance_names_every_option_of_the_bench() {
 }
 
 #[test]
-fn every_command_in_the_readme_is_run_and_the_sixty_seconds_end_with_a_refusal() {
+fn every_readme_command_runs_and_the_quick_start_ends_over_limit() {
     let printed = run(&readme());
     assert!(printed.contains("OVER LIMIT"), "{printed}");
-    // What the page shows of `explain` is what it prints.
+    // The `explain` output on the page is the real one.
     let shown = readme()
         .split("```text\ndomain edge")
         .nth(1)
@@ -134,7 +134,7 @@ fn every_command_in_the_readme_is_run_and_the_sixty_seconds_end_with_a_refusal()
 }
 
 #[test]
-fn every_command_in_the_other_pages_is_run() {
+fn every_command_of_the_other_pages_runs() {
     for page in std::fs::read_dir("docs").unwrap() {
         let path = page.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -144,7 +144,7 @@ fn every_command_in_the_other_pages_is_run() {
 }
 
 #[test]
-fn the_grammar_shown_is_one_that_loads() {
+fn the_grammar_shown_is_valid() {
     let page = std::fs::read_to_string("docs/rules.md").unwrap();
     for text in [&page, &readme()] {
         let yaml = text
@@ -154,7 +154,7 @@ fn the_grammar_shown_is_one_that_loads() {
             .split("```")
             .next()
             .unwrap();
-        // What stands there to be filled in is valid as it is, but for the flag that wants a pattern.
+        // Placeholders are valid values, except that a flag needs a pattern.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), yaml).unwrap();
         let output = Command::new(tollgate_binary())
@@ -170,7 +170,7 @@ fn the_grammar_shown_is_one_that_loads() {
     }
 }
 
-/// The settings as the README shows them, from their declaration.
+/// The README's table of settings, generated from the declaration.
 fn table() -> String {
     let mut table =
         String::from("| flag | variable | default | what |\n| --- | --- | --- | --- |\n");
@@ -210,9 +210,9 @@ fn table() -> String {
     table
 }
 
-/// `make readme` writes it; here it must be the same.
+/// `make readme` writes the table; otherwise this test compares it.
 #[test]
-fn the_table_of_settings_is_the_declaration() {
+fn the_settings_table_matches_the_declaration() {
     let (begin, end) = ("<!-- settings -->\n", "<!-- /settings -->\n");
     let text = readme();
     let (before, rest) = text.split_once(begin).unwrap();

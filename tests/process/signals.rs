@@ -1,4 +1,4 @@
-//! How it stops: in order, in time, and at once when asked twice.
+//! Shutdown: in order, in time, and at once on a second signal.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 const RULES: &str =
     "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}";
 
-/// What the issue allows for a stop with default settings.
+/// Longest shutdown with default settings.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn either_signal_stops_it_in_time_with_success() {
+fn sigterm_and_sigint_stop_it_in_time_with_success() {
     for name in ["TERM", "INT"] {
         let mut running = Tollgate::start(RULES, &[]);
-        // An idle connection must not hold it.
+        // An idle connection must not delay it.
         let idle = std::net::TcpStream::connect(running.grpc).unwrap();
         running.signal(name);
         let status = running.wait(STOP_WITHIN).expect("it stops in time");
@@ -27,7 +27,7 @@ fn either_signal_stops_it_in_time_with_success() {
 }
 
 #[test]
-fn it_says_not_ready_at_once_and_goes_on_answering_for_the_drain_delay() {
+fn readiness_ends_at_once_and_requests_are_answered_for_the_drain_delay() {
     let mut running = Tollgate::start(RULES, &["--drain-delay", "30s"]);
     assert_eq!(http(running.http, "GET", "/healthcheck", "").0, 200);
     running.signal("TERM");
@@ -54,13 +54,13 @@ fn a_second_signal_stops_it_at_once() {
     running.signal("INT");
     let status = running.wait(PATIENCE).expect("it stops");
     assert_eq!(status.code(), Some(0));
-    // Nothing to do with speed: without the second signal it would take ten minutes.
+    // Not a measure of speed: without the second signal it would take ten minutes.
     assert!(asked.elapsed() < PATIENCE);
 }
 
 #[test]
-fn ports_are_open_at_once_and_it_is_ready_when_the_rules_are_there() {
-    // A pipe as rules file: reading it takes until someone writes.
+fn ports_open_at_once_and_readiness_waits_for_rules() {
+    // The rules file is a pipe: reading blocks until something is written.
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("rules.yaml");
     assert!(

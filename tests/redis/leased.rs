@@ -162,9 +162,5 @@ async fn what_a_read_only_redis_does_not_take_back_is_given_back_later() {
 #[test]
 fn leases_of_nothing_are_pointed_out() {
     let alone = Tollgate::start(RULES, &["--store-mode", "leased"]);
-    assert!(
-        alone.said().contains("give one with --store"),
-        "{}",
-        alone.said()
-    );
+    assert!(alone.said().contains("set --store"), "{}", alone.said());
 }

@@ -196,7 +196,7 @@ async fn a_password_that_is_exchanged_is_read_again() {
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
     let refused = || {
         let shown = verbose(&tollgate);
-        shown.contains("it refuses us").then_some(())
+        shown.contains("it rejects the login").then_some(())
     };
     let _ = ask(&mut client, "a").await;
     assert!(wait_for(RECOVERY, refused).is_some());
@@ -235,7 +235,7 @@ fn a_password_in_an_argument_is_refused_and_not_repeated() {
 fn the_reference_s_keys_are_refused_in_a_cluster() {
     let cluster = "redis+cluster://127.0.0.1:1";
     let said = refused(&["--store", cluster, "--store-keys", "reference"]);
-    assert!(said.contains("not in a cluster"), "{said}");
+    assert!(said.contains("does not work in a cluster"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,9 @@
-//! What an operator may write: the reference's grammar, and YAML as its library reads it, which is
-//! 1.1.
+//! Valid rules files: the reference's grammar, and YAML 1.1 as the reference's library reads it.
 //!
-//! How: each spelling is held against what it comes to. A text keeps its source, whatever it looks
-//! like; numbers and truths are read in all the spellings of YAML 1.1.
+//! Each spelling is compared with its result. A text keeps its source, whatever it looks like;
+//! numbers and booleans are read in all the spellings of YAML 1.1.
 //!
-//! What it deliberately does not do: say which rule a request finds (`tests/laws`).
+//! What it deliberately does not do: match requests (`tests/laws`).
 
 use tollgate::rules::file::load;
 use tollgate_limiter::{MetadataValue, Unit};

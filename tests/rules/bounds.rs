@@ -1,7 +1,7 @@
-//! What one file may ask of the loader, and how it is told that it asks too much.
+//! The bounds of one rules file, and the errors when they are exceeded.
 //!
-//! What it deliberately does not do: measure (`fuzz` does), or bound how many files there are
-//! (`files`).
+//! What it deliberately does not do: measure time (`fuzz`), or test the bound on the number of
+//! files (`files`).
 
 use std::fmt::Write as _;
 

@@ -1,10 +1,10 @@
-//! Which files a path means: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as
-//! Kubernetes lays it out.
+//! The files of a path: a file, a directory, the reference's `RUNTIME_*`, a ConfigMap as Kubernetes
+//! mounts it.
 //!
-//! How: small trees in a temporary directory. Names are told without it.
+//! Each test makes a small tree in a temporary directory. Names in messages are relative to it.
 //!
-//! What it deliberately does not do: read what stands in them (`accepted`), or see them change
-//! (`looking`).
+//! What it deliberately does not do: test the content of files (`accepted`), or changes
+//! (`watching`).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tollgate::rules::path::{FILE_BYTES_MAX, FILES_MAX, ReadError, RulesPath};
 
-/// A directory of these files, each of which holds its own name.
+/// A directory of these files; each holds its own name.
 fn tree(files: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for file in files {
@@ -36,7 +36,7 @@ fn runtime(directory: &Path, app_directory: &str, ignore_dot_files: bool) -> Rul
     }
 }
 
-/// The names of what is read, below the directory, in order.
+/// The names of the files that are read, relative to the directory, in order.
 fn names(path: &RulesPath, directory: &TempDir) -> Vec<String> {
     let below = format!("{}/", directory.path().display());
     let sources = path.read().unwrap();
@@ -106,7 +106,7 @@ fn what_editors_leave_behind_is_passed_over() {
 
 #[test]
 fn a_configmap_counts_once() {
-    // As Kubernetes mounts it: the files are links through ..data into a directory of that moment.
+    // As Kubernetes mounts it: the files are links through ..data into a data directory.
     let directory = tree(&[
         "config/..2026_11_21_09_00_00.1/a.yaml",
         "config/..2026_11_21_09_00_00.1/b.yaml",
@@ -159,7 +159,7 @@ fn what_is_not_there_or_no_text_is_named() {
     );
     let binary = directory.path().join("binary");
     fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-    // One file that cannot be read fails them all.
+    // One file that cannot be read fails the whole.
     assert_eq!(
         refusal(&whole(&directory)),
         format!(
@@ -192,7 +192,7 @@ fn files_are_bounded_in_number_size_and_depth() {
     let directory = tree(&["large"]);
     let large = directory.path().join("large");
     let file = fs::File::options().write(true).open(&large).unwrap();
-    // A file of holes: it takes no room.
+    // A sparse file, which takes no disk space.
     file.set_len(FILE_BYTES_MAX + 1).unwrap();
     assert_eq!(
         refusal(&whole(&directory)),
@@ -238,12 +238,12 @@ fn runtime_files_belong_to_the_app_directory_by_their_dotted_path() {
             "config/deep/er.yaml"
         ]
     );
-    // The app directory may itself lie deeper.
+    // The app directory may be nested.
     assert_eq!(
         names(&runtime(directory.path(), "other/config", true), &directory),
         ["other/config/no.yaml"]
     );
-    // A file must have more to its name than the app directory's.
+    // A file's name must be longer than the app directory's.
     let bare = tree(&["config"]);
     assert_eq!(names(&runtime(bare.path(), "config", true), &bare), [""; 0]);
 }

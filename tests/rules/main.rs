@@ -1,25 +1,25 @@
-//! Rules files as operators write them: what is taken, what is refused and in which words, and what
-//! it costs to read the worst of them.
+//! Rules files: valid ones, errors and their messages, and the cost of
+//! the worst ones.
 //!
-//! Why one binary of its own: the loader is held against the reference's own grammar and its own
-//! sentences, row by row, and most of that needs no service. How:
+//! The loader is compared with the reference's grammar and messages, row by row. Most of that needs
+//! no service, so these tests are one binary.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `refused` | every row of the reference's table of refusals: its sentence, our position, path and advice |
-//! | `accepted` | what the grammar and YAML 1.1 let an operator write, and what it comes to |
-//! | `limits` | what stands in a limit, in `rate_limits` and under `over_limit`: what is taken, what is refused |
-//! | `misplaced` | right names in wrong places; several problems in several files in one run |
-//! | `bounds` | what one file may cost: depth, aliases, lengths, how many problems are told |
-//! | `files` | which files a path means, and in which order |
-//! | `looking` | changes to files, seen by looking; each test looks by hand |
-//! | `schema` | the JSON Schema and the loader agree, on every text of the files above and on every file there is |
-//! | `values` | lists, prefixes and regular expressions: what they come to, and each refusal with its place |
-//! | `fuzz` | a few thousand mutations of the files below `fuzz/corpus`, and hostile shapes of two sizes |
+//! | `refused` | the reference's errors: message, position, path and advice |
+//! | `accepted` | valid spellings of the grammar and of YAML 1.1, and their results |
+//! | `limits` | the fields of a limit, of `rate_limits` and of `over_limit` |
+//! | `misplaced` | known names in wrong places; several errors in several files |
+//! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
+//! | `files` | the files of a path, and their order |
+//! | `watching` | changes to files, seen by polling; each test polls |
+//! | `schema` | the JSON Schema agrees with the loader |
+//! | `values` | lists, prefixes and regular expressions: results and errors |
+//! | `fuzz` | mutations of the files below `fuzz/corpus`, and hostile shapes |
 //!
 //! What it deliberately does not do: ask a service (`tests/service`), start a process
 //! (`tests/process`), sleep.
-// tests: a panic is how it says no.
+// A test fails by a panic.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -33,9 +33,9 @@ mod bounds;
 mod files;
 mod fuzz;
 mod limits;
-mod looking;
 mod misplaced;
 mod reading;
 mod refused;
 mod schema;
 mod values;
+mod watching;

@@ -1,17 +1,17 @@
-//! Right names in wrong places, and several problems in one run.
+//! Known names in wrong places, and several errors in one run.
 //!
-//! The reference accepts any of its names anywhere and reads it nowhere else: a limit that someone
-//! believes in is not there. So the rules are taken, as there, and a warning says so. A name of
-//! ours can only be a mistake.
+//! The reference accepts any of its names anywhere and reads it nowhere else, so a misplaced limit
+//! does not apply. The rules are loaded, as there, with a warning. A misplaced name of tollgate is
+//! an error.
 //!
-//! What it deliberately does not do: names nobody knows (`refused`).
+//! What it deliberately does not do: test unknown names (`refused`).
 
 use tollgate::rules::file::load;
 use tollgate_test_support::rules_grammar::with_names;
 
 use crate::reading::{APART, bad, found, good, source};
 
-/// A file's only warning.
+/// The only warning of a file.
 fn warned(text: &str) -> String {
     let loaded = good(text);
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
@@ -132,7 +132,7 @@ fn a_merged_anchor_warns_where_its_own_text_stands() {
 
 #[test]
 fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
-    // It would refuse each of these, so they cannot be a warning.
+    // The reference rejects each of these, so they are errors.
     for (inside, expected) in [
         ("unit: 1.5", "error checking config"),
         ("value: {typo: 1}", "config error, unknown key 'typo'"),
@@ -146,7 +146,7 @@ fn what_is_ignored_in_a_wrong_place_is_walked_as_the_reference_walks_it() {
         let problems = load(&[source("rules.yaml", &text)], APART).unwrap_err();
         assert_eq!(problems[0].message, expected, "{text}");
     }
-    // What is free-form stays so.
+    // Free-form metadata is not checked.
     let text = "domain: d\nmetadata: {anything: [1, 1.5]}\n";
     assert!(load(&[source("rules.yaml", text)], APART).is_ok());
 }
@@ -179,12 +179,12 @@ fn every_problem_of_every_file_is_told_in_one_run_with_its_own_place() {
     assert_eq!(
         told,
         [
-            // The reference walks names before it asks what anything means.
+            // The reference walks names before it decodes.
             "a/two.yaml:6:5 config error, unknown key 'valve' [descriptors[1]]",
             "a/two.yaml:4:24 invalid rate limit unit 'x' [descriptors[0].rate_limit]",
             "a/two.yaml:5:10 duplicate descriptor composite key 'two.k' [descriptors[1]]",
             "b.yaml:2:1 error loading config file: yaml: while parsing a node, did not find expected node content []",
-            // A domain that is there already hides what is below it: it may be meant to be another.
+            // A duplicate domain hides what is below it, because another domain may be intended.
             "c.yaml:1:9 duplicate domain 'good' in config file []",
             "d.yml:1:1 config file cannot have empty domain []",
             "d.yml:4:13 invalid rate limit unit '5' [descriptors[0].rate_limit]",

@@ -1,6 +1,6 @@
-//! Texts into rules or problems, each in one line, so that a test shows only what it is about.
+//! Loads a text in one line, so that a test shows only what it is about.
 //!
-//! What it deliberately does not do: touch files; a source is a name and a text.
+//! What it deliberately does not do: touch files. A source is a name and a text.
 
 use tollgate::rules::file::{Diagnostic, LoadedRules, Options, load};
 use tollgate::rules::path::Source;
@@ -8,12 +8,12 @@ use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet};
 
 use crate::schema::agreed;
 
-/// Every file has its domain alone.
+/// Options: each domain in one file.
 pub(crate) const APART: Options = Options {
     merge_domains: false,
 };
 
-/// Files may share a domain.
+/// Options: several files may hold rules of one domain.
 pub(crate) const MERGED: Options = Options {
     merge_domains: true,
 };
@@ -25,19 +25,19 @@ pub(crate) fn source(name: &str, text: &str) -> Source {
     }
 }
 
-/// What one file comes to; the schema must agree.
+/// Loads one file; the schema must agree.
 pub(crate) fn read(text: &str) -> Result<LoadedRules, Vec<Diagnostic>> {
     let read = load(&[source("rules.yaml", text)], APART);
     agreed(text, &read);
     read
 }
 
-/// A file without problems.
+/// Loads a valid file.
 pub(crate) fn good(text: &str) -> LoadedRules {
     read(text).unwrap_or_else(|problems| panic!("{text}\n{}", problems[0]))
 }
 
-/// A file with problems.
+/// The errors of an invalid file.
 pub(crate) fn bad(text: &str) -> Vec<Diagnostic> {
     match read(text) {
         Ok(_) => panic!("this was taken:\n{text}"),
@@ -45,7 +45,7 @@ pub(crate) fn bad(text: &str) -> Vec<Diagnostic> {
     }
 }
 
-/// The rule that a descriptor finds in domain `d`.
+/// The rule that a descriptor matches in domain `d`.
 pub(crate) fn found<'r>(rules: &'r RuleSet, path: &[(&str, &str)]) -> Option<&'r Rule> {
     let entries: Vec<_> = path
         .iter()
@@ -66,7 +66,7 @@ pub(crate) fn only(descriptor: &str) -> Rule {
     good(&text).rules.rules()[0].clone()
 }
 
-/// What a rule counts against; none when it is unlimited.
+/// The limit of a rule; none when it is unlimited.
 pub(crate) fn limit(rule: &Rule) -> Option<Limit> {
     match rule.allowance {
         Allowance::Limited { limit, .. } => Some(limit),

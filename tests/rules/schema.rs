@@ -1,15 +1,15 @@
-//! The JSON Schema agrees with the loader: on every text that any test here reads, and on every
-//! rules file of the project.
+//! The JSON Schema agrees with the loader: on every text that a test here reads, and on every rules
+//! file of the project.
 //!
-//! Why: an editor that marks what the service takes, or completes what it refuses, is worse than
-//! none. How: the schema is validated by Python's `jsonschema` over PyYAML, in one process that
-//! answers as long as this one asks. What the loader takes without a word must be valid; what it
-//! refuses by name or type must not be. What it refuses for its meaning (a prefix that is none, a
-//! duplicate) a schema cannot see.
+//! An editor must not mark what the service accepts, or complete what it rejects. The schema is
+//! validated by Python's `jsonschema` over PyYAML, in one process for all tests. What the loader
+//! accepts without a warning must be valid; what it rejects by name or type must not be. A schema
+//! cannot see what the loader rejects for its meaning (an invalid prefix, a duplicate).
 //!
-//! What it deliberately does not do: judge texts beyond [`TEXT_BYTES_MAX`], which are about bounds
-//! and not about grammar.
+//! What it deliberately does not do: check texts longer than [`TEXT_BYTES_MAX`], which test bounds
+//! and not grammar.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -177,6 +177,36 @@ fn the_schema_refuses_what_an_editor_should_mark() {
         let text = format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}");
         let said = validated(&text);
         assert_eq!(said != "valid", marked, "{limit}: {said}");
+    }
+}
+
+/// The fields of every mapping as tables, for `docs/rules.md`.
+fn tables(schema: &serde_json::Value) -> String {
+    let mut tables = String::new();
+    for (name, mapping) in schema["$defs"].as_object().unwrap() {
+        let about = mapping["description"].as_str().unwrap();
+        let head = "| field | what it is |\n| --- | --- |";
+        let _ = writeln!(tables, "\n### {name}\n\n{about}\n\n{head}");
+        for (field, value) in mapping["properties"].as_object().unwrap() {
+            let about = value["description"].as_str().unwrap();
+            let _ = writeln!(tables, "| `{field}` | {about} |");
+        }
+    }
+    tables
+}
+
+/// `make readme` writes the tables; here they must be the same.
+#[test]
+fn the_tables_of_fields_are_the_grammar() {
+    const START: &str = "<!-- Written by `make readme`. -->\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, written) = page.split_once(START).unwrap();
+    let made = tables(&schema());
+    if std::env::var_os("WRITE_README").is_some() {
+        fs::write(&path, format!("{before}{START}{made}")).unwrap();
+    } else {
+        assert!(written == made, "run make readme");
     }
 }
 

@@ -1,7 +1,6 @@
-//! `values`, `cidr`, `regex` and `ipv6_prefix`: what they come to, and each way in which they are
-//! refused, with its place.
+//! `values`, `cidr`, `regex` and `ipv6_prefix`: the results, and each error with its position.
 //!
-//! What it deliberately does not do: say which of several kinds wins (`tests/laws`).
+//! What it deliberately does not do: test which of several kinds wins (`tests/laws`).
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
-//! A collector that speaks OTLP: gRPC on HTTP/2, protobuf on HTTP/1.1, bare or under TLS. It keeps what it is sent.
+//! OTLP collector for tests: gRPC on HTTP/2 or protobuf on HTTP/1.1, plain or TLS. Keeps the spans
+//! it receives.
 //!
-//! What it deliberately does not do: answer anything but spans.
+//! What it deliberately does not do: metrics and logs.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tonic::{Request, Response, Status};
 
-/// By which protocol it is spoken to.
+/// Protocol of the exporter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Grpc,
@@ -40,7 +41,7 @@ pub(crate) enum Protocol {
 
 pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 
-/// A running one.
+/// A running collector.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     kept: CollectorState,
@@ -48,26 +49,26 @@ pub(crate) struct Collector {
     task: JoinHandle<()>,
 }
 
-/// A span as it came.
+/// A received span.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedSpan {
     pub(crate) span: Span,
     resource: Vec<KeyValue>,
-    /// The header that spans were sent with.
+    /// The `authorization` header of the export.
     pub(crate) authorization: Option<String>,
 }
 
 #[derive(Clone)]
 struct CollectorState {
     spans: Arc<Mutex<Vec<ReceivedSpan>>>,
-    /// Nobody is answered before this is true.
+    /// Exports are answered only while this is true.
     answers: watch::Receiver<bool>,
 }
 
 // === impl Protocol ===
 
 impl Protocol {
-    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` says it.
+    /// Value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
@@ -83,7 +84,7 @@ impl Collector {
         Self::start_with(protocol, None).await
     }
 
-    /// The same, under TLS if there is an acceptor.
+    /// Starts a collector, with TLS if an acceptor is given.
     pub(crate) async fn start_with(protocol: Protocol, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,7 +100,7 @@ impl Collector {
                 tokio::spawn(async move {
                     match tls {
                         None => kept.serve(stream, protocol).await,
-                        // Whoever is not let in is told by TLS.
+                        // A failed handshake is reported to the client by TLS.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 kept.serve(stream, protocol).await;
@@ -117,17 +118,17 @@ impl Collector {
         }
     }
 
-    /// From now on it answers, or takes what it is sent and says nothing yet.
+    /// Answers exports from now on, or accepts them and holds the answers back.
     pub(crate) fn answers(&self, said: bool) {
         self.answers.send_replace(said);
     }
 
-    /// All there are so far.
+    /// All spans received so far.
     pub(crate) fn spans(&self) -> Vec<ReceivedSpan> {
         self.kept.spans.lock().unwrap().clone()
     }
 
-    /// All, once there are so many.
+    /// Waits for `count` spans and returns all.
     pub(crate) fn wait_for_spans(&self, count: usize) -> Vec<ReceivedSpan> {
         let seen = wait_for(PATIENCE, || {
             let spans = self.spans();
@@ -152,7 +153,7 @@ impl CollectorState {
         protocol: Protocol,
     ) {
         let stream = TokioIo::new(stream);
-        // How a connection ends is its client's business.
+        // Errors of a connection are seen by its client.
         match protocol {
             Protocol::Grpc => {
                 let service = TowerToHyperService::new(TraceServiceServer::new(self));
@@ -185,7 +186,7 @@ impl CollectorState {
         Ok(http::Response::new(Full::from(answer)))
     }
 
-    /// Keeps them, and returns when they may be answered.
+    /// Stores the spans; returns when the export may be answered.
     async fn keep(&self, request: ExportTraceServiceRequest, authorization: Option<&str>) {
         for of_one in request.resource_spans {
             let resource = of_one.resource.unwrap_or_default().attributes;
@@ -197,7 +198,7 @@ impl CollectorState {
             });
             self.spans.lock().unwrap().extend(spans);
         }
-        // Where the collector is gone nobody waits for an answer.
+        // Fails only when the collector was dropped.
         let _ = self.answers.clone().wait_for(|answers| *answers).await;
     }
 }
@@ -219,12 +220,12 @@ impl TraceService for CollectorState {
 // === impl ReceivedSpan ===
 
 impl ReceivedSpan {
-    /// An attribute of the span as text; a list with spaces between.
+    /// An attribute of the span as text; list items are joined with spaces.
     pub(crate) fn attribute(&self, name: &str) -> Option<String> {
         attribute_text(&self.span.attributes, name)
     }
 
-    /// The same of who sent it.
+    /// An attribute of the resource as text.
     pub(crate) fn resource_attribute(&self, name: &str) -> Option<String> {
         attribute_text(&self.resource, name)
     }

@@ -1,4 +1,4 @@
-//! A real Envoy that traces: the span of a decision stands under Envoy's own span of asking for it.
+//! Real Envoy with tracing: a decision's span is a child of Envoy's span of the rate limit call.
 
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_client::http;
@@ -6,13 +6,14 @@ use tollgate_test_support::http_client::http;
 use crate::collector::{Collector, Protocol};
 use crate::traces::start_traced;
 
-/// An Envoy that traces everything, by OpenTelemetry; the words in @ signs are replaced.
+/// Bootstrap of an Envoy that traces every request with OpenTelemetry; names in @ signs are
+/// replaced.
 const BOOTSTRAP: &str = include_str!("envoy.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_stands_in_envoys_trace_under_envoys_question() {
+async fn decision_spans_are_children_of_envoys_rate_limit_spans() {
     let collector = Collector::start(Protocol::Grpc).await;
-    // What is in no trace is none of this test's business.
+    // Only requests with a parent are sampled.
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
     let service = start_traced(&collector, Protocol::Grpc, &[], &none);
     let directory = tempfile::tempdir().unwrap();
@@ -24,7 +25,7 @@ async fn a_decision_stands_in_envoys_trace_under_envoys_question() {
     let envoy = Envoy::start(&bootstrap);
     let (status, body) = http(envoy.edge, "GET", "/", "");
     assert_eq!(status, 200, "{body}");
-    // Envoy's two, the request and the question, and ours.
+    // Two spans of Envoy, for the request and the rate limit call, and one of tollgate.
     let spans = collector.wait_for_spans(3);
     let of = |service: &str| {
         let name = Some(service.to_owned());

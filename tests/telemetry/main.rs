@@ -1,11 +1,12 @@
-//! What goes out by itself, seen by those it goes to: a collector that speaks OTLP by gRPC and by HTTP, statsd servers by TCP and
-//! UDP, and a real Envoy that traces.
+//! Traces and statsd counters of the real binary, received by an OTLP collector over gRPC and HTTP,
+//! by statsd servers over TCP and UDP, and together with real Envoy's spans.
 //!
-//! How: the real binary, told by variables as an operator tells it. The collector is the tests' own, made of OpenTelemetry's own
-//! protobuf, so that it can be looked into, be silent or be away.
+//! How: the binary is configured by environment variables. The collector is built from
+//! OpenTelemetry's protobuf, so that tests can inspect it, delay its answers or stop it.
 //!
-//! What it deliberately does not do: repeat how variables are read (`config/traces`) or lines written (`telemetry/statsd`).
-// tests: a panic is how it says no.
+//! What it deliberately does not do: repeat the tests of reading variables
+//! (`src/tracing/export_settings.rs`) or of writing lines (`src/statsd/lines.rs`).
+// Tests: a panic is a failure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -22,7 +23,7 @@ mod tls;
 mod traces;
 mod unreachable_collector;
 
-/// Two limits, one of them three levels down.
+/// Two limits, one of them three levels deep.
 const RULES: &str = "
 domain: d
 descriptors:

@@ -1,7 +1,7 @@
-//! The last spans at a stop: each is counted once, and what became of them is told to statsd.
+//! Last spans at shutdown: each is counted once, and the counts reach statsd.
 //!
-//! How: a collector that answers when the test says so; traces in the test's own process, where their counters can still be read
-//! when a service would have gone.
+//! How: the test decides when the collector answers, and the tracer runs in the test's process,
+//! where its counters can still be read after shutdown.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -20,12 +20,12 @@ use tollgate_test_support::polling::PATIENCE;
 use crate::collector::{Collector, PROTOCOLS, Protocol};
 use crate::traces::{ask, key, start_traced};
 
-/// How many spans wait at the stop, and how many of them go together.
+/// Spans that wait at shutdown, and the size of a batch.
 const SPANS: usize = 5;
 const BATCH: usize = 2;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_span_that_is_under_way_at_the_stop_is_counted_once() {
+async fn a_span_being_sent_at_shutdown_is_counted_once() {
     let stops = PROTOCOLS.map(|protocol| tokio::spawn(stopped_in_mid_export(protocol)));
     for stop in stops {
         stop.await.unwrap();
@@ -66,22 +66,22 @@ async fn stopped_in_mid_export(protocol: Protocol) {
     let given_up = [0, SPANS as u64, 0];
     assert_eq!(counted(), given_up, "{protocol:?}");
     collector.answers(true);
-    // Who stops again waits for the thread that sends, and it has sent them all.
+    // A second stop waits for the exporter thread, which has then sent all spans.
     Arc::clone(&traces).stop().await;
     assert_eq!(collector.spans().len(), SPANS, "{protocol:?}");
     assert_eq!(counted(), given_up, "{protocol:?}");
-    // Of a call that outlived the stop.
+    // A span that ends after shutdown is dropped.
     end_one();
     assert_eq!(counted(), [0, SPANS as u64, 1], "{protocol:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_the_last_spans_is_told_to_statsd() {
+async fn counts_of_the_last_spans_reach_statsd() {
     let protocol = Protocol::Http;
     let collector = Collector::start(protocol).await;
     let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = statsd.local_addr().unwrap().port().to_string();
-    // Neither goes out before the stop.
+    // Neither spans nor counters are sent before shutdown.
     let variables = [
         ("STATSD_HOST", "127.0.0.1"),
         ("STATSD_PORT", port.as_str()),

@@ -1,4 +1,5 @@
-//! Counters as statsd servers hear them: by UDP and TCP, under the reference's names, and what becomes of them when nobody hears.
+//! Counters as a statsd server receives them: over UDP and TCP, under the reference's names, and
+//! across an outage of the server.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +15,7 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::RULES;
 
-/// What was heard: the sum of each counter.
+/// Sum of each received counter.
 #[derive(Clone, Default)]
 struct ReceivedCounters(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -39,7 +40,7 @@ impl ReceivedCounters {
         }
     }
 
-    /// Hears this stream to its end.
+    /// Reads a stream to its end.
     fn stream(&self, stream: TcpStream) {
         let heard = self.clone();
         std::thread::spawn(move || {
@@ -81,7 +82,7 @@ fn start_with_statsd(protocol: &str, port: u16) -> Tollgate {
 const KEY_COUNTER: &str = "ratelimit.service.rate_limit.d.k";
 const DEEP_COUNTER: &str = "ratelimit.service.rate_limit.d.a_b.c_10_0_0_1.e";
 
-/// Three pass, the fourth and fifth do not; and one of a rule three levels down.
+/// Sends three allowed requests and two over the limit, and one for a rule three levels deep.
 async fn ask(service: &Tollgate) {
     let mut client = Service::connect(service.grpc).await;
     for expected in [
@@ -122,7 +123,7 @@ fn assert_all_received(heard: &ReceivedCounters) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counters_are_heard_by_udp_under_the_references_names() {
+async fn counters_are_sent_by_udp_under_the_references_names() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let service = start_with_statsd("udp", socket.local_addr().unwrap().port());
     let heard = ReceivedCounters::default();
@@ -138,14 +139,14 @@ async fn counters_are_heard_by_udp_under_the_references_names() {
     });
     ask(&service).await;
     assert_all_received(&heard);
-    // Prometheus sees the same, to its two levels.
+    // Prometheus has the same counter, with two levels.
     let series =
         "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a_b\",key2=\"c_10_0_0_1\"}";
     assert_eq!(service.metric(series), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_does() {
+async fn counters_are_sent_by_tcp_and_catch_up_after_an_outage() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut service = start_with_statsd("tcp", port);
@@ -154,7 +155,7 @@ async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_d
     heard.stream(stream.try_clone().unwrap());
     ask(&service).await;
     assert_all_received(&heard);
-    // The server goes away: decisions go on, and it is said once.
+    // The server stops: decisions continue, and one warning is logged.
     drop(listener);
     stream.shutdown(Shutdown::Both).unwrap();
     drop(stream);
@@ -163,7 +164,7 @@ async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_d
     assert!(away.is_some(), "{}", service.said());
     ask_again(&service, 40).await;
     assert_eq!(
-        service.said().matches("does not hear").count(),
+        service.said().matches("cannot send to statsd").count(),
         1,
         "{}",
         service.said()
@@ -173,13 +174,13 @@ async fn counters_are_heard_by_tcp_and_what_nobody_heard_is_told_when_somebody_d
         1,
         "nobody heard"
     );
-    // And comes back: it hears all of it, in one number.
+    // The server is back and receives the sum of all changes.
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let (stream, _) = listener.accept().unwrap();
     heard.stream(stream);
     heard.wait_for(&format!("{DEEP_COUNTER}.total_hits"), 41);
     assert_eq!(service.metric("tollgate_statsd_lines_lost_total"), 0);
-    // The last are told at the stop.
+    // The last changes are flushed at shutdown.
     ask_again(&service, 9).await;
     service.signal("TERM");
     assert!(service.wait(PATIENCE).expect("it ends").success());
@@ -197,7 +198,7 @@ async fn ask_again(service: &Tollgate, times: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statsd_server_that_never_was_there_delays_neither_decisions_nor_the_stop() {
+async fn an_unreachable_statsd_server_delays_neither_decisions_nor_shutdown() {
     let mut service = start_with_statsd("tcp", free_port());
     ask(&service).await;
     let failed = "tollgate_statsd_flushes_total{result=\"failed\"}";

@@ -1,4 +1,5 @@
-//! A collector under TLS that asks for a certificate, by the files that the standard's variables name.
+//! A collector with TLS that requires a client certificate, configured by the specification's
+//! variables.
 
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ fn acceptor(authority: &Authority, ours: &Leaf, protocol: Protocol) -> TlsAccept
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_go_over_tls_to_those_whom_the_files_name_and_to_nobody_else() {
+async fn spans_are_sent_over_mutual_tls_to_trusted_collectors_only() {
     let authority = Authority::new("collectors");
     let stranger = Authority::new("strangers");
     let files = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A span for each decision that is sampled, none for others; and what it says, and does not.
+//! Spans of sampled decisions: which there are, and which attributes they have.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use tollgate_test_support::tollgate_process::Tollgate;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// What strangers send and nobody else must see.
+/// A value that a client sends and no span may contain.
 const SECRET: &str = "hunter2";
 
-/// A service that sends its spans there, at once.
+/// Starts a service that sends its spans to the collector without delay.
 pub(crate) fn start_traced(
     collector: &Collector,
     protocol: Protocol,
@@ -37,7 +37,7 @@ pub(crate) fn start_traced(
     Tollgate::start_with(RULES, arguments, &[&variables, more].concat())
 }
 
-/// Asks with this `traceparent`, if any.
+/// Sends a request, with this `traceparent` if there is one.
 pub(crate) async fn ask(
     service: &Tollgate,
     asked: RateLimitRequest,
@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Ends it, and gives all it has sent.
+/// Stops the service and returns all its spans.
 fn stop_and_collect(mut service: Tollgate, collector: &Collector) -> Vec<ReceivedSpan> {
     service.signal("TERM");
     let status = service.wait(Duration::from_secs(20)).expect("it ends");
@@ -180,10 +180,10 @@ async fn a_sampled_decision_is_a_span_under_its_callers_and_no_other_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_in_no_trace_begins_one_unless_the_sampler_says_no() {
+async fn requests_without_a_parent_are_sampled_by_the_sampler() {
     let all = [("OTEL_TRACES_SAMPLER", "parentbased_always_on")];
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
-    // The caller's word counts for nothing here, but its trace does.
+    // The client's sampling flag is ignored here, but its trace ID is used.
     let in_spite = [("OTEL_TRACES_SAMPLER", "always_on")];
     for (variables, expected) in [(all, 2), (none, 0), (in_spite, 3)] {
         let collector = Collector::start(Protocol::Grpc).await;
@@ -210,8 +210,8 @@ async fn who_is_in_no_trace_begins_one_unless_the_sampler_says_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_span_says_is_bounded_however_long_names_are_and_however_many_rules_are_asked() {
-    // A letter of two bytes lies across the bound.
+async fn span_attributes_are_bounded() {
+    // A two-byte character crosses the bound.
     let long = |bytes: usize| format!("x{}", "é".repeat(bytes / 2));
     let keys: Vec<_> = std::iter::once(long(200))
         .chain((0..10).map(|number| format!("k{number}")))
@@ -253,7 +253,7 @@ async fn what_a_span_says_is_bounded_however_long_names_are_and_however_many_rul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_in_json_is_traced_as_well() {
+async fn json_requests_are_traced() {
     let collector = Collector::start(Protocol::Http).await;
     let none = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
     let service = start_traced(&collector, Protocol::Http, &[], &none);
@@ -274,7 +274,7 @@ async fn a_question_in_json_is_traced_as_well() {
 }
 
 #[test]
-fn without_a_word_there_are_no_traces_and_a_wrong_word_is_no_reason_not_to_limit() {
+fn tracing_is_off_by_default_and_invalid_settings_do_not_stop_the_service() {
     let quiet = Tollgate::start_with(RULES, &["--log-level", "info"], &[]);
     assert!(
         !quiet.said_at_start().contains("trace"),
@@ -285,14 +285,14 @@ fn without_a_word_there_are_no_traces_and_a_wrong_word_is_no_reason_not_to_limit
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "http/json",
-            "it may be http/protobuf or grpc",
+            "use http/protobuf or grpc",
         ),
         (
             "OTEL_EXPORTER_OTLP_CERTIFICATE",
             "/nowhere/ca.pem",
             "/nowhere/ca.pem",
         ),
-        ("OTEL_TRACES_EXPORTER", "zipkin", "it may be otlp or none"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "use otlp or none"),
     ] {
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1"),
@@ -307,9 +307,10 @@ fn without_a_word_there_are_no_traces_and_a_wrong_word_is_no_reason_not_to_limit
     }
 }
 
-/// What Envoy Gateway sets where its `rateLimit.telemetry.tracing` names a collector, by its port for HTTP.
+/// Variables that Envoy Gateway sets when `rateLimit.telemetry.tracing` names a collector by its
+/// HTTP port.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_envoy_gateway_says_of_traces_is_enough() {
+async fn envoy_gateways_tracing_variables_are_sufficient() {
     let collector = Collector::start(Protocol::Http).await;
     let endpoint = format!("http://{}", collector.address);
     let variables = [
@@ -324,7 +325,7 @@ async fn what_envoy_gateway_says_of_traces_is_enough() {
     let service = Tollgate::start_with(RULES, &[], &variables);
     let code = ask(&service, request("d", key("x")), None).await;
     assert_eq!(code.unwrap(), Code::Ok);
-    // Spans are gathered for five seconds, but not at the stop.
+    // The batch delay is five seconds; shutdown does not wait for it.
     let spans = stop_and_collect(service, &collector);
     assert_eq!(spans.len(), 1, "{spans:#?}");
     for (name, value) in [

@@ -1,4 +1,5 @@
-//! Collectors that are silent or away: no decision waits for them, the stop not long, and what is lost is counted and said once.
+//! Silent and unreachable collectors: no decision waits for them, shutdown waits a short time, and
+//! lost spans are counted and logged once.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -12,18 +13,18 @@ use tollgate_test_support::tollgate_process::Tollgate;
 use crate::RULES;
 use crate::collector::PROTOCOLS;
 
-/// How many decisions are made, and how many spans may wait.
+/// Number of decisions, and length of the queue.
 const DECISIONS: u64 = 2_000;
 const QUEUE: u64 = 64;
 
-/// What the last batch may take at the stop (two seconds), and a crowded machine.
+/// Longest shutdown: two seconds for the last batch, and slack for a busy machine.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::disallowed_methods)] // how long it takes is what is asked
-async fn a_collector_that_is_silent_or_away_delays_nothing_and_is_spoken_of_once() {
+async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
     for protocol in PROTOCOLS {
-        // It takes connections, as far as the system does, and says nothing.
+        // Accepts connections in the kernel's queue and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent_at = silent.local_addr().unwrap().port();
         for (port, why) in [(silent_at, "silent"), (free_port(), "away")] {
@@ -55,7 +56,7 @@ async fn a_collector_that_is_silent_or_away_delays_nothing_and_is_spoken_of_once
                     "tollgate_trace_spans_total{{result=\"{result}\"}}"
                 ))
             };
-            // All are given up in the end.
+            // All spans are abandoned in the end.
             let all = wait_for(PATIENCE, || {
                 (spans("dropped") + spans("lost") == DECISIONS).then_some(())
             });
@@ -68,7 +69,7 @@ async fn a_collector_that_is_silent_or_away_delays_nothing_and_is_spoken_of_once
             assert_eq!(spans("sent"), 0, "{what}");
             if why == "silent" {
                 assert!(spans("dropped") >= DECISIONS - 20 * QUEUE, "{what}");
-                // Less than the collector's time to answer: nobody waited for that.
+                // Less than the export timeout, so no decision waited for it.
                 assert!(longest < Duration::from_millis(300), "{longest:?}, {what}");
             }
             let said = service.said();
@@ -78,7 +79,7 @@ async fn a_collector_that_is_silent_or_away_delays_nothing_and_is_spoken_of_once
                 "{what}: {said}"
             );
             assert_eq!(said.matches("WARN").count(), 1, "{what}: {said}");
-            // Some still wait when it is to stop.
+            // Some spans still wait at shutdown.
             for _ in 0..10 {
                 client.should_rate_limit(asked.clone()).await.unwrap();
             }

@@ -1,11 +1,14 @@
-//! The decision alone, without a wire: ours beside the libraries `governor` and `limitador`, one thread, ten thousand keys.
+//! Decisions without a network: tollgate, `governor` and `limitador` on one thread with ten
+//! thousand keys.
 //!
-//! How: each is asked for the next key of the same shuffled list, always allowed. `step` is one of our algorithms on a bucket
-//! at hand, its time given; `request to answer` is our whole way between protobuf and protobuf: rules matched, a bucket found through its
-//! partition's mailbox, counted, a complete answer made.
+//! How: each decides the next key of the same shuffled list, always allowed. `step` is one of our
+//! algorithms on a given bucket and time; `request to answer` is our whole path from protobuf to
+//! protobuf: rules matched, a bucket found through its partition's mailbox, counted, a complete
+//! answer built.
 //!
-//! What it deliberately does not do: pretend that they do the same. governor finds a key and takes a step; limitador also
-//! finds the limits that apply; neither answers by rules from a file, and ours is the only one that waits for another task.
+//! What it deliberately does not do: claim that they are equivalent. governor finds a key and takes
+//! a step; limitador also finds the limits that apply; neither reads rules from a file, and only
+//! ours waits for another task.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -39,7 +42,7 @@ use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
 
 const KEYS: usize = 10_000;
 
-/// Every key once, in an order that no cache likes.
+/// Every key once, in a shuffled order.
 fn keys() -> Vec<String> {
     (0..KEYS)
         .map(|number| format!("{:08}", number * 7_919 % KEYS))
@@ -84,7 +87,7 @@ fn decisions(criterion: &mut Criterion) {
 
     for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.has_marks()) {
         let limit = tollgate_limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
-        // Time is an argument: a worker reads the clock once for all that waits.
+        // Time is an argument: a worker reads the clock once per batch.
         let mut now = SystemClock::new().now();
         let mut state = State::default();
         group.bench_function(
@@ -121,7 +124,7 @@ struct Arguments {
     settings: Settings,
 }
 
-/// A service without a gRPC server, its workers on the runtime that asks.
+/// A service without ports, with its workers on the same runtime.
 fn service() -> (tokio::runtime::Runtime, Pipeline) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

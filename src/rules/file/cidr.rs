@@ -53,7 +53,7 @@ impl Loader<'_> {
                 format!("the length of '{excerpt}' is not a whole number from 0 to {most}"),
                 format!("write such a number after the `/`, or none for /{most}"),
             ),
-            // All of it would be far more than the version 4 addresses that were meant.
+            // The whole prefix would be far more than the IPv4 addresses that were intended.
             PrefixError::HostBits { network, host } if network.is_v6() && !host.is_v6() => (
                 format!(
                     "'{excerpt}' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits"
@@ -71,7 +71,7 @@ impl Loader<'_> {
         None
     }
 
-    /// How many bits of an IPv6 address tell its bucket from others.
+    /// Reads `ipv6_prefix`: the number of bits of an IPv6 address that make its bucket.
     pub(crate) fn ipv6_prefix(
         &mut self,
         fields: &Fields<'_>,
@@ -99,7 +99,7 @@ impl Loader<'_> {
                 };
                 Some(longest)
             }
-            // When something is wrong with them that has been said.
+            // An error in the values has been reported.
             Some(Values::Any) | None => None,
             Some(values @ (Values::Text(_) | Values::List(_) | Values::Regex(_))) => {
                 let message = format!("ipv6_prefix means nothing beside {}", name(values));

@@ -161,7 +161,7 @@ impl Loader<'_> {
                     "join the two into one descriptor, or give one another value",
                 );
             }
-            // That has been said.
+            // Reported with the values.
             (_, AddNodeError::WildcardKey) => {}
             (_, error) => self.duplicate_values(fields, path, level, error),
         }

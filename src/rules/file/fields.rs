@@ -1,13 +1,12 @@
-//! A mapping of a rules file, read by name and type. Whatever is not as it should be becomes a
-//! problem, and reading goes on with a default.
+//! The fields of a mapping of a rules file, by name and type. An error is reported and reading goes
+//! on with a default.
 //!
-//! The rules are yaml.v2's, through which the reference reads its files: of a name that stands
-//! twice the last counts, `<<` merges, a text keeps its source whatever it looks like, numbers and
-//! booleans must not be quoted. Before it decodes, the reference walks all keys and values; its
-//! sentences for what it finds there are kept.
+//! The conversions are those of yaml.v2, by which the reference reads its files: of a name that
+//! occurs twice the last one applies, `<<` merges, a text keeps its source whatever it looks like,
+//! numbers and booleans must not be quoted.
 //!
-//! What it deliberately does not do: know which names belong where (`mod` says), or mean anything
-//! by a value.
+//! What it deliberately does not do: decide which names belong where (`grammar`), or interpret a
+//! value.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,24 +14,24 @@ use std::rc::Rc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::Mapping;
+use crate::rules::file::grammar_field::Mapping;
 use crate::rules::file::loader::{Loader, Phase};
 use crate::rules::file::misplaced::keys_and_values;
 use crate::rules::yaml::{Content, Node};
 
-/// The values of one mapping by name.
+/// The fields of one mapping, by name.
 pub(crate) struct Fields<'n> {
-    /// Where the mapping begins.
+    /// The position of the mapping.
     pub(crate) at: Position,
     pairs: Vec<(&'n str, &'n Node)>,
 }
 
-/// A name and a value where any name may stand.
+/// A pair of a mapping in which any name is allowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'n> {
     pub(crate) name: &'n Node,
     pub(crate) value: &'n Node,
-    /// It came by `<<`, and what stands here itself, or came before it, counts instead.
+    /// It was merged by `<<`; a pair of the mapping itself, or merged before it, takes precedence.
     pub(crate) merged: bool,
 }
 
@@ -46,12 +45,12 @@ impl<'n> Fields<'n> {
             .map(|(_, node)| *node)
     }
 
-    /// What is there and not null.
+    /// A value that is not null.
     pub(crate) fn given(&self, name: &str) -> Option<&'n Node> {
         self.get(name).filter(|node| !node.is_null())
     }
 
-    /// Where a field's value stands, or where it should.
+    /// The position of a field's value, or else of the mapping.
     pub(crate) fn position_of(&self, name: &str) -> Position {
         self.get(name).map_or(self.at, |node| node.at)
     }
@@ -60,8 +59,7 @@ impl<'n> Fields<'n> {
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The fields of a mapping, of which only those of `here` mean something. None when it is no
-    /// mapping.
+    /// Reads a mapping whose fields are those of `here`. None when the node is no mapping.
     pub(crate) fn fields<'n>(
         &mut self,
         node: &'n Node,
@@ -108,7 +106,7 @@ impl Loader<'_> {
         Some(fields)
     }
 
-    /// Takes in what a merged mapping has and this one has not.
+    /// Merges the fields of another mapping that this one does not have.
     fn merge<'n>(
         &mut self,
         node: &'n Node,
@@ -149,8 +147,8 @@ impl Loader<'_> {
         );
     }
 
-    /// The pairs of a mapping in which any name may stand: first its own, then those that it
-    /// merges, the first to count first. None when it is no mapping, or too much.
+    /// The pairs of a mapping in which any name is allowed: first its own, then the merged ones, in
+    /// order of precedence. Empty when it is no mapping or too large.
     pub(crate) fn free_form_pairs<'n>(
         &mut self,
         node: &'n Node,
@@ -172,7 +170,7 @@ impl Loader<'_> {
                 Content::Sequence(_) => {}
                 Content::Scalar { .. } => self.invalid_merge(merge, path),
             }
-            // What is merged there counts before what is merged after it.
+            // What is merged there takes precedence over what is merged after it.
             for merge in inner.into_iter().rev() {
                 merges.push_front(merge);
             }
@@ -180,7 +178,7 @@ impl Loader<'_> {
         found
     }
 
-    /// Adds a mapping's own pairs, and what it merges.
+    /// Adds the pairs of a mapping, and what it merges.
     fn collect_pairs<'n>(
         &mut self,
         node: &'n Node,
@@ -207,7 +205,7 @@ impl Loader<'_> {
         }
     }
 
-    /// A field's text, empty when it is not there.
+    /// The text of a field, empty when it is absent.
     pub(crate) fn text<'n>(
         &mut self,
         fields: &Fields<'n>,
@@ -231,7 +229,7 @@ impl Loader<'_> {
         })
     }
 
-    /// A field's truth, false when it is not there.
+    /// The boolean of a field, false when it is absent.
     pub(crate) fn boolean(
         &mut self,
         fields: &Fields<'_>,
@@ -254,7 +252,7 @@ impl Loader<'_> {
         })
     }
 
-    /// A field's number.
+    /// The number of a field.
     pub(crate) fn integer(
         &mut self,
         fields: &Fields<'_>,
@@ -263,7 +261,7 @@ impl Loader<'_> {
     ) -> Option<u32> {
         let node = fields.given(name)?;
         let number = node.integer().and_then(|number| u32::try_from(number).ok());
-        // A float, or a number beyond 64 bits, has been spoken of.
+        // A float, or a number beyond 64 bits, has been reported.
         let spoken_of =
             node.float().is_some() || node.integer().is_some_and(|n| i64::try_from(n).is_err());
         if number.is_none() && !spoken_of {
@@ -282,7 +280,7 @@ impl Loader<'_> {
         number
     }
 
-    /// A field's items, none when it is not there.
+    /// The items of a field, empty when it is absent.
     pub(crate) fn items<'n>(
         &mut self,
         fields: &Fields<'n>,

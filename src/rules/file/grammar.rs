@@ -1,96 +1,21 @@
-//! What may stand where in a rules file: one table, from which the loader knows its names and the
-//! JSON Schema is made.
+//! The grammar of a rules file: one table of mappings and fields.
 //!
-//! Why a table: a name that the loader knows and the schema does not, or the other way round, would
-//! make an editor contradict the service. How: a [`Mapping`] lists its [`Field`]s; a field says
-//! whose name it is, what its value may be and what it is for. Mappings hold one another, so the
-//! tables below are all there is.
+//! The loader takes its names from the table. The JSON Schema and the table of fields in
+//! `docs/rules.md` are generated from it, so an editor and the service agree. A [`Mapping`] lists
+//! its [`Field`]s; a field has its origin, the type of its value and a description. Mappings refer
+//! to one another, so the tables below are the whole grammar.
 //!
-//! What it deliberately does not do: read values (`fields`), or know what two fields mean together
-//! (`mod`, `rate_limit`).
+//! To add a field: add it here, read its value in the file of this folder that loads the mapping,
+//! and run `make readme`.
+//!
+//! What it deliberately does not do: read values (`fields`), or hold what two fields mean together
+//! (`descriptor`, `rate_limit`).
 
-use std::ops::RangeInclusive;
-
+use crate::rules::file::grammar_field::{
+    ANY_NUMBER, Kind, Mapping, Origin, choice, reference, tollgate,
+};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
-use tollgate_limiter::{ALGORITHMS, CountRefused, OnStoreFailure, Weekday};
-
-/// A mapping of a rules file.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    /// What it is called in the schema.
-    pub(crate) name: &'static str,
-    /// What it is for.
-    pub(crate) about: &'static str,
-    /// What may stand in it, in the order in which people are told.
-    pub(crate) fields: &'static [Field],
-}
-
-/// A name and what may stand behind it.
-#[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    pub(crate) origin: Origin,
-    pub(crate) kind: Kind,
-    /// What it is for.
-    pub(crate) about: &'static str,
-}
-
-/// Origin a name is that means something somewhere in a rules file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Origin {
-    /// Of the reference's grammar.
-    Reference,
-    /// What tollgate adds.
-    Tollgate,
-}
-
-/// What a value may be.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    /// Text.
-    Text,
-    /// One of these words; in any case where that is said.
-    Enum {
-        words: fn() -> Vec<&'static str>,
-        ignore_case: bool,
-    },
-    /// A unit, or beside `unlimited` any text that is none.
-    Unit,
-    /// True or false.
-    Boolean,
-    /// A whole number.
-    Integer(RangeInclusive<u32>),
-    /// A mapping.
-    Mapping(&'static Mapping),
-    /// A list of mappings.
-    MappingList(&'static Mapping),
-    /// A list of texts; also one alone where that is said.
-    TextList { or_one: bool },
-    /// Names and texts, whatever the names.
-    Headers,
-    /// A mapping of anything.
-    AnyMapping,
-}
-
-const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        origin: Origin::Reference,
-        kind,
-        about,
-    }
-}
-
-const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        origin: Origin::Tollgate,
-        kind,
-        about,
-    }
-}
-
-const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption, CountRefused, OnStoreFailure, Weekday};
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
@@ -254,71 +179,80 @@ pub(crate) static LIMIT: Mapping = Mapping {
             },
             "How hits are counted.",
         ),
-        tollgate(
+        choice(
             "burst",
+            AlgorithmOption::Burst,
             Kind::Integer(1..=u32::MAX),
             "How many may come at once.",
         ),
-        tollgate(
+        choice(
             "segments",
+            AlgorithmOption::Segments,
             Kind::Integer(1..=SEGMENTS_MAX as u32),
             "In how many parts a sliding window moves.",
         ),
-        tollgate(
+        choice(
             "refill",
+            AlgorithmOption::Refill,
             Kind::Enum {
                 words: refill_names,
                 ignore_case: false,
             },
             "By and by, or all at each edge of a window.",
         ),
-        tollgate(
+        choice(
             "calendar",
+            AlgorithmOption::Calendar,
             Kind::Boolean,
             "Days, weeks, months and years as people know them.",
         ),
-        tollgate(
+        choice(
             "time_zone",
+            AlgorithmOption::Calendar,
             Kind::Text,
-            "Origin calendar: an IANA name such as Europe/Paris; UTC unless said.",
+            "Whose calendar: an IANA name such as Europe/Paris; UTC unless said.",
         ),
-        tollgate(
+        choice(
             "week_start",
+            AlgorithmOption::Calendar,
             Kind::Enum {
                 words: weekday_names,
                 ignore_case: true,
             },
             "The day on which weeks begin; monday unless said.",
         ),
-        tollgate(
+        choice(
             "count_refused",
+            AlgorithmOption::CountRefused,
             Kind::Enum {
                 words: count_refused_names,
                 ignore_case: false,
             },
             "Which limits count refused hits: none, the one that refused, or all that were asked.",
         ),
-        tollgate(
+        choice(
             "holder_key",
+            AlgorithmOption::Slots,
             Kind::Text,
             "The key of the entry that says who holds a slot; for Envoy, of x-request-id.",
         ),
-        tollgate(
+        choice(
             "slot_seconds",
+            AlgorithmOption::Slots,
             Kind::Integer(1..=u32::MAX),
             "How long a slot is held when nobody frees it.",
         ),
     ],
 };
 
-/// A rule that another replaces.
+/// A reference to a rule that is replaced.
 pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
     about: "A limit that is not counted where this one applies.",
     fields: &[reference("name", Kind::Text, "Its name; required.")],
 };
 
-/// What a refusal looks like.
+/// The response on a refusal.
 pub(crate) static OVER_LIMIT: Mapping = Mapping {
     name: "over_limit",
     about: "What the caller's caller sees on a refusal. {limit}, {window} and {retry_after_seconds} are filled in.",
@@ -328,9 +262,16 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
     ],
 };
 
-/// Every mapping there is.
+/// Every mapping.
 pub(crate) static MAPPINGS: [&Mapping; 5] = [&ROOT, &DESCRIPTOR, &LIMIT, &REPLACED, &OVER_LIMIT];
 
+/// The fields of a limit that are choices of its algorithm, in the order of the table.
+pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {
+    let fields = LIMIT.fields.iter();
+    fields.filter_map(|field| Some((field.name, field.choice?)))
+}
+
+/// The names and aliases of all algorithms.
 pub(crate) fn algorithm_names() -> Vec<&'static str> {
     let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
         let aliases = algorithm.aliases().iter().copied();
@@ -351,28 +292,10 @@ fn count_refused_names() -> Vec<&'static str> {
     CountRefused::ALL.map(CountRefused::name).to_vec()
 }
 
-// === impl Mapping ===
-
-impl Mapping {
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|field| field.name == name)
-    }
-
-    /// The names that belong here, for people.
-    pub(crate) fn names(&self) -> String {
-        let names: Vec<_> = self.fields.iter().map(|field| field.name).collect();
-        names.join(", ")
-    }
-}
-
-// === impl Origin ===
-
-impl Origin {
-    /// Origin this name is, if it means something anywhere.
-    pub(crate) fn of(name: &str) -> Option<Self> {
-        let mut fields = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
-        fields
-            .find(|field| field.name == name)
-            .map(|field| field.origin)
-    }
+/// The origin of a field of this name in any mapping.
+pub(crate) fn origin_of(name: &str) -> Option<Origin> {
+    let mut fields = MAPPINGS.iter().flat_map(|mapping| mapping.fields);
+    fields
+        .find(|field| field.name == name)
+        .map(|field| field.origin)
 }

@@ -1,6 +1,6 @@
-//! Free-form `metadata`, as a protobuf Struct can hold it.
+//! The field `metadata`: free-form values, as a protobuf Struct can hold them.
 //!
-//! What it deliberately does not do: check names; any will do.
+//! What it deliberately does not do: check names. Any name is allowed.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ impl Loader<'_> {
         self.value(node, &path)
     }
 
-    /// Free-form values, as a protobuf Struct can hold them.
+    /// Converts a value as a protobuf Struct can hold it.
     fn value(&mut self, node: &Node, path: &FieldPath<'_>) -> Option<MetadataValue> {
         match &node.content {
             Content::Scalar { text, .. } => Some(if node.is_null() {
@@ -62,7 +62,7 @@ impl Loader<'_> {
                     merged,
                 } in self.free_form_pairs(node, path)
                 {
-                    // A number or a truth keeps its source text, as it does in other text fields.
+                    // A number or a boolean keeps its source text, as in other text fields.
                     let name = if key.is_null() { Some("") } else { key.text() };
                     let Some(name) = name else {
                         let message = "error parsing metadata: a key is not of type string";

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
-use crate::rules::file::grammar::{Mapping, Origin};
+use crate::rules::file::grammar::origin_of;
+use crate::rules::file::grammar_field::{Mapping, Origin};
 use crate::rules::file::loader::{Loader, Phase};
 use crate::rules::yaml::{Content, Node};
 
@@ -20,8 +21,8 @@ pub(super) fn keys_and_values(pairs: &[(Rc<Node>, Rc<Node>)]) -> impl Iterator<I
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Says that a node should have been a mapping: of an item in a list the reference's walk says
-    /// it, of a field its decoder.
+    /// Reports a node that is not a mapping. For an item of a list, the reference's walk reports
+    /// it; for a field, its decoder.
     pub(super) fn not_a_mapping(&mut self, node: &Node, path: &FieldPath<'_>) {
         let found = match &node.content {
             _ if node.is_null() => "<nil>".to_owned(),
@@ -46,8 +47,8 @@ impl Loader<'_> {
         );
     }
 
-    /// Walks what stands in a wrong place, as the reference does before it ignores it: names must
-    /// be known and values no floats there as well.
+    /// Walks a misplaced node, as the reference does before it ignores the node: names must be
+    /// known and values must not be floats there as well.
     pub(super) fn walk_misplaced(&mut self, node: &Node, path: &FieldPath<'_>) {
         match &node.content {
             Content::Scalar { .. } => {}
@@ -70,7 +71,7 @@ impl Loader<'_> {
                 }
                 for (key, value) in pairs {
                     let name = key.text().unwrap_or_default();
-                    match Origin::of(name) {
+                    match origin_of(name) {
                         Some(_) if name == "metadata" => {}
                         Some(_) => {
                             self.reject_float(value, path, name);
@@ -98,7 +99,7 @@ impl Loader<'_> {
         self.error_in(Phase::Names, at, path, message, &advice);
     }
 
-    /// Whether a name means something here; if not, says so.
+    /// Whether a name is allowed here; reports it if not.
     pub(super) fn is_allowed_here(
         &mut self,
         (name, at): (&str, Position),
@@ -110,8 +111,8 @@ impl Loader<'_> {
             return true;
         }
         let belong = here.names();
-        match Origin::of(name) {
-            // The reference accepts it anywhere and reads it nowhere else.
+        match origin_of(name) {
+            // The reference accepts the name anywhere, and reads it nowhere else.
             Some(Origin::Reference) => {
                 self.warning(
                     at,
@@ -135,8 +136,7 @@ impl Loader<'_> {
         false
     }
 
-    /// The reference's walk stumbles over floats and over integers beyond 64 bits, wherever they
-    /// stand.
+    /// Reports floats and integers beyond 64 bits, which the reference's walk rejects anywhere.
     pub(super) fn reject_float(&mut self, node: &Node, path: &FieldPath<'_>, name: &str) {
         let beyond = node
             .integer()

@@ -12,6 +12,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `grammar` | the table of mappings and fields; the loader and the JSON Schema read it |
+//! | `grammar_field` | the types of that table |
 //! | `schema` | the JSON Schema |
 //! | `loader` | the state of one load, and its bounds |
 //! | `fields`, `misplaced` | one mapping: its fields by name and type, and names that are wrong |
@@ -31,6 +32,7 @@ mod document;
 mod field_path;
 mod fields;
 mod grammar;
+mod grammar_field;
 mod loader;
 mod metadata;
 mod misplaced;

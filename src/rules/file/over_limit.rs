@@ -1,9 +1,9 @@
-//! What stands under `over_limit`: what the caller's caller sees on a refusal.
+//! The field `over_limit`: the response sent to the client on 429.
 //!
-//! Headers are checked as HTTP will check them, so that no answer has to be thrown away for a name
-//! or a value that cannot be sent. Those that frame a message are the proxy's to say.
+//! Headers are validated as HTTP will validate them, so that no response is lost because of a name
+//! or a value that cannot be sent. Headers that frame a message belong to the proxy.
 //!
-//! What it deliberately does not do: read the body. Only the three gaps mean something in it.
+//! What it deliberately does not do: interpret the body, except for its three placeholders.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::rules::file::loader::Loader;
 use crate::rules::yaml::Content;
 use tollgate_limiter::{Allowance, OverLimitResponse, Rule, Template};
 
-/// How many headers a refusal may have.
+/// How many headers a response may have.
 const HEADERS_MAX: usize = 32;
 
-/// Headers that say where a message ends, or whose connection it is on.
+/// Headers that frame a message or belong to one connection.
 const FRAMING: [&str; 6] = [
     "connection",
     "content-length",
@@ -34,14 +34,14 @@ const FRAMING: [&str; 6] = [
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// Warns of an `over_limit` that nobody will see, for nothing here refuses.
+    /// Warns of an `over_limit` that is never used, because nothing here refuses.
     pub(crate) fn warn_unused_over_limit(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,
         rules: &[Rule],
     ) {
-        // Limits that are wrong have been spoken of.
+        // Invalid limits have been reported.
         let written = ["rate_limit", "rate_limits"]
             .iter()
             .any(|name| fields.given(name).is_some());

@@ -18,7 +18,7 @@ impl Loader<'_> {
     pub(super) fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let text = self.text(fields, path, "regex");
         let at = fields.position_of("regex");
-        // What is no text has been spoken of.
+        // A value that is no text has been reported.
         fields.given("regex")?.text()?;
         if text.is_empty() {
             let advice = "remove it to match any value, or write `^$` for an empty one";
@@ -68,7 +68,7 @@ impl Loader<'_> {
         None
     }
 
-    /// Remembers where a level with patterns stands.
+    /// Records where a level with patterns was written.
     pub(crate) fn record_origin(
         &mut self,
         node: usize,
@@ -95,18 +95,18 @@ impl Loader<'_> {
         }
     }
 
-    /// Makes the patterns of all files match, or says which are too large.
+    /// Compiles the patterns of all files, and reports which are too large.
     pub(crate) fn compile(&mut self) {
         let Err(wrong) = self.rules.compile(&mut self.automata) else {
             return;
         };
-        // What comes after the one that found no room was not tried, and is not to blame.
+        // Patterns after the one that exceeded the budget were not tried.
         let mut no_room = false;
         for (node, error) in wrong {
             if error == PatternError::TotalTooLarge && std::mem::replace(&mut no_room, true) {
                 continue;
             }
-            // They were added in the order of their numbers.
+            // Origins were added in the order of their nodes.
             let origin = self
                 .origins
                 .binary_search_by_key(&node, |origin| origin.node);

@@ -1,20 +1,21 @@
-//! The JSON Schema of a rules file, so that an editor completes and checks it.
+//! The JSON Schema of a rules file, for completion and checks in an editor.
 //!
-//! How: made of the same table that the loader reads by (`grammar`), plus what fields of a limit
-//! mean together as far as a schema can say it. What the loader takes without a word the schema
-//! accepts; what the schema refuses the loader refuses or warns of (`tests/rules/schema.rs` holds
-//! every fixture against both).
+//! It is generated from the table that the loader reads by (`grammar`), with the constraints
+//! between the fields of a limit that a schema can express. The schema accepts what the loader
+//! accepts without a warning. What the schema rejects, the loader rejects or warns of
+//! (`tests/rules/schema.rs` holds every fixture against both).
 //!
-//! What it deliberately does not do: say what needs a look at more than one place (duplicates,
-//! `replaces` of oneself) or at what a text means (prefixes, regular expressions, zones). `tollgate
+//! What it deliberately does not do: check what needs more than one place (duplicates, `replaces`
+//! of the same name) or the meaning of a text (prefixes, regular expressions, zones). `tollgate
 //! check` does.
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::file::grammar::{Field, Kind, LIMIT, MAPPINGS, Mapping, ROOT};
-use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Unit};
+use crate::rules::file::grammar::{LIMIT, MAPPINGS, ROOT, choices};
+use crate::rules::file::grammar_field::{Field, Kind, Mapping, Origin};
+use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
-/// The schema, as JSON.
+/// The JSON Schema.
 pub fn schema() -> Value {
     let definitions: Map<String, Value> = MAPPINGS
         .iter()
@@ -59,10 +60,10 @@ fn object(mapping: &Mapping) -> Value {
     })
 }
 
-/// A field's value. Nothing (`null`) is as good as an absent field, but where it would match
-/// everything; a text may be written as a number or a truth.
+/// The schema of a field's value. `null` is the same as an absent field, except where it would
+/// match everything; a text may be written as a number or a boolean.
 fn property(field: &Field) -> Value {
-    // A whole number may stand for text as long as it fits 64 bits.
+    // A whole number may be a text if it fits 64 bits.
     let text = |types: &[&str]| json!({ "type": types, "minimum": i64::MIN, "maximum": i64::MAX });
     let one = text(&["string", "integer", "boolean"]);
     let text = text(&["string", "integer", "boolean", "null"]);
@@ -72,7 +73,7 @@ fn property(field: &Field) -> Value {
         Kind::Text if nonempty => json!({ "allOf": [one, { "minLength": 1 }] }),
         Kind::Text => json!({ "allOf": [text] }),
         Kind::Enum { words, ignore_case } => enumeration(&words(), *ignore_case),
-        // Which unit is one is said together with the other fields; here it is offered.
+        // Valid units are constrained with the other fields; here they are offered for completion.
         Kind::Unit => json!({ "anyOf": [{ "enum": Unit::ALL.map(Unit::name) }, text] }),
         Kind::Boolean => json!({ "type": ["boolean", "null"] }),
         Kind::Integer(range) => json!({
@@ -118,7 +119,7 @@ fn enum_values(words: &[&str]) -> Vec<Value> {
     words.chain([json!(""), Value::Null]).collect()
 }
 
-/// `second` as `^([sS][eE]…)$`: JSON Schema's patterns have no flag for it.
+/// `second` as `^([sS][eE]…)$`: patterns of JSON Schema have no flag for case.
 fn case_insensitive_pattern(words: &[&str]) -> String {
     let each = words.iter().map(|word| {
         let letters = word.chars();
@@ -136,8 +137,7 @@ fn case_insensitive_pattern(words: &[&str]) -> String {
     format!("^({})$", each.collect::<Vec<_>>().join("|"))
 }
 
-/// At most one of the fields that say which values a level takes, and of those that hold its
-/// limits.
+/// At most one of the fields for values, and one of the fields for limits.
 fn exclusive_fields() -> Value {
     let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     let ways = ["value", "values", "cidr", "regex"];
@@ -149,23 +149,13 @@ fn exclusive_fields() -> Value {
     pairs.chain([limits]).collect()
 }
 
-/// What the fields of a limit mean together.
+/// The constraints between the fields of a limit.
 fn limit_constraints() -> Value {
     let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
-    let absent = |name: &str| json!({ name: { "type": "null" } });
-    let none_of = |names: &[&str]| {
-        let mut properties = Map::new();
-        for name in names {
-            if let Value::Object(absent) = absent(name) {
-                properties.extend(absent);
-            }
-        }
-        json!({ "properties": properties })
-    };
     let ours = LIMIT
         .fields
         .iter()
-        .filter(|field| matches!(field.origin, crate::rules::file::grammar::Origin::Tollgate));
+        .filter(|field| matches!(field.origin, Origin::Tollgate));
     let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
@@ -193,7 +183,7 @@ fn limit_constraints() -> Value {
             },
         }),
     ];
-    // What makes a calendar's windows needs a calendar, and that a unit of days.
+    // Fields of a calendar need `calendar`, and a unit of days or longer.
     let in_calendar = is("calendar", json!(true));
     together.push(json!({
         "if": { "anyOf": [unlimited, in_calendar] },
@@ -207,7 +197,7 @@ fn limit_constraints() -> Value {
         "if": in_calendar,
         "then": { "properties": { "unit": { "not": { "type": "string", "pattern": case_insensitive_pattern(&short) } } } },
     }));
-    // A variant that is made by its field cannot stand without.
+    // A variant that is chosen by a field needs that field.
     let segmented: Vec<_> = ALGORITHMS
         .iter()
         .filter(|one| one.options().contains(&AlgorithmOption::Segments))
@@ -218,29 +208,35 @@ fn limit_constraints() -> Value {
         "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": segmented } } },
         "then": { "required": ["segments"], "properties": { "segments": { "type": "integer" } } },
     }));
-    // A choice needs an algorithm that has it.
-    for (name, choice) in crate::rules::file::rate_limit::CHOICES {
-        let with = |has: bool| {
-            let algorithms = ALGORITHMS.iter();
-            let such = algorithms.filter(move |one| one.options().contains(choice) == has);
-            let spelled = such.flat_map(|one| {
-                [one.name()]
-                    .into_iter()
-                    .chain(one.aliases().iter().copied())
-            });
-            spelled.collect::<Vec<_>>()
-        };
-        let mut without = enum_values(&with(false));
-        let default_has = ALGORITHMS
-            .first()
-            .is_some_and(|first| first.options().contains(choice));
-        let unsaid = if default_has {
-            without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
-            json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })
-        } else {
-            json!({ "properties": { "algorithm": { "enum": without } } })
-        };
-        together.push(json!({ "if": unsaid, "then": none_of(&[name]) }));
-    }
+    together.extend(choices().map(choice_constraint));
     json!(together)
+}
+
+/// None of these fields is set.
+fn none_of(names: &[&str]) -> Value {
+    let fields = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({ "type": "null" })));
+    json!({ "properties": fields.collect::<Map<_, _>>() })
+}
+
+/// A field that is a choice needs an algorithm that has the choice.
+fn choice_constraint((name, choice): (&str, AlgorithmOption)) -> Value {
+    let has_choice = |one: &&dyn Algorithm| one.options().contains(&choice);
+    let lacking = ALGORITHMS.iter().copied().filter(|one| !has_choice(one));
+    let lacking: Vec<_> = lacking
+        .flat_map(|one| {
+            let aliases = one.aliases().iter().copied();
+            [one.name()].into_iter().chain(aliases)
+        })
+        .collect();
+    let mut without = enum_values(&lacking);
+    let default_has = ALGORITHMS.first().is_some_and(has_choice);
+    let unsaid = if default_has {
+        without.retain(|word| word.as_str().is_some_and(|word| !word.is_empty()));
+        json!({ "required": ["algorithm"], "properties": { "algorithm": { "enum": without } } })
+    } else {
+        json!({ "properties": { "algorithm": { "enum": without } } })
+    };
+    json!({ "if": unsaid, "then": none_of(&[name]) })
 }

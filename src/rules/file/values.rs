@@ -1,10 +1,8 @@
-//! Which values a descriptor speaks of: `value`, or tollgate's own `values`, `cidr`, `regex` and
-//! `ipv6_prefix`.
+//! The values that a descriptor matches: `value`, or tollgate's own `values`, `cidr` and `regex`.
 //!
-//! A problem of a list is told at its item. What is too large only together, all patterns of a key,
-//! is known once every file is read; until then the loader keeps where each pattern stands.
+//! An error in a list is reported at its item.
 //!
-//! What it deliberately does not do: match (`limiter`), compile (`patterns`).
+//! What it deliberately does not do: match (`limiter`), compile (`rules::patterns`).
 
 use std::rc::Rc;
 
@@ -18,10 +16,10 @@ use tollgate_limiter::{AddNodeError, Level, Values};
 /// How many items a list of values or prefixes may have.
 pub const LIST_ITEMS_MAX: usize = 10_000;
 
-/// The names of which a descriptor has one at most.
+/// The fields of which a descriptor has one at most.
 const NAMES: [&str; 4] = ["value", "values", "cidr", "regex"];
 
-/// Which of [`NAMES`] a level was written by.
+/// The field of [`NAMES`] that a level was written by.
 pub(super) fn name(values: &Values) -> &'static str {
     match values {
         Values::Any | Values::Text(_) => "value",
@@ -31,7 +29,7 @@ pub(super) fn name(values: &Values) -> &'static str {
     }
 }
 
-/// One item of a list, by its place; a text that may stand for a list is its own.
+/// One item of a list, by its index; a single text is its own item.
 fn item<'n>(fields: &Fields<'n>, name: &str, path: usize) -> Option<&'n Node> {
     let node = fields.given(name)?;
     match &node.content {
@@ -43,7 +41,7 @@ fn item<'n>(fields: &Fields<'n>, name: &str, path: usize) -> Option<&'n Node> {
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The values of the descriptor whose key this is. None when something is wrong with them.
+    /// Reads the values of the descriptor with this key. None when they are invalid.
     pub(crate) fn values(
         &mut self,
         fields: &Fields<'_>,
@@ -90,8 +88,8 @@ impl Loader<'_> {
         values.filter(|_| others.is_empty())
     }
 
-    /// Whether a name without anything behind it is at most `value`, with which the reference means
-    /// any value. Ours say so: who leaves prefixes out hardly means every address.
+    /// Whether only `value` is empty, which to the reference means any value. The other fields must
+    /// not be empty: a `cidr` without prefixes hardly means every address.
     fn no_empty_fields(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> bool {
         let empty = NAMES.into_iter().filter(|name| *name != "value");
         let empty: Vec<_> = empty.filter(|name| fields.get(name).is_some()).collect();
@@ -132,7 +130,7 @@ impl Loader<'_> {
         (values.len() == items.len()).then_some(Values::List(values))
     }
 
-    /// Whether a list has items, and not too many; if not, says so.
+    /// Whether a list has items, and not too many; reports it if not.
     pub(super) fn check_list_length(
         &mut self,
         fields: &Fields<'_>,
@@ -155,7 +153,7 @@ impl Loader<'_> {
         (1..=LIST_ITEMS_MAX).contains(&items.len()).then_some(())
     }
 
-    /// An item's text; `when_empty` is what to do where there is none.
+    /// The text of an item; `when_empty` is the advice for an empty one.
     pub(super) fn item_text<'n>(
         &mut self,
         item: &'n Node,
@@ -174,7 +172,7 @@ impl Loader<'_> {
         None
     }
 
-    /// Says that a list, prefixes or a regular expression stand twice among siblings.
+    /// Reports duplicate values among siblings.
     pub(crate) fn duplicate_values(
         &mut self,
         fields: &Fields<'_>,

@@ -1,11 +1,10 @@
-//! Many patterns into one NFA, each known by its number: regular expressions side by side, texts
-//! with stars as a trie.
+//! Many patterns combined into one NFA: regular expressions side by side, wildcards as a trie.
 //!
-//! Why a trie: of `*bot*` and `*crawler*` each would wait for its word in a state of its own, and a
-//! state of the DFA is a set of those, so a thousand words would take a thousand times longer to
-//! compile. Begun in one place they are one state.
+//! Why a trie: with a state of its own for each of `*bot*` and `*crawler*`, a state of the DFA
+//! would be a set of those, and a thousand words would take a thousand times longer to compile. In
+//! a trie, all words begin in one state.
 //!
-//! What it deliberately does not do: tell which pattern comes first; all that match are found.
+//! What it deliberately does not do: decide which pattern comes first; all that match are found.
 
 use regex_automata::nfa::thompson::{Builder, NFA, State, Transition};
 use regex_automata::util::look::Look;
@@ -15,22 +14,22 @@ use crate::rules::patterns::budget::KEY_BYTES_MAX;
 use crate::rules::patterns::pattern::ParsedPattern;
 use crate::rules::patterns::regex::nfa;
 
-/// Texts with stars, by what they begin with.
+/// A trie of wildcards.
 struct Trie {
-    /// The root first, and each before those below it.
+    /// The root first, and each node before those below it.
     nodes: Vec<TrieNode>,
 }
 
-/// There may be hundreds of thousands, so it is kept small.
+/// There may be hundreds of thousands, so a node is small.
 #[derive(Default)]
 struct TrieNode {
     /// Sorted by the byte.
     next: Vec<(u8, u32)>,
-    /// What comes after a star.
+    /// The node after a star.
     star: Option<u32>,
-    /// It comes after a star itself, and takes any bytes.
+    /// It follows a star, and accepts any bytes.
     is_star: bool,
-    /// Patterns that end here, and where the value must.
+    /// The patterns that end here, and where the value must end.
     ends: Vec<(usize, ValueEnd)>,
 }
 
@@ -43,10 +42,11 @@ enum ValueEnd {
     Anywhere,
 }
 
-/// How many places there may be: each becomes a state of about so many bytes.
+/// How many nodes there may be: each becomes a state of about so many bytes.
 const NODES_MAX: usize = KEY_BYTES_MAX / 32;
 
-/// One NFA of all patterns, numbered by their place. None when it would be too large.
+/// Combines patterns into one NFA; a pattern's number is its position. None when it would be too
+/// large.
 pub(crate) fn combined_nfa<'r>(
     patterns: impl Iterator<Item = &'r ParsedPattern<'r>>,
 ) -> Option<NFA> {
@@ -58,7 +58,7 @@ pub(crate) fn combined_nfa<'r>(
     let mut ends = Vec::new();
     for (index, pattern) in patterns.enumerate() {
         builder.start_pattern().ok()?;
-        // A pattern's own start is for searches that ask for one pattern only, and there are none.
+        // The start of a single pattern is only for searches for one pattern, and there are none.
         let start = match pattern {
             ParsedPattern::Stars(text) => {
                 trie.add(text, index)?;
@@ -82,9 +82,9 @@ pub(crate) fn combined_nfa<'r>(
     builder.build(start, start).ok()
 }
 
-/// Adds the states of an NFA of one pattern, and gives its start.
+/// Adds the states of the NFA of one pattern, and gives its start.
 fn copy_nfa(builder: &mut Builder, nfa: &NFA) -> Option<StateID> {
-    // Each state becomes one, so they are all moved by as many as there were.
+    // Each state becomes one state, so all numbers are moved by the number of states before.
     let moved_by = builder.add_fail().ok()?.as_usize().checked_add(1)?;
     let moved = |state: StateID| StateID::new(state.as_usize().checked_add(moved_by)?).ok();
     let transition = |old: &Transition| {
@@ -137,12 +137,12 @@ impl Trie {
         }
     }
 
-    /// Whether there is any text in it.
+    /// Whether it holds any pattern.
     fn is_used(&self) -> bool {
         self.nodes.len() > 1 || self.nodes.iter().any(|node| !node.ends.is_empty())
     }
 
-    /// None when there would be too many places.
+    /// Adds a pattern. None when there would be too many nodes.
     fn add(&mut self, text: &str, pattern: usize) -> Option<()> {
         let mut node = 0;
         let fixed = text.trim_end_matches('*');
@@ -173,7 +173,7 @@ impl Trie {
         }
     }
 
-    /// Stars in a row are one.
+    /// The node after a star. Stars in a row are one.
     fn after_star(&mut self, node: usize) -> Option<usize> {
         let new = u32::try_from(self.nodes.len()).ok()?;
         let above = self.nodes.get_mut(node)?;
@@ -196,8 +196,8 @@ impl Trie {
         (last < NODES_MAX).then_some(last)
     }
 
-    /// Adds a state for each place, from the last to the root, which it gives. The patterns end in
-    /// these states.
+    /// Adds a state for each node, from the last to the root, and gives the root's. The patterns
+    /// end in these states.
     fn states(&self, builder: &mut Builder, ends: &[StateID]) -> Option<StateID> {
         let mut states = vec![StateID::ZERO; self.nodes.len()];
         for (number, node) in self.nodes.iter().enumerate().rev() {

@@ -9,7 +9,12 @@ use regex_automata::dfa::{StartKind, dense};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{MatchKind, meta};
 
-use crate::rules::patterns::budget::*;
+use crate::rules::patterns::budget::{
+    ALL_BYTES_MAX, ALL_STEPS_MAX, ALL_TOGETHER_SHARE, Budget, CHECKS_PER_BYTE, DENSE_BYTES_MAX,
+    DENSE_BYTES_MIN, DENSE_PER_NFA_BYTE, KEY_BYTES_MAX, LAZY_BYTES_MAX, LAZY_CACHE_BYTES,
+    LAZY_COST_BYTES, MAKING_FIRST_BYTES, MAKING_GROWTH, MAKING_PER_NFA_BYTE, REGEX_BYTES_MAX,
+    SEQUENCES_STEPS_PER_BYTE, STEPS_PER_BYTE_MAX, STEPS_PER_PATTERN, WAITING_SHARE,
+};
 use crate::rules::patterns::combined_nfa::combined_nfa;
 use crate::rules::patterns::matchers::{DenseMatcher, GroupedMatcher, LazyMatcher, PatternGroup};
 use crate::rules::patterns::pattern::{ParsedPattern, PatternKey, PatternKind};
@@ -17,7 +22,7 @@ use crate::rules::patterns::regex::{RegexError, nfa, parse, whole_value};
 use crate::rules::patterns::sequences::Sequences;
 use tollgate_limiter::{Pattern, PatternCompiler, PatternError, PatternMatcher};
 
-/// Compiles patterns, and remembers what it compiled: the same patterns at another level share one
+/// Compiles patterns, and caches the result: the same patterns at another level share one
 /// automaton.
 #[derive(Debug)]
 pub struct Automata {
@@ -40,12 +45,11 @@ impl Default for Automata {
 }
 
 impl Automata {
-    /// Whether `regex` is a regular expression that can be used. Looking takes budget as compiling
-    /// does.
+    /// Checks that `regex` is a valid regular expression. A check spends budget as compiling does.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// Why it is invalid.
     pub fn check(&mut self, regex: &str) -> Result<(), RegexError> {
         let nfa = nfa(&whole_value(parse(regex)?), REGEX_BYTES_MAX);
         let bytes = nfa.as_ref().map_or(REGEX_BYTES_MAX, |nfa| {
@@ -95,7 +99,7 @@ impl Automata {
         Ok(Arc::new(GroupedMatcher(parts)))
     }
 
-    /// One matcher for texts with several stars; none where there are no such texts.
+    /// Compiles wildcards with several stars into one matcher; none if there are no such patterns.
     fn sequences(
         &mut self,
         patterns: &[ParsedPattern<'_>],
@@ -122,9 +126,9 @@ impl Automata {
         }))
     }
 
-    /// Several tables for patterns that do not fit into one. How many go into one is learnt on the
-    /// way: half as many as did not fit, and of regular expressions twice as many as did, tried
-    /// less and less often while it is in vain.
+    /// Compiles patterns that do not fit into one DFA into several. The size of a group is learnt
+    /// on the way: half as many as did not fit, and of regular expressions twice as many as did,
+    /// tried less and less often while it fails.
     fn compile_in_groups(
         &mut self,
         patterns: &[ParsedPattern<'_>],
@@ -133,7 +137,7 @@ impl Automata {
         parts: &mut Vec<PatternGroup>,
     ) -> Result<(), PatternError> {
         let mut rest = numbers;
-        // After how many groups it is tried again to have larger ones.
+        // After how many groups a larger group is tried again.
         let (mut wait, mut waited) = (0_usize, 0_usize);
         while !rest.is_empty() {
             size = size.clamp(1, rest.len());
@@ -175,22 +179,22 @@ impl Automata {
         Ok(())
     }
 
-    /// One table for these, which are some of so many that still wait for theirs, and take no more
-    /// than their share.
+    /// Compiles a group of the patterns into one DFA, within the group's share of the budget that
+    /// is left for the `waiting` ones.
     fn dense_within_share(
         &mut self,
         patterns: &[ParsedPattern<'_>],
         numbers: &[usize],
         waiting: usize,
     ) -> Result<Option<DenseMatcher>, PatternError> {
-        // All together have been tried.
+        // All patterns together have been tried.
         if numbers.len() == patterns.len() {
             return Ok(None);
         }
         let share = |left: usize| (left / waiting.max(1)).saturating_mul(numbers.len());
         let kind = numbers.first().and_then(|first| patterns.get(*first));
         let budget = match numbers {
-            // These only need memory for each, and are tried in few sizes.
+            // These need only memory for each, and few sizes are tried.
             _ if kind.map(ParsedPattern::kind) == Some(PatternKind::Plain) => Budget {
                 bytes: self.left.bytes,
                 steps: share(self.left.steps),
@@ -208,8 +212,8 @@ impl Automata {
         self.dense(patterns, numbers, budget)
     }
 
-    /// One table of states for these of the patterns. None when it would be too large, or take too
-    /// long to make.
+    /// Compiles a group of the patterns into one DFA. None when it would be too large, or take too
+    /// long.
     fn dense(
         &mut self,
         patterns: &[ParsedPattern<'_>],
@@ -227,7 +231,7 @@ impl Automata {
         };
         let classes = nfa.byte_classes().alphabet_len().max(1);
         let making_most = bound(MAKING_PER_NFA_BYTE).min(budget.steps / classes);
-        // What it really takes cannot be asked for, so it is found by trying.
+        // The memory that determinization needs is unknown, so it is found by trying.
         let mut making = MAKING_FIRST_BYTES.min(making_most);
         loop {
             self.spend_steps(making.saturating_mul(classes))?;
@@ -275,7 +279,7 @@ impl Automata {
         self.spend(Budget { bytes: 0, steps })
     }
 
-    /// Where there is too little left, nothing is: what comes later is not even tried.
+    /// When the budget is exceeded, nothing is left: later patterns are not even tried.
     fn spend(&mut self, budget: Budget) -> Result<(), PatternError> {
         let left = self.left.bytes.checked_sub(budget.bytes);
         let left = left.zip(self.left.steps.checked_sub(budget.steps));

@@ -1,7 +1,6 @@
-//! What compiled patterns are matched by: a table of states, several where one needs too many, and
-//! states made when needed.
+//! The matchers of compiled patterns: one DFA, several DFAs, or states made on demand.
 //!
-//! What it deliberately does not do: choose among them (`super`).
+//! What it deliberately does not do: choose among them (`compiler`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,44 +12,44 @@ use regex_automata::{Anchored, Input, meta};
 
 use tollgate_limiter::{PatternMatcher, StepBudget};
 
-/// All states there are, and where each byte leads from each of them.
+/// A DFA whose states are all built in advance.
 pub(crate) struct DenseMatcher {
     dfa: dense::DFA<Vec<u32>>,
-    /// Of each state by its number the first pattern that has matched there, or [`NO_PATTERN`].
+    /// For each state the first pattern that has matched there, or [`NO_PATTERN`].
     firsts: Vec<u32>,
 }
 
 const NO_PATTERN: u32 = u32::MAX;
 
-/// While `firsts` are gathered.
+/// A state that has not been visited, while `firsts` is computed.
 const NOT_SEEN: u32 = u32::MAX - 1;
 
-/// PatternMatcher that do not fit into one automaton.
+/// Patterns that do not fit into one automaton, in groups.
 #[derive(Debug)]
 pub(crate) struct GroupedMatcher(pub(crate) Vec<PatternGroup>);
 
-/// Some of them, which do.
+/// A group of patterns with a matcher of their own.
 #[derive(Debug)]
 pub(crate) struct PatternGroup {
-    /// Which, in their order.
+    /// The numbers of the patterns, in order.
     pub(crate) numbers: Vec<usize>,
-    /// How many steps a byte of a value takes at most, but for steps that go by the patterns that
-    /// are looked at.
+    /// How many steps a byte of a value takes at most, without the steps that depend on the
+    /// patterns that are visited.
     pub(crate) steps_per_byte: u64,
     pub(crate) matcher: Arc<dyn PatternMatcher>,
 }
 
-/// One expression, whose states are made as they are needed.
+/// One expression whose states are built on demand.
 pub(crate) struct LazyMatcher {
     pub(crate) regex: meta::Regex,
-    /// How many states its NFA has: at worst a byte takes a step in each.
+    /// The number of states of its NFA: at worst a byte takes a step in each.
     pub(crate) states: usize,
 }
 
 // === impl DenseMatcher ===
 
 impl DenseMatcher {
-    /// None when there are more patterns than a number holds.
+    /// None when there are too many patterns for their numbers.
     pub(crate) fn new(dfa: dense::DFA<Vec<u32>>) -> Option<Self> {
         let mut dense = Self {
             dfa,
@@ -80,7 +79,7 @@ impl DenseMatcher {
         Some(dense)
     }
 
-    /// Notes what has matched in a state, if it is new.
+    /// Records the first pattern that has matched in a state, if the state is new.
     fn record_first(&mut self, state: StateID) -> Option<bool> {
         let number = self.number(state);
         if number >= self.firsts.len() {
@@ -115,8 +114,8 @@ impl DenseMatcher {
         self.dfa.memory_usage().saturating_add(own)
     }
 
-    /// Goes from state to state and hands over those in which a pattern has matched; stops when
-    /// nothing can match any more.
+    /// Follows the states of a text, and calls `matched` with those in which a pattern has matched.
+    /// Stops when nothing can match any more.
     fn walk(&self, text: &[u8], steps: &StepBudget, mut matched: impl FnMut(StateID)) {
         let dfa = &self.dfa;
         let Some(mut state) = self.start() else {
@@ -195,7 +194,7 @@ impl PatternMatcher for GroupedMatcher {
 
 impl PatternMatcher for LazyMatcher {
     fn first_match(&self, text: &[u8], steps: &StepBudget) -> Option<usize> {
-        // How many it makes cannot be asked for, so the most is taken, and before they are made.
+        // The steps cannot be counted while it matches, so the maximum is taken in advance.
         steps.spend(text.len().saturating_add(1).saturating_mul(self.states));
         if steps.is_exhausted() {
             return None;

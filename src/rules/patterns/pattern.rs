@@ -11,22 +11,22 @@ pub(crate) enum PatternKey {
     Regex(String),
 }
 
-/// A pattern, parsed.
+/// A parsed pattern.
 #[derive(Debug)]
 pub(crate) enum ParsedPattern<'p> {
     Stars(&'p str),
     Regex(Hir),
 }
 
-/// How patterns go together.
+/// How well patterns share one DFA.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PatternKind {
-    /// Any number of them make a table that is no larger than they are.
+    /// Any number of them make a DFA that is no larger than they are.
     Plain,
-    /// Text in which a star comes after another: of each such pattern one part may be found and the
-    /// next not, and it takes a state for each way in which they all may be so.
+    /// Wildcards in which a star follows another: of each, one part may be found and the next not,
+    /// so a DFA needs a state for each combination.
     Entangled,
-    /// Who knows.
+    /// Unknown before it is tried.
     Regex,
 }
 
@@ -49,7 +49,7 @@ impl ParsedPattern<'_> {
             Self::Regex(_) => PatternKind::Regex,
             Self::Stars(text) => {
                 let stars = text.trim_end_matches('*').split('*');
-                // Stars in a row are one, and one that begins the text is one.
+                // Stars in a row are one, and one at the beginning of the text is one.
                 let later = stars.skip(1).filter(|part| !part.is_empty()).count();
                 if later > 1 {
                     PatternKind::Entangled
@@ -60,7 +60,7 @@ impl ParsedPattern<'_> {
         }
     }
 
-    /// ParsedPattern to be searched for alone.
+    /// The expression for a search for this pattern alone.
     pub(crate) fn whole_value(&self) -> Hir {
         match self {
             Self::Stars(text) => whole_value(wildcard(text)),

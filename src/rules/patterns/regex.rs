@@ -1,7 +1,6 @@
-//! Texts into parsed expressions: text with stars, and regular expressions, on bytes and for the
-//! whole value.
+//! Wildcards and regular expressions, parsed: on bytes, and for the whole value.
 //!
-//! What it deliberately does not do: bound what comes of many together.
+//! What it deliberately does not do: bound the size of many patterns together.
 
 use std::fmt;
 
@@ -15,22 +14,22 @@ use tollgate_limiter::PatternError;
 /// How deep an expression may nest.
 const NEST_MAX: u32 = 100;
 
-/// Why a text is no regular expression that can be used.
+/// Why a regular expression is invalid.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RegexError {
-    /// What the parser says, and at which character, counted from 1.
+    /// The parser's message, and the character, counted from 1.
     Unreadable(String, usize),
-    /// It asks for Unicode.
+    /// It enables Unicode, at this character.
     Unicode(usize),
-    /// It names a class of Unicode.
+    /// It names a Unicode class, at this character.
     UnicodeClass(usize),
-    /// It is larger than may be.
+    /// It is too large.
     TooLarge,
-    /// Those before it have used up what all may take.
+    /// The patterns before it have used up the budget.
     NoRoomLeft,
 }
 
-/// A regular expression, parsed.
+/// Parses a regular expression.
 pub(crate) fn parse(regex: &str) -> Result<Hir, RegexError> {
     let at = |span: &ast::Span| regex.get(..span.start.offset).unwrap_or("").chars().count() + 1;
     let mut parser = ast::parse::ParserBuilder::new()
@@ -55,7 +54,7 @@ pub(crate) fn parse(regex: &str) -> Result<Hir, RegexError> {
         })
 }
 
-/// Finds where an expression asks for Unicode.
+/// Finds where an expression enables Unicode.
 struct UnicodeFlagVisitor;
 
 impl ast::Visitor for UnicodeFlagVisitor {
@@ -90,7 +89,7 @@ fn anything() -> Hir {
     })
 }
 
-/// Text with stars.
+/// The expression of a wildcard.
 pub(crate) fn wildcard(text: &str) -> Hir {
     let mut parts = Vec::new();
     for (index, part) in text.split('*').enumerate() {
@@ -104,7 +103,7 @@ pub(crate) fn wildcard(text: &str) -> Hir {
     Hir::concat(parts)
 }
 
-/// What matches from the beginning of a value to its end; where it ends in anything, to that.
+/// Anchors an expression to the whole value; where it ends in anything, only to the beginning.
 pub(crate) fn whole_value(hir: Hir) -> Hir {
     let start = Hir::look(Look::Start);
     if hir == anything() {
@@ -119,7 +118,7 @@ pub(crate) fn whole_value(hir: Hir) -> Hir {
     }
 }
 
-/// The NFA of one expression. None when it would be larger than that.
+/// The NFA of one expression. None when it would be larger than `bytes_max`.
 pub(crate) fn nfa(whole: &Hir, bytes_max: usize) -> Option<NFA> {
     let config = thompson::Config::new()
         .utf8(false)

@@ -1,14 +1,14 @@
-//! Texts with several stars, all matched in one pass over a value by the fixed parts between their
-//! stars.
+//! Wildcards with several stars, all matched in one pass over a value by the fixed parts between
+//! their stars.
 //!
-//! Why no table of states: of each such text one part may be found and the next not, and a table
-//! needs a state for each way in which that may be so for all of them. How: one Aho-Corasick
-//! automaton finds every fixed part wherever it occurs. A pattern waits for one part at a time, and
-//! takes the first occurrence after the part before it; no later one can do better. So a value
-//! takes a step a byte, one for each occurrence of a part, and one for each part of each pattern
-//! that is found, whatever the number of patterns.
+//! Why no DFA: of each such pattern one part may be found and the next not, and a DFA needs a state
+//! for each combination of these. Instead, one Aho-Corasick automaton finds every fixed part
+//! wherever it occurs. A pattern waits for one part at a time, and takes the first occurrence after
+//! the part before it; no later one can do better. So a value takes a step a byte, one for each
+//! occurrence of a part, and one for each part of each pattern that is found, whatever the number
+//! of patterns.
 //!
-//! What it deliberately does not do: texts with one star or none, which a table matches faster
+//! What it deliberately does not do: wildcards with one star or none, which a DFA matches faster
 //! (`matchers`).
 
 use std::cell::RefCell;
@@ -20,29 +20,29 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use tollgate_limiter::{PatternMatcher, StepBudget};
 
-/// Many texts with stars.
+/// A matcher of wildcards with several stars.
 pub(crate) struct Sequences {
     /// Finds the parts.
     automaton: AhoCorasick,
-    /// By the number of a part: the patterns that have it first, in their order.
+    /// By the number of a part: the patterns whose first part it is, in order.
     begin_with: Vec<Vec<u32>>,
     patterns: Vec<Sequence>,
 }
 
-/// One text with stars.
+/// One wildcard with several stars.
 struct Sequence {
-    /// What a value begins with.
+    /// The prefix that a value must have.
     prefix: Box<[u8]>,
-    /// The numbers of the parts between stars, in their order.
+    /// The numbers of the parts between stars, in order.
     parts: Box<[u32]>,
-    /// What a value ends with.
+    /// The suffix that a value must have.
     suffix: Box<[u8]>,
 }
 
-/// What is known of a value so far. Kept by each thread, and used again.
+/// The state of a search, kept by each thread and reused.
 #[derive(Default)]
 struct Progress {
-    /// Which value it is. What stands for others counts as nothing.
+    /// The number of the current value. Entries of another value count as empty.
     value: u64,
     parts: Vec<PartProgress>,
     patterns: Vec<PatternProgress>,
@@ -53,31 +53,31 @@ struct PartProgress {
     value: u64,
     /// The first of the patterns that wait for it.
     waiting: Option<u32>,
-    /// Whether the patterns that have it first were looked at.
+    /// Whether the patterns whose first part it is have been started.
     begun: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct PatternProgress {
-    /// The next that waits for the same part.
+    /// The next pattern that waits for the same part.
     next: Option<u32>,
-    /// Which of its parts it waits for.
+    /// The index of the part that it waits for.
     part: usize,
-    /// Where the part before that ended.
+    /// The end of the part before that.
     after: usize,
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'s> {
     sequences: &'s Sequences,
     progress: &'s mut Progress,
     text: &'s [u8],
-    /// Patterns from this number on are of no interest.
+    /// Only patterns below this number are wanted.
     below: u32,
 }
 
 thread_local! {
-    /// A value allocates nothing, and threads share nothing.
+    /// Matching a value allocates nothing, and threads share nothing.
     static PROGRESS: RefCell<Progress> = RefCell::default();
 }
 
@@ -121,7 +121,7 @@ impl Sequences {
         })
     }
 
-    /// How much memory it takes, with what a thread keeps.
+    /// The memory that it takes, with the state of one thread.
     pub(crate) fn bytes(&self) -> usize {
         let of_patterns = self.patterns.iter().map(|pattern| {
             let texts = pattern.prefix.len().saturating_add(pattern.suffix.len());
@@ -137,8 +137,8 @@ impl Sequences {
             .saturating_add(of_patterns.sum())
     }
 
-    /// Hands over each pattern that matches, until `found` says that only those below a number are
-    /// of interest.
+    /// Calls `found` with each pattern that matches; it gives the number below which patterns are
+    /// still wanted.
     fn search(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
         PROGRESS.with_borrow_mut(|progress| {
             progress.begin(self.begin_with.len(), self.patterns.len());
@@ -181,7 +181,7 @@ impl fmt::Debug for Sequences {
 // === impl Progress ===
 
 impl Progress {
-    /// Begins a value. Larger sets than before make it grow.
+    /// Begins a value. The state grows with the largest set.
     fn begin(&mut self, parts: usize, patterns: usize) {
         self.value = self.value.saturating_add(1);
         if self.parts.len() < parts {
@@ -225,7 +225,7 @@ impl Search<'_> {
         }
     }
 
-    /// Moves on the patterns that wait for a part. Says how many it looked at.
+    /// Advances the patterns that wait for a part. Gives how many it visited.
     fn occurs(
         &mut self,
         number: u32,
@@ -233,7 +233,7 @@ impl Search<'_> {
         found: &mut dyn FnMut(u32) -> u32,
     ) -> Option<usize> {
         let part = self.progress.part(number)?;
-        // Taken off, for the patterns may come to wait for the same part again.
+        // The list is detached first, because patterns may wait for the same part again.
         let mut waiting = part.waiting.take();
         let begins = !std::mem::replace(&mut part.begun, true);
         let mut looked_at: usize = 0;
@@ -267,8 +267,8 @@ impl Search<'_> {
         Some(looked_at)
     }
 
-    /// Has a pattern wait for a part of its own that begins `after` there; where there is none left
-    /// it may match.
+    /// Makes a pattern wait for its next part, which begins at or after `after`. A pattern without
+    /// another part may match.
     fn wait_for(
         &mut self,
         pattern: u32,
@@ -303,7 +303,7 @@ impl Search<'_> {
 mod tests {
     use super::*;
 
-    /// Whether the pattern matches, by trying every length for every star.
+    /// Whether the pattern matches: tries every length for every star.
     fn glob(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// So many numbers, always the same for the same seed.
+    /// Pseudo-random numbers, the same for the same seed.
     struct Random(u64);
 
     impl Random {
@@ -332,7 +332,7 @@ mod tests {
             letters.collect()
         }
 
-        /// Text with a part between two stars at least.
+        /// A pattern with at least one part between two stars.
         fn pattern(&mut self) -> String {
             let mut pattern = self.text(b"ab", 2);
             for _ in 0..=self.below(3) {
@@ -378,7 +378,7 @@ mod tests {
         let steps = StepBudget::new(500);
         assert_eq!(sequences.first_match(&value, &steps), None);
         assert!(steps.is_exhausted());
-        // Another thread's, or the next value's, begins anew.
+        // Another value begins with its own steps.
         let steps = StepBudget::new(500);
         assert_eq!(sequences.first_match(b"xaxcx", &steps), Some(1));
         assert!(!steps.is_exhausted());

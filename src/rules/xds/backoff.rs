@@ -1,18 +1,18 @@
-//! How long to wait before the server is tried again.
+//! Exponential backoff with jitter.
 //!
-//! How: each wait is twice the one before, up to a bound, give or take a random share, so that
-//! replicas which lost their server together do not come back together.
+//! Each wait is twice the one before, up to a maximum, plus or minus a random share, so that
+//! replicas which lost their server together do not reconnect together.
 //!
 //! What it deliberately does not do: wait.
 
 use std::time::Duration;
 
-/// Waits, one after the other.
+/// A sequence of waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
-    /// From 0 to 1.
+    /// The jitter, from 0 to 1.
     share: f64,
     next: Duration,
 }
@@ -29,12 +29,12 @@ impl Backoff {
         }
     }
 
-    /// What is lost next is lost for the first time.
+    /// Begins again with the first wait.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// How long to wait now; `chance` is between 0 and 1.
+    /// The next wait; `chance` is between 0 and 1.
     pub(crate) fn wait(&mut self, chance: f64) -> Duration {
         let wait = self.next.min(self.longest);
         self.next = wait.saturating_mul(2).min(self.longest);

@@ -1,11 +1,11 @@
-//! Rules as an xDS server sends them, as the document that a rules file is.
+//! Rules from an xDS server, converted to the document of a rules file.
 //!
-//! Why a document: the loader then finds in them what it finds in files, and says it in the same
-//! words; what stands for a line is the resource's name. How: fields that protobuf leaves out are
-//! left out; a unit is written by its protobuf name, as the reference does, so `UNKNOWN` is what it
-//! calls a unit that is none.
+//! The loader then finds the same errors as in files and reports them in the same words; in place
+//! of a line, the resource's name is given. Fields that protobuf omits are omitted; a unit is
+//! written by its protobuf name, as the reference does, so `UNKNOWN` is its name for an invalid
+//! unit.
 //!
-//! What it deliberately does not do: judge, or know more than the reference's messages hold (no
+//! What it deliberately does not do: validate, or know more than the reference's messages hold (no
 //! `value_to_metric`, `share_threshold`, or algorithms).
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use crate::rules::xds::proto::ratelimit::config::ratelimit::v3::{
 };
 use crate::rules::yaml::{Content, Node};
 
-/// A mapping that is being written.
+/// A mapping under construction.
 #[derive(Default)]
 struct Mapping(Vec<(Rc<Node>, Rc<Node>)>);
 
-/// The document of one resource.
+/// Converts one resource.
 pub(crate) fn document(config: &RateLimitConfig) -> Node {
     let mut root = Mapping::default();
     root.text("domain", &config.domain);
@@ -83,7 +83,7 @@ fn value(given: &Value) -> Node {
         None | Some(Kind::NullValue(_)) => plain("~"),
         Some(Kind::BoolValue(truth)) => plain(truth),
         Some(Kind::NumberValue(number)) if number.is_finite() => plain(number),
-        // There is no such number in JSON.
+        // JSON has no such number.
         Some(Kind::NumberValue(number)) => text(&number.to_string()),
         Some(Kind::StringValue(given)) => text(given),
         Some(Kind::ListValue(list)) => {
@@ -94,7 +94,7 @@ fn value(given: &Value) -> Node {
     }
 }
 
-/// Text, whatever it looks like.
+/// A quoted scalar.
 fn text(text: &str) -> Node {
     Node::nowhere(Content::Scalar {
         text: text.to_owned(),
@@ -102,7 +102,7 @@ fn text(text: &str) -> Node {
     })
 }
 
-/// What is no text.
+/// A scalar without quotes.
 fn plain(what: &(impl ToString + ?Sized)) -> Node {
     Node::nowhere(Content::Scalar {
         text: what.to_string(),

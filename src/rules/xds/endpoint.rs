@@ -1,10 +1,10 @@
-//! Where the xDS server is, and a connection to it.
+//! The endpoint of the xDS server, and a connection to it.
 //!
-//! How: certificates are read for every connection, so that what was exchanged is used without a
-//! restart. A server that is silent is asked by an HTTP/2 ping only once in five minutes: Go's
-//! servers take more for an attack and hang up.
+//! Certificates are read for every connection, so that a replaced one is used without a restart. An
+//! idle connection is checked by an HTTP/2 ping only once in five minutes: Go's servers take more
+//! for an attack and close the connection.
 //!
-//! What it deliberately does not do: try again.
+//! What it deliberately does not do: reconnect.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::rules::xds::error::XdsError;
 use crate::settings::XdsSettings;
 use crate::tls::ClientFiles;
 
-/// How long a connection may take, TLS included.
+/// How long connecting may take, TLS included.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a silent server is asked whether it is there, and how long it has to say so. grpc-go
-/// allows one ping in five minutes unless its program says otherwise.
+/// The interval of pings on an idle connection, and the time to answer one. By default grpc-go
+/// allows one ping in five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(310);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where the server is, and how it is reached.
+/// The address of the server, and its TLS configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct XdsEndpoint(ServerEndpoint);
 
@@ -62,12 +62,12 @@ impl XdsEndpoint {
         Ok(Self(server))
     }
 
-    /// Where it is, for people.
+    /// The address, for messages.
     pub(crate) fn words(&self) -> String {
         self.0.words()
     }
 
-    /// A connection, and where what goes wrong with it is seen.
+    /// Opens a connection, and gives the record of its errors.
     pub(crate) async fn connect(&self) -> Result<(Channel, ErrorRecord), XdsError> {
         let connecting = self.0.connect(Reconnect::Never, |endpoint| {
             endpoint

@@ -6,13 +6,13 @@ use crate::tls::TlsError;
 /// Why there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub enum XdsError {
-    /// A setting cannot be understood. No value of a header is in it.
+    /// A setting is invalid. The message holds no header value.
     #[error("{0}")]
     Settings(String),
-    /// There is no connection.
+    /// The connection failed.
     #[error("no connection to the xDS server: {0}")]
     Connect(String),
-    /// Certificates are not good.
+    /// A TLS file is invalid.
     #[error("{0}")]
     Tls(#[from] TlsError),
     /// The server ended the stream.

@@ -1,15 +1,15 @@
 //! Rules from an xDS server: a client of its aggregated service (ADS), state of the world.
 //!
-//! How: one stream at a time. Each answer holds all rules there are; it is loaded as files are, by
-//! the same loader, within the same bounds, and the next request says that it was taken (ACK) or
-//! why not (NACK), in the loader's own sentences. When the stream is lost the rules in use stay,
-//! and it is tried again after a while.
+//! One stream at a time. Each response holds all rules. The same loader as for files loads it,
+//! within the same bounds, and the next request accepts it (ACK) or rejects it (NACK) with the
+//! loader's message. When the stream is lost, the rules in use stay, and the client reconnects with
+//! a backoff.
 //!
-//! On a new stream nothing is said of what an earlier one brought: a server that was started anew
-//! may count its versions anew, and would take ours for its own.
+//! A new stream does not repeat the version of an earlier one: a restarted server may count its
+//! versions from the beginning, and would take ours for its own.
 //!
-//! What it deliberately does not do: count, log or keep rules (`app` is told), ask for less than
-//! everything, speak the incremental variant.
+//! What it deliberately does not do: count, log or keep rules (`app` receives events), subscribe to
+//! less than everything, use the incremental variant.
 
 mod backoff;
 mod document;
@@ -45,10 +45,10 @@ use crate::rules::file::Options;
 use crate::rules::reload::{LoadError, RulesUpdate};
 use crate::settings::XdsSettings;
 
-/// How large an answer may be unless said: gRPC's own default.
+/// The default maximum size of a response: gRPC's own.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// How much of why rules were refused is sent to the server, in bytes.
+/// How much of an error message is sent to the server, in bytes.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
 /// A client of an xDS server.
@@ -59,24 +59,24 @@ pub struct XdsClient {
     headers: MetadataMap,
     message_bytes_max: usize,
     options: Options,
-    /// Waits for a connection.
+    /// The waits after a failed connection.
     connecting: Backoff,
-    /// Waits after a stream that ended.
+    /// The waits after a stream that ended.
     streaming: Backoff,
 }
 
-/// What happened.
+/// An event of the client.
 #[derive(Debug)]
 pub enum XdsEvent {
-    /// There is a connection to this server, and a stream on it.
+    /// A stream is open on a connection to this server.
     Connected(String),
-    /// Rules came, or what was sent is none.
+    /// Rules were received: loaded or rejected.
     Update(RulesUpdate),
-    /// There is no stream, and none will be tried for so long.
+    /// There is no stream.
     Disconnected {
-        /// Why.
+        /// The reason.
         error: XdsError,
-        /// How long.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
 }
@@ -84,11 +84,11 @@ pub enum XdsEvent {
 // === impl XdsClient ===
 
 impl XdsClient {
-    /// A client as the settings say. It connects when it runs.
+    /// Creates a client from the settings. It connects when it runs.
     ///
     /// # Errors
     ///
-    /// When a setting cannot be understood.
+    /// When a setting is invalid.
     pub fn new(settings: &XdsSettings, options: Options) -> Result<Self, XdsError> {
         let share = if settings.xds_client_backoff_jitter {
             f64::from(settings.xds_client_backoff_random_factor)
@@ -111,7 +111,7 @@ impl XdsClient {
         })
     }
 
-    /// Brings rules for ever, and tells what happens.
+    /// Runs forever, and emits events.
     pub async fn run(mut self, mut emit: impl FnMut(XdsEvent)) {
         loop {
             let (why, backoff) = match self.endpoint.connect().await {
@@ -124,7 +124,7 @@ impl XdsClient {
                     if brought {
                         self.streaming.reset();
                     }
-                    // The reason beneath, which what is above may have lost.
+                    // The first error of the connection, which the HTTP/2 client may have lost.
                     let why = match (why, seen.words()) {
                         (XdsError::Ended(words), Some(seen)) if !words.contains(&seen) => {
                             XdsError::Ended(format!("{words}: {seen}"))
@@ -144,7 +144,8 @@ impl XdsClient {
         }
     }
 
-    /// Brings rules until the stream ends; says why it did, and whether any were taken.
+    /// Receives rules until the stream ends. Gives the reason, and sets `brought` when rules were
+    /// accepted.
     async fn stream(
         &self,
         channel: Channel,
@@ -159,7 +160,7 @@ impl XdsClient {
         }
         let mut call = Request::new(ReceiverStream::new(outgoing));
         *call.metadata_mut() = self.headers.clone();
-        // A server that has nothing for us yet may say nothing for as long as that is so.
+        // A server without rules for this node may send nothing for any time.
         let mut answers = match client.stream_aggregated_resources(call).await {
             Ok(answers) => answers.into_inner(),
             Err(status) => return stream_error(&status),
@@ -194,7 +195,7 @@ impl XdsClient {
         }
     }
 
-    /// Loads an answer, off the tasks that must not wait.
+    /// Loads a response on a blocking thread.
     async fn load(&self, answer: DiscoveryResponse) -> RulesUpdate {
         let options = self.options;
         tokio::task::spawn_blocking(move || resources::load(&answer, options))
@@ -224,7 +225,7 @@ fn stream_error(status: &tonic::Status) -> XdsError {
     })
 }
 
-/// As much of a text as is sent.
+/// A prefix of a text, as long as is sent.
 fn truncate(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
         let boundary = |end: &usize| text.is_char_boundary(*end);
@@ -235,7 +236,7 @@ fn truncate(mut text: String) -> String {
     text
 }
 
-/// Who we are.
+/// The node of requests.
 fn node(settings: &XdsSettings) -> Result<Node, XdsError> {
     let mut fields = BTreeMap::new();
     for pair in pairs(&settings.config_grpc_xds_node_metadata) {
@@ -255,7 +256,7 @@ fn node(settings: &XdsSettings) -> Result<Node, XdsError> {
     })
 }
 
-/// What is sent along. What cannot be read is not repeated: it may be a secret.
+/// The additional headers. An error does not repeat a header: it may hold a secret.
 fn headers(text: &str) -> Result<MetadataMap, XdsError> {
     let mut headers = MetadataMap::new();
     for (position, pair) in pairs(text).enumerate() {

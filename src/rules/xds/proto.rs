@@ -1,7 +1,7 @@
 //! The generated protobuf types of xDS, under their package names (`build.rs` makes them from
 //! `proto/`).
 //!
-//! What this deliberately does not do: leave this room, but for tests that play the server.
+//! Only this folder uses them, and tests that act as the server.
 #![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated
 
 pub mod envoy {

@@ -1,10 +1,10 @@
-//! What an xDS server sent, as rules.
+//! The resources of an xDS response, loaded as rules.
 //!
-//! How: every answer holds all domains, so it is a whole rule set, taken or refused as a directory
-//! of files is. A server may send resources in any order (Go's maps have none); they are put in
-//! that of their names, so that replicas agree on rules, messages and hash.
+//! Every response holds all domains, so it is a whole rule set, accepted or rejected as a directory
+//! of files is. A server may send resources in any order (Go's maps have none); they are sorted by
+//! name, so that replicas agree on rules, messages and hash.
 //!
-//! What it deliberately does not do: speak to a server (`mod`).
+//! What it deliberately does not do: talk to a server (`mod`).
 
 use prost::Message as _;
 use prost_types::Any;
@@ -16,24 +16,24 @@ use crate::rules::xds::document::document;
 use crate::rules::xds::proto::envoy::service::discovery::v3::DiscoveryResponse;
 use crate::rules::xds::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
-/// What the resources are.
+/// The type of the resources.
 pub(crate) const TYPE_URL: &str =
     "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// How many resources there may be: as many as files.
+/// How many resources a response may have: as many as files.
 const RESOURCES_MAX: usize = crate::rules::path::FILES_MAX;
 
-/// The rules in an answer.
+/// Loads the rules of a response.
 pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> RulesUpdate {
     let configs = read(answer).map_err(LoadError::Resource)?;
     load_configs(configs, options)
 }
 
-/// The rules in resources of these bytes.
+/// Loads the rules of resources with these bytes.
 ///
 /// # Errors
 ///
-/// As of an answer of a server.
+/// As for a response of a server.
 pub fn load_bytes(resources: &[&[u8]], options: Options) -> RulesUpdate {
     let resources = resources.iter().map(|bytes| Any {
         type_url: TYPE_URL.to_owned(),
@@ -89,8 +89,8 @@ fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
     configs.collect()
 }
 
-/// What prost says, short: it names every message on the way down, of which there may be a hundred.
-/// Where it began and what is wrong stay.
+/// A short form of prost's message, which names every enclosing message, up to a hundred. The first
+/// names and the cause stay.
 fn brief(words: &str) -> String {
     let (head, tail) = (80, 120);
     let count = words.chars().count();
@@ -116,7 +116,7 @@ mod tests {
     use crate::rules::file::DIAGNOSTICS_MAX;
     use crate::rules::path::Source;
 
-    /// Every field of every message says something here.
+    /// A resource in which every field of every message is set.
     fn everything() -> RateLimitConfig {
         let text = |text: &str| Value {
             kind: Some(Kind::StringValue(text.to_owned())),
@@ -210,8 +210,8 @@ descriptors:
         );
     }
 
-    /// Found by the fuzz target `xds` (1): a hundred descriptors within one another, the last one
-    /// cut off, were told with the name of each.
+    /// Found by the fuzz target `xds` (1): the error for a hundred nested descriptors, the last one
+    /// cut off, named each of them.
     #[test]
     fn regression_1_what_breaks_deep_down_is_told_briefly() {
         let mut bytes = vec![0x12, 5];

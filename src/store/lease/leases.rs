@@ -1,18 +1,19 @@
-//! What one partition holds in advance, and what it answers from that. Plain data: no task, no clock, no other store.
+//! The leases of one partition, and what they answer. Plain data: no task, no clock, no other
+//! store.
 //!
-//! How: a lease is hits that the shared store has already debited. While some are unspent, hits are admitted from them. When
-//! they do not suffice the caller takes more ([`Leases::wants`]), and says what came of it ([`Leases::granted`],
-//! [`Leases::refused`]). A lease ends with its age, and one of a fixed window with that window at the latest; what is unspent
-//! goes back.
+//! A lease is hits that the shared store has already debited. Hits are admitted from it while some
+//! are unspent. When they do not suffice, the caller takes more ([`Leases::next_take`]) and records
+//! the result ([`Leases::record_grant`], [`Leases::record_denial`]). A lease ends when it reaches
+//! its age, and that of a fixed window with the window at the latest. Unspent hits go back.
 //!
-//! How many in advance: none for a key that is new; twice as many as before where a lease was spent in less than half its
-//! age, fewer where some were left. Never more than a quarter of what the store has left, so that leases shrink to single hits
-//! near the limit, wherever else hits are held.
+//! A new key takes nothing in advance. The advance doubles when a lease was spent in less than half
+//! its age, and shrinks by what was left unspent. It is never more than a quarter of what the store
+//! has left, so leases shrink to single hits near the limit.
 //!
-//! Whatever the shared store's time is, a lease ends by this process's uptime, counted from before the take was sent: never
-//! later than it would by the store's.
+//! A lease ends by this process's uptime, counted from before the take was sent, so never later
+//! than by the store's time.
 //!
-//! What it deliberately does not do: ask anybody, refuse hits that nobody asked the store for within the last second.
+//! A lease does not deny hits unless the store denied as many within the last second.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,21 +23,21 @@ use tollgate_limiter::{
     Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome, Timestamp,
 };
 
-/// How much may be held, and for how long.
+/// How many hits may be held, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimits {
     /// How long hits are held at most, in microseconds.
     pub age_max_us: u64,
-    /// How many hits are taken beyond those that are asked for.
+    /// How many hits are taken beyond those that wait.
     pub ahead_hits_max: u64,
     /// How many leases a partition holds.
     pub leases_max: usize,
 }
 
-/// One in so many of what the store has left may be taken in advance.
+/// The part of what the store has left that may be taken in advance: one in this many.
 const AHEAD_SHARE: u64 = 4;
 
-/// For so long, in microseconds, hits are refused because the store had refused as many.
+/// How long, in microseconds, a denial by the store is repeated.
 const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 
 /// The leases of one partition.
@@ -44,13 +45,13 @@ const DENIAL_KEPT_MAX_US: u64 = 1_000_000;
 pub(crate) struct Leases {
     bounds: LeaseLimits,
     known: HashMap<Key, HeldLease, BuildHasherDefault<IdentityHasher>>,
-    /// When each is to be looked at again, in that order.
+    /// When each lease is visited next, in order.
     due: VecDeque<(u64, Key)>,
-    /// Hits in all of them.
+    /// Unspent hits of all leases.
     unspent: u64,
 }
 
-/// One lease, and what is known of its bucket.
+/// A lease, and what is known of its bucket.
 #[derive(Debug)]
 struct HeldLease {
     limit: Limit,
@@ -58,35 +59,35 @@ struct HeldLease {
     source: u64,
     bucket_name: Option<Arc<[u8]>>,
     unspent: u64,
-    /// The store's time of the oldest of them.
+    /// The store's time of the oldest unspent hit.
     taken_at: Timestamp,
-    /// Until when they may be used, by uptime.
+    /// Until when the hits may be used, in uptime.
     ends_us: u64,
-    /// The store's time at which the bucket of the held hits is fresh again: for a fixed window, its end.
+    /// The store's time at which the bucket of these hits resets: for a fixed window, its end.
     fresh_at: Timestamp,
     /// When the last take was sent.
     sent_us: u64,
     /// What the store had left then.
     left: u64,
-    /// When the bucket is as good as new, by uptime.
+    /// When the bucket resets, in uptime.
     reset_us: u64,
-    /// How many to take in advance.
+    /// How many hits to take in advance.
     ahead: u64,
     denial: Option<RecentDenial>,
 }
 
-/// What the store refused a moment ago.
+/// What the store denied a moment ago.
 #[derive(Clone, Copy, Debug)]
 struct RecentDenial {
     until_us: u64,
-    /// So many and more.
+    /// The number of hits that it denied; more are denied too.
     hits: u64,
-    /// By uptime; none: never.
+    /// In uptime; none for never.
     retry_us: Option<u64>,
     at: Timestamp,
 }
 
-/// The hash of what is a hash.
+/// Identity hasher: keys are already hashes.
 #[derive(Default)]
 pub(crate) struct IdentityHasher(u64);
 
@@ -102,26 +103,27 @@ impl Leases {
         }
     }
 
-    /// How many hits are held.
+    /// How many hits are unspent.
     pub(crate) fn unspent(&self) -> u64 {
         self.unspent
     }
 
-    /// Whether such a check may be answered from a lease.
+    /// Whether a lease may answer this check.
     pub(crate) fn covers(check: &Check) -> bool {
         let Hits::Take(hits) = check.operation.hits else {
             return false;
         };
-        // What can never pass is the store's to say.
+        // The store decides a check that can never pass.
         check.algorithm.lease_policy() != LeasePolicy::Never && hits > 0 && hits <= capacity(check)
     }
 
-    /// Whether there is room for a lease of this key.
+    /// Whether there may be a lease for this key.
     pub(crate) fn has_room(&self, key: Key) -> bool {
         self.known.len() < self.bounds.leases_max || self.known.contains_key(&key)
     }
 
-    /// Decides from what is held; none when the store must be asked. What is to go back is put to `refunds`.
+    /// Decides a check from its lease; none when the store must be asked. Hits of an ended lease
+    /// are added to `refunds`.
     pub(crate) fn spend(
         &mut self,
         check: &Check,
@@ -133,7 +135,7 @@ impl Leases {
         };
         let held = self.known.get_mut(&check.key)?;
         if held.limit != check.limit || held.algorithm != check.algorithm {
-            // A reload: what was taken under the old limit is the new one's to judge.
+            // After a reload, hits taken under the old limit do not count for the new one.
             self.unspent = self.unspent.saturating_sub(held.unspent);
             refunds.extend(held.end(check.key));
             self.known.remove(&check.key);
@@ -151,7 +153,7 @@ impl Leases {
         held.refuse(hits, now_us)
     }
 
-    /// What to ask the store when `hits` wait for it: as many, less those held, and some in advance.
+    /// The take to send when `hits` wait: as many, less those held, and some in advance.
     pub(crate) fn next_take(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
         let (mut more, mut ahead) = (hits, 0);
         if let Some(held) = self.known.get_mut(&check.key) {
@@ -159,7 +161,7 @@ impl Leases {
             if let Some(denial) = held.denial
                 && now_us < denial.until_us
             {
-                // So many are there, and not one more.
+                // The store has this many and no more.
                 more = more.min(denial.hits.saturating_sub(1));
             } else {
                 let spent_in_us = now_us.saturating_sub(held.sent_us);
@@ -176,13 +178,13 @@ impl Leases {
                 hits: Hits::Take(take),
                 holder: None,
             },
-            // What is refused is never written.
+            // Denied hits are never written.
             limit: check.limit.with_count_refused(CountRefused::None),
             ..check.clone()
         }
     }
 
-    /// The store granted what was asked. Hits that are still held by a lease which ended in the meantime are put to
+    /// Records that the store granted a take. Hits of a lease that has ended meanwhile are added to
     /// `refunds`.
     pub(crate) fn record_grant(
         &mut self,
@@ -203,8 +205,8 @@ impl Leases {
             due.push_back((until_us, check.key));
             HeldLease::new(check)
         });
-        // The new hits must not inherit the time of an ended lease: they would go back to a window that has turned, and
-        // count as spent until their own one ends.
+        // The new hits must not get the time of an ended lease: they would be refunded to a window
+        // that is over, and count as spent until their own window ends.
         let turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
             && outcome.bucket_time >= held.fresh_at;
         if now_us >= held.ends_us || turned {
@@ -216,7 +218,7 @@ impl Leases {
             held.ends_us = ends_us;
             held.fresh_at = outcome.bucket_time.plus_us(outcome.reset_us);
         } else {
-            // The older ones speak for all.
+            // The oldest hits decide for all.
             held.taken_at = held.taken_at.min(outcome.bucket_time);
             held.ends_us = held.ends_us.min(ends_us);
         }
@@ -228,7 +230,7 @@ impl Leases {
         held.denial = None;
     }
 
-    /// The store refused.
+    /// Records that the store denied a take.
     pub(crate) fn record_denial(&mut self, check: &Check, outcome: &Outcome, sent_us: u64) {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let due = &mut self.due;
@@ -251,13 +253,15 @@ impl Leases {
         });
     }
 
-    /// Takes back what was admitted and led to nothing, if it came from a lease that is still held. Says whether it was.
+    /// Puts admitted hits back into the lease that they came from, if it is still held. Returns
+    /// whether it was.
     pub(crate) fn reclaim(&mut self, check: &Check, now_us: u64) -> bool {
         let Hits::Undo { hits, taken_at } = check.operation.hits else {
             return false;
         };
         match self.known.get_mut(&check.key) {
-            // What is held was taken no later than what comes back, so it is held no longer than it may be.
+            // The held hits were taken no later than the returned ones, so these are not held for
+            // too long.
             Some(held)
                 if now_us < held.ends_us && held.unspent > 0 && held.taken_at <= taken_at =>
             {
@@ -269,7 +273,7 @@ impl Leases {
         }
     }
 
-    /// Ends what has reached its age, looking at no more than `looks_max`.
+    /// Ends leases that have reached their age, visiting at most `looks_max`.
     pub(crate) fn expire(&mut self, now_us: u64, looks_max: usize, refunds: &mut Vec<Check>) {
         for _ in 0..looks_max {
             let Some((due_us, key)) = self.due.front().copied() else {
@@ -301,7 +305,7 @@ impl Leases {
         }
     }
 
-    /// Ends all.
+    /// Ends all leases.
     pub(crate) fn end_all(&mut self) -> Vec<Check> {
         self.unspent = 0;
         self.due.clear();
@@ -310,7 +314,7 @@ impl Leases {
     }
 }
 
-/// How many hits a bucket has room for.
+/// How many hits a bucket can hold.
 fn capacity(check: &Check) -> u64 {
     match check.algorithm.lease_policy() {
         LeasePolicy::UntilReset => check.limit.requests(),
@@ -352,7 +356,7 @@ impl HeldLease {
         }
     }
 
-    /// Refuses what the store refused a moment ago.
+    /// Denies what the store denied a moment ago.
     fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
         let denial = self.denial.filter(|denial| now_us < denial.until_us)?;
         let remaining = self.left.saturating_add(self.unspent);
@@ -370,10 +374,10 @@ impl HeldLease {
         self.denial.is_some_and(|denial| now_us < denial.until_us)
     }
 
-    /// Ends it: what gives the rest back, if there is any.
+    /// Ends the lease. Returns the refund of its unspent hits, if any.
     fn end(&mut self, key: Key) -> Option<Check> {
         let hits = std::mem::take(&mut self.unspent);
-        // The next one is smaller by what was too much.
+        // The next advance is smaller by what was too much.
         self.ahead = self.ahead.saturating_sub(hits);
         (hits > 0).then_some(Check {
             key,

@@ -1,17 +1,18 @@
-//! The leased store: hits taken from a shared store in advance, and admitted here without asking it again.
+//! The leased store: takes hits from a shared store in advance and admits them without asking it
+//! again.
 //!
-//! Why: one process then answers most checks in microseconds, and the shared store sees a fraction of them. What it costs
-//! is fairness and lateness near the limit: hits that one replica holds no other can have, for as long as a lease is old at
-//! most (`docs/shared-limits.md`).
+//! One process then answers most checks in microseconds, and the shared store sees a fraction of
+//! them. The cost is fairness and delay near the limit: no other replica can use hits that one
+//! replica holds, for at most a lease's age (`docs/shared-limits.md`).
 //!
-//! The promise: the shared store is debited before anything is admitted, so what all replicas admit is never more than it
-//! granted. A fixed window's lease dies with its window. Of sliding windows and token buckets the promise holds over a span
-//! longer by a lease's age. What else there is ([`tollgate_limiter::LeasePolicy::Never`]) is asked of the shared store, check by check.
+//! The shared store is debited before anything is admitted, so all replicas together never admit
+//! more than it granted. A lease of a fixed window ends with the window. For sliding windows and
+//! token buckets the promise holds over a span that is longer by a lease's age. Algorithms without
+//! leases ([`tollgate_limiter::LeasePolicy::Never`]) ask the shared store for every check.
 //!
-//! How: partitions, each with a worker that owns its leases; the way to them is `store/queue`. A check that a lease
-//! answers never leaves its worker. Others of the same bucket wait together for one take.
-//!
-//! What it deliberately does not do: know what the shared store is, or decide when that one fails.
+//! Each partition has a worker that owns its leases; checks reach it by `store/queue`. A check that
+//! a lease answers never leaves its worker. Other checks of the same bucket wait together for one
+//! take.
 
 mod leases;
 mod worker;
@@ -31,10 +32,10 @@ use crate::store::{
 };
 use tollgate_limiter::{BucketNaming, Check};
 
-/// The store's handle.
+/// The leased store.
 pub struct LeasedStore {
     queues: Arc<Queues>,
-    /// One a worker; what is sent there is dropped when the worker holds nothing.
+    /// One per worker. A worker drops the sender that it receives here when it holds no hits.
     finish: Vec<mpsc::UnboundedSender<oneshot::Sender<()>>>,
     shared: Arc<dyn Store>,
 }
@@ -42,8 +43,8 @@ pub struct LeasedStore {
 // === impl LeasedStore ===
 
 impl LeasedStore {
-    /// A store that holds leases of `shared` in so many partitions, and the workers that own them. The caller spawns them;
-    /// when the store is dropped they give back what they hold, and end.
+    /// A store with leases of `shared` in this many partitions, and the workers that own them. The
+    /// caller spawns them. When the store is dropped they give back what they hold, and end.
     pub fn pair(
         shared: &Arc<dyn Store>,
         bounds: LeaseLimits,
@@ -122,7 +123,7 @@ impl Store for LeasedStore {
                 })
                 .collect();
             for finished in drain {
-                // Dropped, not sent: either way it is done.
+                // The worker drops the sender and does not send: either way it is done.
                 let _ = finished.await;
             }
             self.shared.drain().await;

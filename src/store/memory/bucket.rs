@@ -1,35 +1,35 @@
-//! A bucket as a partition keeps it: 40 bytes, key and all.
+//! A bucket in 40 bytes, including its key.
 //!
-//! Why packed: a bucket's key is 16 bytes, and its time and two registers are 53 bits each by the limiter's own word
-//! (`REGISTER_MAX`). That leaves 33 bits of five words, and all else that a partition must know fits there: whether the
-//! slot is used, whether the bucket is exhausted, whether it has marks, until when it counts and for how long it is kept.
-//! The two lengths of time are floating: ten significant bits, rounded up, so that no bucket goes too early, and none
-//! later than by one part in 512.
+//! The key is 16 bytes; the time and the two registers have 53 bits each (`REGISTER_MAX` in the
+//! limiter). That leaves 33 bits of five words for everything else: whether the slot is used,
+//! whether the bucket is exhausted, whether it has marks, when it resets, and how long it is kept.
+//! The two durations are floating-point: ten significant bits, rounded up, so a bucket is never
+//! removed too early, and at most one part in 512 too late.
 //!
-//! What it deliberately does not do: hold marks. Few buckets have any, and the others would pay for them.
+//! Marks are kept elsewhere: few buckets have any.
 
 use super::table::Slot;
 use tollgate_limiter::{Key, Marks, State, Timestamp};
 
-/// One bucket, or none: all zeros is a free slot.
+/// A bucket, or a free slot: all zeros.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Bucket {
     key: [u64; 2],
-    /// The time and the registers, each above eleven bits of what else there is.
+    /// The time and the registers, each above eleven bits of other fields.
     words: [u64; 3],
 }
 
-/// What a partition knows of a bucket besides its state.
+/// What a partition needs to know about a bucket besides its state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct BucketMeta {
-    /// Its last outcome left nothing.
+    /// Whether its last outcome left nothing.
     pub(super) exhausted: bool,
-    /// It has marks, which lie elsewhere.
+    /// Whether it has marks in the marks table.
     pub(super) marked: bool,
-    /// How long after it was last seen it is as good as new.
+    /// How long after its last use it resets.
     pub(super) reset_us: u64,
-    /// How long after it was last seen it is as good as new though the clock may have gone back a little: at least one
-    /// window.
+    /// How long after its last use it is kept. At least one window, so that it has reset even if
+    /// the clock went back a little.
     pub(super) life_us: u64,
 }
 
@@ -38,11 +38,11 @@ const EXHAUSTED: u64 = 1 << 1;
 const MARKED: u64 = 1 << 2;
 const FLAGS_BITS: u32 = 3;
 
-/// How many bits below a time or a register are left in a word.
+/// How many bits of a word are free below a time or a register.
 const SPARE_BITS: u32 = 11;
 const SPARE: u64 = (1 << SPARE_BITS) - 1;
 
-/// A length of time: nine bits behind a leading one that is not written, below an exponent of six.
+/// A duration: six bits of exponent above nine bits of fraction, with an implied leading one.
 const FRACTION_BITS: u32 = 9;
 const LENGTH_BITS: u32 = 15;
 const LENGTH_MAX_US: u64 = 1 << 62;
@@ -50,7 +50,7 @@ const LENGTH_MAX_US: u64 = 1 << 62;
 // === impl Bucket ===
 
 impl Bucket {
-    /// A bucket in this state, but for its marks.
+    /// A bucket with this state, without its marks.
     pub(super) fn new(key: Key, state: &State, meta: BucketMeta) -> Self {
         let BucketMeta {
             exhausted,
@@ -79,7 +79,7 @@ impl Bucket {
         }
     }
 
-    /// Its time and registers; its marks, if it has any, lie elsewhere.
+    /// The time and the registers, without the marks.
     pub(super) fn state(&self) -> State {
         let [seen, first, second] = self.words.map(|word| word >> SPARE_BITS);
         State {
@@ -99,7 +99,7 @@ impl Bucket {
         }
     }
 
-    /// The newest time it has seen.
+    /// The newest time that it has seen.
     pub(super) fn seen(&self) -> Timestamp {
         Timestamp::from_us(self.words[0] >> SPARE_BITS)
     }
@@ -109,13 +109,13 @@ impl Bucket {
         self.words[0] & MARKED != 0
     }
 
-    /// From when on it is as good as new, if the clock goes on as it should.
+    /// When it resets, if the clock goes on as it should.
     pub(super) fn fresh_at(&self) -> Timestamp {
         let reset_us = length_us(self.beside() >> (FLAGS_BITS + LENGTH_BITS));
         self.seen().plus_us(reset_us)
     }
 
-    /// The bits that are none of the numbers'.
+    /// The bits that belong to no number.
     fn beside(&self) -> u64 {
         let [low, middle, high] = self.words.map(|word| word & SPARE);
         low | (middle << SPARE_BITS) | (high << (2 * SPARE_BITS))
@@ -136,14 +136,14 @@ impl Slot for Bucket {
     }
 }
 
-/// A length of time in fifteen bits, rounded up; never 0.
+/// A duration in fifteen bits, rounded up; never 0.
 fn length(us: u64) -> u64 {
     let us = us.clamp(1, LENGTH_MAX_US);
     let shift = (u64::BITS - us.leading_zeros()).saturating_sub(FRACTION_BITS + 1);
     let cut = us >> shift;
-    // One more may carry into the exponent, which is as it should be.
+    // A carry into the exponent gives the right result.
     let rounded = cut + u64::from(cut << shift != us);
-    // Lengths that need no exponent are written as they are: their leading one lands where an exponent of 1 stands.
+    // Short durations need no exponent: their leading one is then the lowest bit of the exponent.
     (u64::from(shift) << FRACTION_BITS) + rounded
 }
 

@@ -1,52 +1,54 @@
-//! Room: what a partition takes of the heap, and what goes when it may not take more.
+//! Memory limits of a partition, and eviction when they are reached.
 //!
-//! In this order: what is as good as new, where the new bucket is to stand; there, of those that are not exhausted, the
-//! sixteenth that is nearest to its reset; the same elsewhere, segment by segment, until a block comes free. An
-//! exhausted bucket never goes before its reset: whoever floods a service with new keys does not get an old one anew.
-//! Where only such buckets are left there is no room, and a setting says what becomes of new keys.
+//! Evicted are, in this order: buckets that have reset, in the segment of the new bucket; then, in
+//! that segment, the sixteenth of the buckets that is nearest to its reset and not exhausted; then
+//! the same in other segments, until a block is free. An exhausted bucket is never evicted before
+//! its reset, so a flood of new keys cannot reset a limit. When only such buckets are left there is
+//! no space, and `--on-memory-full` decides about new keys.
 //!
-//! Why by segments: what has been nearest to its reset in a part of the table of a thousand entries is found by looking at a
-//! thousand entries, however large the table. Keys are hashed, so a part is like the whole.
+//! By segments, because a segment has about a thousand entries however large the table is, and keys
+//! are hashed, so a segment is a fair sample of the table.
 //!
-//! What it deliberately does not do: forget for a key that never passes.
+//! Nothing is evicted for a key whose check never passes.
 
 use crate::store::memory::bucket::Bucket;
 use crate::store::memory::marks_table::MarksTable;
 use crate::store::memory::table::{BLOCK_SLOTS, Table};
 use tollgate_limiter::{Key, Timestamp};
 
-/// For what there must be room.
+/// What must have space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpaceRequest {
     pub(super) key: Key,
-    /// A bucket.
+    /// Whether a bucket needs a slot.
     pub(super) bucket: bool,
-    /// Its marks: so many bytes of the heap.
+    /// How many bytes its marks need.
     pub(super) marks_bytes: Option<usize>,
-    /// Whether it is for a bucket that keys without room share.
+    /// Whether it is the bucket that keys without space share.
     pub(super) shared: bool,
 }
 
-/// One in so many of a segment goes at a time.
+/// The part of a segment that is evicted at a time: one in this many.
 const FORGOTTEN_SHARE: usize = 16;
 
-/// In how many segments room is looked for in one check.
+/// How many segments one check may evict from.
 const SEGMENTS_ASKED_MAX: usize = 8;
 
-/// One in so many bytes is kept for shared buckets and for what forgetting itself needs.
+/// The part of the bytes that is reserved for shared buckets and for eviction itself: one in this
+/// many.
 const RESERVED_SHARE: usize = 16;
 
-/// And no more than so many.
+/// The reserved bytes are at most this many.
 const RESERVED_BYTES_MAX: usize = 256 << 10;
 
-/// What a partition did for want of room, and for good order.
+/// What a partition evicted, and checks without space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EvictionCounts {
-    /// Buckets that were as good as new.
+    /// Buckets that had reset.
     pub(super) freed: u64,
-    /// Buckets that were not, but not exhausted either.
+    /// Buckets that had not reset and were not exhausted.
     pub(super) forgotten: u64,
-    /// Checks without room, by what became of them.
+    /// Checks without space, by what was done with them.
     pub(super) shared: u64,
     pub(super) allowed: u64,
     pub(super) denied: u64,
@@ -59,7 +61,7 @@ pub(super) struct Tables {
     pub(super) marks: MarksTable,
     /// How many bytes of the heap the tables may take together.
     pub(super) bytes_max: usize,
-    /// Space has been short: idle buckets are removed as soon as they have reset.
+    /// Space was short: buckets are removed as soon as they have reset.
     pub(super) is_pressed: bool,
     pub(super) counts: EvictionCounts,
 }
@@ -78,12 +80,12 @@ impl Tables {
         }
     }
 
-    /// What it takes of the heap.
+    /// How many bytes of the heap the tables take.
     pub(super) fn bytes(&self) -> usize {
         self.buckets.bytes().saturating_add(self.marks.bytes())
     }
 
-    /// Whether there is room, be it by growing; nobody is forgotten for it.
+    /// Whether there is space without eviction. The tables may grow.
     pub(super) fn has_room(&mut self, need: &SpaceRequest) -> bool {
         let reserved = if need.shared {
             0
@@ -110,7 +112,7 @@ impl Tables {
         true
     }
 
-    /// Makes room, by forgetting if need be. Says whether there is.
+    /// Makes space, with eviction if needed. Returns whether there is space.
     pub(super) fn make_room(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
         if self.has_room(need) {
             return true;
@@ -130,14 +132,15 @@ impl Tables {
         false
     }
 
-    /// Takes something out of the segment where this key is to stand. Says whether anything went.
+    /// Evicts from the segment of this key. Returns whether anything was evicted.
     fn ease_here(&mut self, key: Key, now: Timestamp) -> bool {
         let segment = self.buckets.segment_of(key);
         self.drop_fresh(segment, now) > 0
             || self.forget(segment, self.buckets.len_of(segment) / FORGOTTEN_SHARE + 1) > 0
     }
 
-    /// Takes a block's worth out of the next segment in turn. Says whether anything went.
+    /// Evicts a block's worth of entries from the next segment. Returns whether anything was
+    /// evicted.
     fn ease_elsewhere(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
         let Some(segment) = self.buckets.next_that_may_give() else {
             return false;

@@ -1,21 +1,19 @@
-//! The marks of those buckets that have any: a table beside the buckets'.
+//! The marks of buckets that have any, in a table of their own.
 //!
-//! Why beside: most buckets have none, and would carry a pointer for nothing. Why counted in bytes: one bucket may need ten
-//! thousand marks and another four.
-//!
-//! What it deliberately does not do: decide whose marks go. They go with their bucket.
+//! Most buckets have no marks, and a pointer in each would be wasted. The table counts bytes, since
+//! one bucket may have ten thousand marks and another four. Marks are removed with their bucket.
 
 use super::bucket::{Bucket, BucketMeta};
 use super::table::{Slot, Table, allocated};
 use tollgate_limiter::{Key, Mark, Marks, Timestamp};
 
-/// See the file's own words.
+/// Marks by bucket key.
 #[derive(Debug)]
 pub(super) struct MarksTable {
     table: Table<Marked>,
-    /// For how many marks there is room.
+    /// The capacity of all marks together.
     room: usize,
-    /// What that room takes of the heap.
+    /// The heap bytes of that capacity.
     heap: usize,
 }
 
@@ -26,10 +24,10 @@ struct Marked {
     marks: Marks,
 }
 
-/// For how many there is room when the first comes.
+/// The capacity for a bucket's first mark.
 const FIRST_MARKS: usize = 4;
 
-/// What these marks take of the heap.
+/// The heap bytes of marks with this capacity.
 fn heap(room: usize) -> usize {
     match room {
         0 => 0,
@@ -48,18 +46,18 @@ impl MarksTable {
         }
     }
 
-    /// For how many marks there is room.
+    /// The capacity of all marks together.
     pub(super) fn room(&self) -> usize {
         self.room
     }
 
-    /// What all of it takes of the heap.
+    /// How many bytes of the heap the table takes.
     pub(super) fn bytes(&self) -> usize {
         self.table.bytes().saturating_add(self.heap)
     }
 
-    /// How much more of the heap another mark of this bucket would take; none when it has room for one. While a row of
-    /// marks grows there are two.
+    /// How many more heap bytes another mark of this bucket needs; none when there is capacity for
+    /// it. While marks grow, the old and the new allocation both exist.
     pub(super) fn bytes_for_one_more(&self, key: Key) -> Option<usize> {
         let marked = self.table.find(key).and_then(|place| self.table.get(place));
         match marked.map(|marked| (marked.marks.len(), marked.marks.capacity())) {
@@ -69,12 +67,13 @@ impl MarksTable {
         }
     }
 
-    /// What the first mark of a bucket takes.
+    /// The heap bytes for the first mark of a bucket.
     pub(super) fn first_bytes() -> usize {
         heap(FIRST_MARKS)
     }
 
-    /// Makes a place for the marks of this bucket, with no more than `bytes_max` for all there is. Says whether there is one.
+    /// Makes a slot for the marks of this bucket within `bytes_max` for the whole table. Returns
+    /// whether there is one.
     pub(super) fn make_room(&mut self, key: Key, bytes_max: usize) -> bool {
         self.table.find(key).is_some()
             || self
@@ -82,7 +81,7 @@ impl MarksTable {
                 .make_room(key, bytes_max.saturating_sub(self.heap))
     }
 
-    /// Takes the marks of a bucket out, to be kept again at once.
+    /// Takes the marks of a bucket out; the caller puts them back at once.
     pub(super) fn lift(&mut self, key: Key) -> Marks {
         let Some(place) = self.table.find(key) else {
             return Marks::default();
@@ -92,7 +91,7 @@ impl MarksTable {
         marks
     }
 
-    /// Keeps the marks of a bucket, for which there is a place.
+    /// Puts the marks of a bucket in, for which there is a slot.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
         if marks.capacity() > 0 {
             self.room = self.room.saturating_add(marks.capacity());
@@ -104,7 +103,7 @@ impl MarksTable {
         }
     }
 
-    /// Drops the marks of a bucket that goes.
+    /// Drops the marks of a bucket that is removed.
     pub(super) fn release(&mut self, bucket: &Bucket) {
         if bucket.is_marked()
             && let Some(place) = self.table.find(bucket.key())
@@ -114,7 +113,7 @@ impl MarksTable {
         }
     }
 
-    /// The second clock law, for a bucket that nobody asks.
+    /// Applies the second clock law to an idle bucket.
     pub(super) fn bring_back(&mut self, bucket: &mut Bucket, now: Timestamp) {
         let (mut state, meta): (_, BucketMeta) = (bucket.state(), bucket.meta());
         if meta.marked {
@@ -126,7 +125,7 @@ impl MarksTable {
         self.keep(bucket.key(), marks);
     }
 
-    /// Gives to the allocator what is not in use.
+    /// Returns unused memory to the allocator.
     pub(super) fn give_back_spare(&mut self) {
         self.table.give_back_spare();
     }

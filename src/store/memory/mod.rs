@@ -1,13 +1,15 @@
-//! The memory store: every bucket in this process, in partitions that each have one owner.
+//! The memory store: all buckets in this process, in partitions with one owner each.
 //!
-//! Why partitions: a table that one task owns needs no lock, and a decision in it cannot be interrupted by another. How:
-//! the upper half of a key's keyed hash picks the partition; the check goes into that partition's queue; its worker
-//! answers. A request whose checks lie in several partitions sends each its share and waits for all.
+//! A table with one owner needs no lock, and no other task can interrupt a decision in it. The
+//! upper half of a key's keyed hash chooses the partition; the check goes into that partition's
+//! queue, and its worker decides it. A request with checks in several partitions waits for all of
+//! them.
 //!
-//! What was taken tentatively (`TentativeTake`) goes back as a message of its own, which no bound refuses: there is never more of it
-//! than was let in. It lies in wait wherever an answer may be lost: with the caller, in the reply's channel, in the worker.
+//! Refunds of tentative takes are messages of their own, which no bound rejects: there are never
+//! more of them than accepted checks. They are sent wherever an answer may be lost: by the caller,
+//! by the reply's channel, by the worker.
 //!
-//! What it deliberately does not do: survive a restart, share with other processes, queue past a full queue.
+//! Buckets do not survive a restart and are not shared with other processes.
 
 mod backend;
 mod bucket;
@@ -31,7 +33,7 @@ use crate::metrics::Metrics;
 pub use crate::store::memory_limits::{MemoryLimits, WhenFull};
 use tollgate_limiter::Check;
 
-/// The store's handle: where each partition's queue is.
+/// The memory store: a queue for each partition.
 #[derive(Debug)]
 pub struct MemoryStore {
     queues: Arc<Queues>,
@@ -40,7 +42,8 @@ pub struct MemoryStore {
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// A store and the workers that own its partitions. The caller spawns them; they end when the store is dropped.
+    /// A store and the workers of its partitions. The caller spawns them; they end when the store
+    /// is dropped.
     pub fn pair(
         bounds: &MemoryLimits,
         clock: &Arc<dyn Clock>,

@@ -1,14 +1,13 @@
-//! One partition's buckets: plain data, one owner, no lock and no await.
+//! One partition's buckets: plain data with one owner, no lock and no await.
 //!
-//! A table keeps a 128-bit keyed hash and a few registers a key, never the key's text. The hash is already keyed and
-//! even, so the table uses it as it is. Buckets that are as good as new are swept out a bounded number at a time, by a
-//! cursor that walks along the table.
+//! A table has a 128-bit keyed hash and a few registers per key, never the key's text. The hash is
+//! keyed and even, so the table uses it as it is. A cursor walks along the table and removes a
+//! bounded number of buckets that have reset at a time.
 //!
-//! What buckets remember one by one (their marks) lies in a table beside, since few have any. Tables, marks and what they
-//! need to grow are counted in bytes, together, and bounded. What goes when there is no room for more is said in `room`.
+//! Marks are in a table of their own. Memory is counted in bytes and bounded (`eviction`).
 //!
-//! What it deliberately does not do: ask the time, forget a bucket that is exhausted before its reset. What is refused for
-//! good needs no room and stays refused, and then what the refusal would have counted is forgotten.
+//! Time is an argument. An exhausted bucket is not removed before its reset. A check that can never
+//! pass needs no space and stays denied; what its denial would have counted is dropped.
 
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
@@ -18,17 +17,17 @@ use crate::store::StoreError;
 use crate::store::memory_limits::WhenFull;
 use tollgate_limiter::{Check, CountRefused, Hits, Key, Outcome, State, Timestamp};
 
-/// A partition's tables.
+/// A partition: its tables, and what to do when they are full.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) tables: Tables,
     when_full: WhenFull,
 }
 
-/// The upper half of the keys of buckets that are shared. A keyed hash is as likely to have it as any other.
+/// The upper half of the keys of shared buckets. A keyed hash has it as rarely as any other value.
 const SHARED: u128 = 0x7368_6172_6564_2121 << 64;
 
-/// When to come again after a denial for want of room: nobody knows better.
+/// The retry time of a denial for want of space: the real one is unknown.
 const DENIED_FOR_US: u64 = 1_000_000;
 
 // === impl Partition ===
@@ -51,18 +50,19 @@ impl Partition {
         self.tables.bytes()
     }
 
-    /// For how many marks there is room taken.
+    /// The capacity of all marks.
     pub(super) fn marks(&self) -> usize {
         self.tables.marks.room()
     }
 
-    /// What was counted since the last time.
+    /// What was counted since the last call.
     pub(super) fn take_counts(&mut self) -> EvictionCounts {
         std::mem::take(&mut self.tables.counts)
     }
 
-    /// Looks for the buckets of checks that are to be decided next, and changes nothing. One decision is too long for a
-    /// processor to see past it to the next one's bucket; short looks in a row fetch several from memory at a time.
+    /// Looks up the buckets of the next checks and changes nothing. One decision is too long for
+    /// the processor to see the next bucket's address behind it; short look-ups in a row fetch
+    /// several buckets from memory at the same time.
     pub(super) fn look_ahead(&self, checks: &[Check]) {
         let known = checks
             .iter()
@@ -70,12 +70,13 @@ impl Partition {
         std::hint::black_box(known.count());
     }
 
-    /// Decides one check. Where there is no room for its bucket, says in the check which other was asked, if any was: so
-    /// that what was taken can go back there.
+    /// Decides one check. When another bucket was used for want of space, the check says so
+    /// afterwards, so that a refund finds it.
     ///
     /// # Errors
     ///
-    /// When it might pass, there is no room for its bucket and none for the one that it is to share. Nothing is taken then.
+    /// When the check could pass and there is no space for its bucket or for the shared one.
+    /// Nothing is taken then.
     pub(super) fn apply(
         &mut self,
         check: &mut Check,
@@ -92,7 +93,7 @@ impl Partition {
         }
     }
 
-    /// Decides a check of a key that has no bucket.
+    /// Decides a check whose key has no bucket.
     fn first(
         &mut self,
         key: Key,
@@ -101,7 +102,7 @@ impl Partition {
     ) -> Result<Outcome, StoreError> {
         let mut state = State::default();
         if check.operation.hits.requested() == 0 {
-            // Nothing is taken, so there is nothing to remember.
+            // Nothing is taken, so no bucket is needed.
             return Ok(state.apply(check.algorithm, &check.limit, check.operation, now));
         }
         let marked = check.algorithm.has_marks();
@@ -112,7 +113,7 @@ impl Partition {
             shared: check.shared_bucket,
         };
         let passes = check.can_ever_pass();
-        // What never passes is remembered where there is room, and nobody is forgotten for it.
+        // A check that never passes is remembered if there is space, without eviction.
         let room = if passes {
             self.tables.make_room(&need, now)
         } else {
@@ -153,20 +154,20 @@ impl Partition {
             && let Some(bytes) = self.tables.marks.bytes_for_one_more(key)
             && !self.tables.has_room(&need(bytes))
         {
-            // What has expired makes room.
-            self.remove_expired(key, place, check, now);
+            // Expired marks are dropped first.
+            self.forget_expired(key, place, check, now);
             let asked = std::mem::replace(&mut check.operation.hits, Hits::Refund(0));
             let left = self.step(key, place, check, now).remaining;
             check.operation.hits = asked;
             if let Some(bytes) = self.tables.marks.bytes_for_one_more(key) {
                 if check.operation.hits.requested() > left {
-                    // A refusal needs no room, so long as what it would count is forgotten.
+                    // A denial needs no space if it is not counted.
                     uncounted = true;
                 } else if !self.make_room_for_more(key, &need(bytes), now) {
                     return self.without_room(check, now);
                 }
             }
-            // Room may have been made by what stood here.
+            // The eviction may have moved or removed this bucket.
             match self.tables.buckets.find(key) {
                 Some(found) => place = found,
                 None => return self.first(key, check, now),
@@ -182,7 +183,7 @@ impl Partition {
         Ok(outcome)
     }
 
-    /// Makes room for a bucket to remember more, and does not forget that bucket for it.
+    /// Makes space for more marks of a bucket without evicting the bucket.
     fn make_room_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
         let room = self.tables.make_room(need, now);
@@ -190,7 +191,7 @@ impl Partition {
         room
     }
 
-    /// Has a bucket count as exhausted, or as it was before. Gives that.
+    /// Marks a bucket as exhausted, or restores what it was before. Returns what it was.
     fn set_kept(&mut self, key: Key, as_it_was: Option<bool>) -> Option<bool> {
         let place = self.tables.buckets.find(key)?;
         let bucket = *self.tables.buckets.get(place)?;
@@ -222,8 +223,8 @@ impl Partition {
         outcome
     }
 
-    /// Frees the marks of the bucket at `place` that have expired.
-    fn remove_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
+    /// Drops the expired marks of the bucket at `place`.
+    fn forget_expired(&mut self, key: Key, place: SlotIndex, check: &Check, now: Timestamp) {
         let bucket = self.tables.buckets.get(place).copied().unwrap_or_default();
         if !bucket.is_marked() {
             return;
@@ -237,7 +238,7 @@ impl Partition {
         self.tables.marks.keep(key, marks);
     }
 
-    /// What becomes of a check for whose bucket there is no room.
+    /// Decides a check for whose bucket there is no space.
     fn without_room(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
         let when_full = if check.shared_bucket {
             WhenFull::Error
@@ -256,7 +257,7 @@ impl Partition {
             WhenFull::Allow => {
                 self.tables.counts.allowed = self.tables.counts.allowed.saturating_add(1);
                 let hits = check.operation.hits.requested();
-                // Nothing is taken, so nothing may go back.
+                // Nothing is taken, so nothing must be given back.
                 check.operation.hits = Hits::PEEK;
                 Ok(Outcome {
                     allowed: true,
@@ -281,7 +282,7 @@ impl Partition {
         }
     }
 
-    /// Goes on through no more than `looks_max` places of the table and frees buckets that are as good as new.
+    /// Visits at most `looks_max` slots and removes buckets that have reset.
     pub(super) fn sweep(&mut self, now: Timestamp, looks_max: usize) {
         if self.tables.is_pressed && self.tables.bytes() < self.tables.bytes_max / 8 * 7 {
             self.tables.is_pressed = false;
@@ -291,14 +292,14 @@ impl Partition {
         let freed = buckets.sweep(looks_max, |bucket| {
             let life_us = bucket.meta().life_us;
             if bucket.seen().since_us(now) > life_us {
-                // The clock jumped ahead and came back (the second clock law): else it would stay for as long as the
-                // jump was. A life is at least one window.
+                // The clock jumped ahead and came back (the second clock law). Without this the
+                // bucket would stay for the length of the jump. A life is at least one window.
                 marks.bring_back(bucket, now);
             }
             let goes = if pressed {
                 now >= bucket.fresh_at()
             } else {
-                // As long as it would take if the clock went back a little.
+                // The time it takes even if the clock goes back a little.
                 now.since_us(bucket.seen()) >= life_us
             };
             if goes {
@@ -310,12 +311,12 @@ impl Partition {
     }
 }
 
-/// The key of the bucket that keys without room share.
+/// The key of the bucket that keys without space share.
 fn shared_key(check: &Check) -> Key {
     Key(SHARED | u128::from(check.fingerprint))
 }
 
-/// What a partition must know of a bucket after this outcome.
+/// What a partition needs to know about a bucket after this outcome.
 fn meta(
     check: &Check,
     state: &State,
@@ -323,12 +324,13 @@ fn meta(
     marked: bool,
     now: Timestamp,
 ) -> BucketMeta {
-    // The caller counts from its own present, which may lie before the bucket's.
+    // The outcome counts from the caller's time, which may be before the bucket's.
     let reset_us = now.plus_us(outcome.reset_us).since_us(state.updated_at);
-    // A bucket filled under a larger limit, before a reload, may need longer than its limit now says.
+    // A bucket that was filled under a larger limit, before a reload, may need longer than the
+    // present limit says.
     let life_us = check.algorithm.ttl_us(&check.limit).max(outcome.reset_us);
     BucketMeta {
-        // What is shared is as good as exhausted: somebody else's hits would be forgotten with it.
+        // A shared bucket counts as exhausted: evicting it would forget hits of several keys.
         exhausted: check.shared_bucket || !outcome.allowed || outcome.remaining == 0,
         marked,
         reset_us,

@@ -1,13 +1,14 @@
 //! The task that owns one partition.
 //!
-//! How: it drains its queue in batches into a reused buffer, reads the clock once a batch, answers every message, then
-//! sweeps a bounded number of idle buckets. It also wakes when nothing comes, so that an idle partition empties too.
+//! It reads its queue in batches into a reused buffer, reads the clock once per batch, answers
+//! every message, and then sweeps a bounded number of idle buckets. It also wakes when no message
+//! comes, so that an idle partition is swept too.
 //!
-//! Work nobody waits for is dropped before it is decided: the asker has gone, or its deadline has passed. What was
-//! dropped took nothing. What goes back is not work that anybody waits for, and is always done. A worker that is ended tells
-//! those whose checks it has not seen that it has stopped.
+//! Checks whose caller has left or whose deadline has passed are dropped before they are decided,
+//! and take nothing. Refunds are always carried out. A worker that is dropped answers the checks
+//! that it has not decided.
 //!
-//! What it deliberately does not do: bound its queue (the sender does, before it sends), or hold more than one batch.
+//! The sender bounds the queue, before it sends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,20 +24,20 @@ use crate::store::queue::{Batch, Message};
 use crate::store::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{Check, Timestamp};
 
-/// How many messages are decided at one reading of the clock.
+/// How many messages are decided per reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
 
-/// How many checks a batch has at least for whose buckets it pays to look ahead.
+/// How many checks a batch must have for looking ahead to pay.
 const LOOK_AHEAD_CHECKS_MIN: usize = 4;
 
-/// How many buckets a sweep looks at for each check answered: more than one check can add, so that the sweep keeps up with
-/// any flood.
+/// How many slots a sweep visits per check: more than one check can add, so that the sweep keeps up
+/// with any flood.
 const SWEEP_LOOKS_PER_CHECK: usize = 2;
 
-/// How many buckets a sweep looks at after a quiet while.
+/// How many slots a sweep visits when no message has come for a while.
 const SWEEP_LOOKS_QUIET: usize = 65_536;
 
-/// How long a partition stays quiet before it sweeps all the same.
+/// How long a partition waits for messages before it sweeps.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// A partition and its queue, ready to run.
@@ -98,7 +99,7 @@ impl PartitionWorker {
         }
     }
 
-    /// Tells the metrics how the partition stands.
+    /// Updates the metrics of the partition.
     fn report_levels(&mut self) {
         let levels = &self.levels;
         for (level, now) in [
@@ -177,7 +178,7 @@ impl PartitionWorker {
 
     fn give_back(&mut self, checks: &mut [Check], now: Timestamp) {
         for check in checks.iter_mut() {
-            // Giving back needs no room, so nothing says no.
+            // A refund needs no space, so it does not fail.
             drop(self.partition.apply(check, now));
         }
         self.metrics.buckets.given_back.inc_by(checks.len() as u64);
@@ -185,7 +186,7 @@ impl PartitionWorker {
 }
 
 impl Drop for PartitionWorker {
-    /// Whoever ends the worker, nobody is left waiting for it.
+    /// Answers every caller, however the worker ends.
     fn drop(&mut self) {
         self.queue.close();
         while let Ok(message) = self.queue.try_recv() {

@@ -1,10 +1,10 @@
-//! What travels to a worker and back: the checks of many requests, and then their answers.
+//! A batch: the checks of many requests on the way to a worker, and their results on the way back.
 //!
-//! Why one thing both ways: a message a request, and a channel of its own for the answer, cost several times what deciding
-//! does. A batch goes there with checks and comes back with answers, and its vectors go round again and again, so that in
-//! the steady state neither side allocates.
+//! One message per request, with a channel of its own for the answer, costs several times what a
+//! decision costs. A batch travels both ways and is reused with its vectors, so in the steady state
+//! neither side allocates.
 //!
-//! What it deliberately does not do: bound how many checks wait (the sender does), decide, know who asks.
+//! The sender bounds how many checks wait.
 
 use std::sync::Arc;
 
@@ -13,48 +13,48 @@ use tokio::sync::{mpsc, oneshot};
 use crate::store::{CheckResult, Deadline, RefundSink, StoreError, TentativeTake, Ticket};
 use tollgate_limiter::Check;
 
-/// Checks for one worker, and after it has seen them their answers.
+/// Checks for one worker, and then their results.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// One a request, in the order asked.
+    /// One per request, in order.
     pub(crate) requests: Vec<BatchRequest>,
-    /// The checks of all requests, one after the other.
+    /// The checks of all requests, in order.
     pub(crate) checks: Vec<Check>,
-    /// Where each check stands among those of its request.
+    /// The position of each check in its request.
     pub(crate) positions: Vec<usize>,
-    /// One a check, once decided.
+    /// One per check, once decided.
     pub(crate) answers: Vec<CheckResult>,
-    /// Where what was taken tentatively goes back to when nobody says that its request passed; none when nothing is on tentative.
+    /// Where refunds of tentative takes go; none when nothing is tentative.
     pub(crate) refund_sink: Option<Arc<dyn RefundSink>>,
-    /// Where it goes when it is decided.
+    /// Where the batch goes once decided.
     pub(crate) reply: Option<ReplySender>,
 }
 
-/// What one request asks of one worker.
+/// The checks of one request in a batch.
 pub(crate) struct BatchRequest {
     pub(crate) ticket: Ticket,
-    /// How many of the batch's checks are its own.
+    /// How many of the batch's checks it has.
     pub(crate) checks: usize,
     pub(crate) deadline: Deadline,
     pub(crate) is_tentative: bool,
-    /// Whether its answers come in another batch.
+    /// Whether its results come in another batch.
     pub(crate) is_elsewhere: bool,
-    /// What it took tentatively, once decided.
+    /// Its tentative takes, once decided.
     pub(crate) tentative: Option<TentativeTake>,
 }
 
-/// Where a batch goes back to.
+/// The channel on which a batch goes back.
 pub(crate) enum ReplySender {
-    /// To somebody who waits for this one.
+    /// To a caller that waits for this batch.
     Once(oneshot::Sender<Box<Batch>>),
-    /// To somebody who sends many.
+    /// To a client that sends many.
     Many(mpsc::UnboundedSender<Box<Batch>>),
 }
 
 // === impl Batch ===
 
 impl Batch {
-    /// Adds a check to the request that is the last.
+    /// Adds a check to the last request.
     pub(crate) fn push(&mut self, position: usize, check: Check) {
         self.positions.push(position);
         self.checks.push(check);
@@ -63,7 +63,7 @@ impl Batch {
         }
     }
 
-    /// Whether nobody waits for the answers.
+    /// Whether the caller has left.
     pub(crate) fn is_abandoned(&self) -> bool {
         match &self.reply {
             None => true,
@@ -72,15 +72,15 @@ impl Batch {
         }
     }
 
-    /// Answers every check that nobody will decide it.
+    /// Gives every check this error.
     pub(crate) fn answer_all(&mut self, error: &StoreError) {
         self.answers.clear();
         let undecided = self.checks.iter().map(|_| Err(error.clone()));
         self.answers.extend(undecided);
     }
 
-    /// Back to where it came from. Whoever asked may have left: what was taken then stays taken, or, tentatively, goes back
-    /// with the batch that nobody took.
+    /// Sends the batch back. If the caller has left, tentative takes are given back with the
+    /// dropped batch, and other takes stay.
     pub(crate) fn send_back(mut self: Box<Self>) {
         match self.reply.take() {
             None => {}
@@ -89,7 +89,7 @@ impl Batch {
         }
     }
 
-    /// Ready for other checks, in the same memory.
+    /// Empties the batch and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.checks.clear();

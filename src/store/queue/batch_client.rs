@@ -1,15 +1,14 @@
-//! BatchClient for many requests at once: one message a worker, however many checks are ready.
+//! A batch client for a store with queues: one message per worker, however many checks are ready.
 //!
-//! Why: a hop to another core wakes its thread, which costs as much as several decisions; shared by all that is ready it
-//! costs nearly nothing. How: what is added waits in one batch a queue until [`BatchClient::send`]; what comes back is handed
-//! out request by request, and the batch goes into a drawer for the next time.
+//! A message to another core wakes that core's thread, which costs as much as several decisions;
+//! one message for all ready checks costs nearly nothing per check. Added checks wait in one batch
+//! per queue until [`BatchClient::send`]. Replies are passed on request by request, and the empty
+//! batch is kept for the next time.
 //!
-//! The bound on a queue stays exact: room is reserved before a check is added, several checks' worth at a time as long as
-//! the queue is not half full, and what was not used is given back at the next send.
+//! The bound on a queue stays exact: space is reserved before a check is added, for several checks
+//! at a time while the queue is less than half full, and unused space is freed at the next send.
 //!
-//! Where a batch has a bound, what is beyond it goes in the next, and the full one is sent at once: it could only wait.
-//!
-//! What it deliberately does not do: choose when to send the rest, keep more batches than workers can have under way at once.
+//! A batch that has reached its weight limit is sent at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,30 +24,32 @@ use crate::store::{
 };
 use tollgate_limiter::Check;
 
-/// For how many checks room is reserved at a time.
-const ROOM_CHECKS: usize = 64;
+/// For how many checks space is reserved at a time.
+const RESERVE_CHECKS: usize = 64;
 
-/// How many empty batches are kept for each queue.
-const IDLE_BATCHES_MAX_PER_MAILBOX: usize = 4;
+/// How many empty batches are kept per queue.
+const IDLE_BATCHES_MAX_PER_QUEUE: usize = 4;
 
-/// How many are kept in all: of many queues few are asked at once.
+/// How many empty batches are kept in all: of many queues, few are in use.
 const IDLE_BATCHES_MAX: usize = 256;
 
-/// How many checks an empty batch may have room for when it is kept: a burst's memory goes back.
+/// The capacity, in checks, up to which an empty batch is kept, so that the memory of a burst is
+/// freed.
 const IDLE_CHECKS_MAX: usize = 4_096;
 
-/// One task's way to ask a store of queues.
+/// The batch client of one task.
 pub(crate) struct QueueBatchClient {
     queues: Arc<Queues>,
-    /// One a queue.
+    /// One per queue.
     outgoing: Vec<Outgoing>,
     /// The queues of the checks that are being added.
     numbers: Vec<usize>,
-    /// The queues to look at when all is sent, some of them more than once: there may be many, of which few are asked.
+    /// The queues to visit at the next send, some of them more than once: there may be many, of
+    /// which few are in use.
     used: Vec<usize>,
     #[allow(clippy::vec_box)] // they go into channels as they are
     idle: Vec<Box<Batch>>,
-    /// Batches that no worker would take.
+    /// Batches for workers that have ended.
     unsent: VecDeque<Box<Batch>>,
     replies: mpsc::UnboundedReceiver<Box<Batch>>,
     reply: mpsc::UnboundedSender<Box<Batch>>,
@@ -58,10 +59,10 @@ pub(crate) struct QueueBatchClient {
 #[derive(Default)]
 struct Outgoing {
     batch: Option<Box<Batch>>,
-    /// What the batch weighs.
+    /// The weight of the batch.
     weight: usize,
-    /// For how many checks there is room reserved that none has used.
-    room_checks: usize,
+    /// For how many checks space is reserved and unused.
+    reserved_checks: usize,
 }
 
 // === impl QueueBatchClient ===
@@ -82,7 +83,7 @@ impl QueueBatchClient {
         }
     }
 
-    /// Reserves room for every check, or for none.
+    /// Reserves space for every check or for none.
     fn reserve(&mut self, checks: &[Check]) -> bool {
         self.numbers.clear();
         for check in checks {
@@ -90,7 +91,7 @@ impl QueueBatchClient {
             let queue = self.queues.each.get(number);
             let outgoing = self.outgoing.get_mut(number);
             if let (Some(queue), Some(outgoing)) = (queue, outgoing) {
-                let new = outgoing.room_checks == 0;
+                let new = outgoing.reserved_checks == 0;
                 if outgoing.reserve_one(queue, self.queues.bounds.waiting_max) {
                     if new {
                         self.used.push(number);
@@ -101,7 +102,7 @@ impl QueueBatchClient {
             }
             for number in self.numbers.drain(..) {
                 if let Some(outgoing) = self.outgoing.get_mut(number) {
-                    outgoing.room_checks = outgoing.room_checks.saturating_add(1);
+                    outgoing.reserved_checks = outgoing.reserved_checks.saturating_add(1);
                 }
             }
             return false;
@@ -109,7 +110,7 @@ impl QueueBatchClient {
         true
     }
 
-    /// Hands out what a batch brought back, and keeps the batch for another time.
+    /// Passes on the results in a batch and keeps the batch.
     fn hand_out(&mut self, mut batch: Box<Batch>, take: &mut dyn FnMut(PartialReply<'_>)) {
         let mut from = 0_usize;
         for request in &mut batch.requests {
@@ -129,7 +130,7 @@ impl QueueBatchClient {
         let idle_max = self
             .outgoing
             .len()
-            .saturating_mul(IDLE_BATCHES_MAX_PER_MAILBOX)
+            .saturating_mul(IDLE_BATCHES_MAX_PER_QUEUE)
             .min(IDLE_BATCHES_MAX);
         if self.idle.len() < idle_max && batch.checks.capacity() <= IDLE_CHECKS_MAX {
             batch.clear();
@@ -149,7 +150,7 @@ impl BatchClient for QueueBatchClient {
         if !self.reserve(checks) {
             return Err(self.queues.full(checks.len()));
         }
-        let mut shares = 0_usize;
+        let mut parts = 0_usize;
         for (position, (check, number)) in checks.iter().zip(&self.numbers).enumerate() {
             let Some(outgoing) = self.outgoing.get_mut(*number) else {
                 continue;
@@ -169,7 +170,7 @@ impl BatchClient for QueueBatchClient {
                 .last()
                 .is_none_or(|last| last.ticket != ticket)
             {
-                shares = shares.saturating_add(1);
+                parts = parts.saturating_add(1);
                 batch.requests.push(BatchRequest {
                     ticket,
                     checks: 0,
@@ -185,7 +186,7 @@ impl BatchClient for QueueBatchClient {
             batch.push(position, check.clone());
             outgoing.weight = outgoing.weight.saturating_add(weight);
         }
-        Ok(shares)
+        Ok(parts)
     }
 
     fn send(&mut self) {
@@ -194,8 +195,8 @@ impl BatchClient for QueueBatchClient {
             let (Some(outgoing), Some(queue)) = (outgoing, self.queues.each.get(number)) else {
                 continue;
             };
-            if outgoing.room_checks > 0 {
-                let unused = std::mem::take(&mut outgoing.room_checks);
+            if outgoing.reserved_checks > 0 {
+                let unused = std::mem::take(&mut outgoing.reserved_checks);
                 queue.levels.waiting.fetch_sub(unused, Ordering::AcqRel);
             }
             if let Some(batch) = outgoing.take() {
@@ -215,7 +216,8 @@ impl BatchClient for QueueBatchClient {
             batches = batches.saturating_add(1);
             self.hand_out(batch, take);
         }
-        // The other end is kept here, so it never closes; and it ends pending, so this task is woken.
+        // The sender is kept here, so the channel never closes. The loop ends pending, so this task
+        // is woken.
         while let Poll::Ready(Some(batch)) = self.replies.poll_recv(cx) {
             batches = batches.saturating_add(1);
             self.hand_out(batch, take);
@@ -231,7 +233,7 @@ impl Drop for QueueBatchClient {
                 .batch
                 .as_ref()
                 .map_or(0, |batch| batch.checks.len());
-            let waiting = unsent.saturating_add(outgoing.room_checks);
+            let waiting = unsent.saturating_add(outgoing.reserved_checks);
             queue.levels.waiting.fetch_sub(waiting, Ordering::AcqRel);
         }
     }
@@ -278,19 +280,19 @@ impl Outgoing {
     }
 
     fn reserve_one(&mut self, queue: &Queue, waiting_max: usize) -> bool {
-        if self.room_checks == 0 {
-            // What is set aside and not used must never be what another one lacks.
+        if self.reserved_checks == 0 {
+            // Space that is reserved in advance must not be what another client lacks.
             let spare = waiting_max.checked_div(2).unwrap_or_default();
-            let choices = [(ROOM_CHECKS, spare), (1, waiting_max)];
-            let Some((room_checks, _)) = choices.into_iter().find(|(checks, max)| {
+            let choices = [(RESERVE_CHECKS, spare), (1, waiting_max)];
+            let Some((reserved_checks, _)) = choices.into_iter().find(|(checks, max)| {
                 let room = queue.reserve(*checks, *max);
                 room.map(QueuePermit::keep).is_some()
             }) else {
                 return false;
             };
-            self.room_checks = room_checks;
+            self.reserved_checks = reserved_checks;
         }
-        self.room_checks = self.room_checks.saturating_sub(1);
+        self.reserved_checks = self.reserved_checks.saturating_sub(1);
         true
     }
 }

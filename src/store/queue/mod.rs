@@ -1,14 +1,15 @@
-//! Queues: how checks come to the workers that decide them, however many ask and however many decide.
+//! Queues: the way of checks to the workers that decide them.
 //!
-//! Why a room of its own: the memory store has one worker a partition, the Redis store one a server, and both want the same
-//! of the way there: a bound that is exact, one message for all that is ready, answers in the order asked, and what was
-//! taken tentatively never lost on the way.
+//! The memory store has one worker per partition and the Redis store one per server. Both need an
+//! exact bound, one message for all checks that are ready, answers in the order of the checks, and
+//! tentative takes that are never lost on the way.
 //!
-//! How: a check's queue is chosen by [`Route`]. A request whose checks lie in several sends each its share and waits for
-//! all. The bound counts checks: room is reserved in every queue concerned before anything is sent, so for want of room a
-//! request is shed whole, at once. Later a check may still go undecided; the others of its request keep their outcomes.
+//! [`Route`] chooses the queue of a check. A request with checks in several queues waits for all of
+//! them. The bound counts checks: space is reserved in every queue concerned before anything is
+//! sent, so a request that does not fit is rejected as a whole, at once. Later a single check may
+//! stay undecided; the others keep their outcomes.
 //!
-//! What it deliberately does not do: decide, look into a check further than its route, bound what goes back.
+//! Refunds have no bound here.
 
 mod batch;
 mod batch_client;
@@ -27,15 +28,15 @@ use crate::store::{
 };
 use tollgate_limiter::Check;
 
-/// What one worker is told.
+/// A message to a worker.
 pub(crate) enum Message {
-    /// Decide these.
+    /// Decide these checks.
     Decide(Box<Batch>),
-    /// Undo what these name.
+    /// Carry out these refunds.
     Refund(Vec<Check>),
 }
 
-/// One a worker; never empty, never changed.
+/// One queue per worker. Never empty, never changed.
 #[derive(Debug)]
 pub(crate) struct Queues {
     each: Vec<Queue>,
@@ -43,12 +44,12 @@ pub(crate) struct Queues {
     bounds: QueueLimits,
 }
 
-/// Which queue a check belongs in.
+/// Which queue a check goes to.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     /// By its key, evenly.
     ByKey,
-    /// As this says, from one moment to the next.
+    /// As the selector says; the answer may change over time.
     Selected(Arc<dyn QueueSelector>),
 }
 
@@ -57,30 +58,30 @@ pub(crate) trait QueueSelector: fmt::Debug + Send + Sync {
     fn queue_of(&self, check: &Check) -> usize;
 }
 
-/// What a queue holds, and what it says when it is full.
+/// The limits of the queues, and the error when one is full.
 #[derive(Debug)]
 pub(crate) struct QueueLimits {
     /// How many checks may wait in each.
     pub(crate) waiting_max: usize,
-    /// How much the checks in one message may weigh together; one that weighs more goes alone.
+    /// How much the checks of one message may weigh. A check that weighs more goes alone.
     pub(crate) batch_weight_max: usize,
-    /// What a check weighs.
+    /// The weight of a check.
     pub(crate) weigh: fn(&Check) -> usize,
-    /// What whoever finds it full is told.
+    /// The error when a queue is full.
     pub(crate) full: StoreError,
-    /// Counts checks that were.
+    /// Counts checks that met a full queue.
     pub(crate) shed: Counter,
 }
 
-/// The way to one worker.
+/// The sending side of a worker's queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Unbounded on purpose: `levels.waiting` is the bound, in checks, and costs no lock.
+    /// Unbounded, because `levels.waiting` is the bound, in checks, and needs no lock.
     pub(crate) sender: mpsc::UnboundedSender<Message>,
     pub(crate) levels: Arc<PartitionLevels>,
 }
 
-/// QueuePermit reserved in a queue; given back if nothing is sent.
+/// Space reserved in a queue; freed unless something is sent.
 struct QueuePermit<'m> {
     waiting: &'m AtomicUsize,
     checks: usize,
@@ -89,7 +90,7 @@ struct QueuePermit<'m> {
 // === impl Queues ===
 
 impl Queues {
-    /// Queues with these bounds. There must be one at least.
+    /// Queues with these limits. There must be at least one.
     pub(crate) fn new(queues: Vec<Queue>, route: Route, bounds: QueueLimits) -> Self {
         Self {
             each: queues,
@@ -98,7 +99,8 @@ impl Queues {
         }
     }
 
-    /// The queue of a check. A partition's table finds a key by its lower half, so the upper half chooses the partition.
+    /// The queue of a check. A partition's table uses the lower half of the key, so the upper half
+    /// chooses the partition.
     fn number_of(&self, check: &Check) -> usize {
         match &self.route {
             Route::ByKey => {
@@ -110,14 +112,15 @@ impl Queues {
         }
     }
 
-    /// Asks, and waits for the answers.
+    /// Sends the checks and waits for the results.
     pub(crate) async fn apply(
         self: &Arc<Self>,
         checks: Vec<Check>,
         deadline: Deadline,
         commit_mode: CommitMode,
     ) -> Result<StoreReply, StoreError> {
-        // A share that was not decided leaves its checks without an outcome; the others keep theirs.
+        // A batch that was not decided leaves its checks without an outcome; the others keep
+        // theirs.
         let mut answers: Vec<CheckResult> = vec![Err(StoreError::Stopped); checks.len()];
         let mut tentative: Option<TentativeTake> = None;
         for reply in self.send(checks, deadline, commit_mode)? {
@@ -139,7 +142,7 @@ impl Queues {
         }
     }
 
-    /// Sends every share or none.
+    /// Sends a batch to every queue concerned, or none.
     fn send(
         self: &Arc<Self>,
         checks: Vec<Check>,
@@ -147,20 +150,20 @@ impl Queues {
         commit_mode: CommitMode,
     ) -> Result<Vec<oneshot::Receiver<Box<Batch>>>, StoreError> {
         let count = checks.len();
-        let shares = self.shares(checks);
-        let rooms: Option<Vec<(&Queue, QueuePermit<'_>)>> = shares
+        let batches = self.split(checks);
+        let permits: Option<Vec<(&Queue, QueuePermit<'_>)>> = batches
             .iter()
             .map(|(number, batch)| {
                 let queue = self.each.get(*number)?;
-                let room = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
-                Some((queue, room))
+                let permit = queue.reserve(batch.checks.len(), self.bounds.waiting_max)?;
+                Some((queue, permit))
             })
             .collect();
-        let rooms = rooms.ok_or_else(|| self.full(count))?;
-        shares
+        let permits = permits.ok_or_else(|| self.full(count))?;
+        batches
             .into_iter()
-            .zip(rooms)
-            .map(|((_, mut batch), (queue, room))| {
+            .zip(permits)
+            .map(|((_, mut batch), (queue, permit))| {
                 let (reply, outcomes) = oneshot::channel();
                 let is_tentative = commit_mode == CommitMode::Tentative;
                 batch.requests.push(BatchRequest {
@@ -177,47 +180,48 @@ impl Queues {
                     .sender
                     .send(Message::Decide(batch))
                     .map_err(|_| StoreError::Stopped)?;
-                room.keep();
+                permit.keep();
                 Ok(outcomes)
             })
             .collect()
     }
 
-    /// What is said of so many checks for which there is no room; it is counted.
+    /// The error when a queue is full. Counts the checks.
     fn full(&self, checks: usize) -> StoreError {
         self.bounds.shed.inc_by(checks as u64);
         self.bounds.full.clone()
     }
 
-    /// Which of `checks` go where: a queue's number, and a batch without a request yet.
-    fn shares(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
-        let mut shares: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
+    /// The checks by queue: its number, and a batch without a request yet.
+    fn split(&self, checks: Vec<Check>) -> Vec<(usize, Box<Batch>)> {
+        let mut batches: Vec<(usize, Box<Batch>)> = Vec::with_capacity(1);
         for (position, check) in checks.into_iter().enumerate() {
             let number = self.number_of(&check);
-            if let Some((_, batch)) = shares.iter_mut().find(|(known, _)| *known == number) {
+            if let Some((_, batch)) = batches.iter_mut().find(|(known, _)| *known == number) {
                 batch.push(position, check);
             } else {
                 let mut batch = Box::<Batch>::default();
                 batch.push(position, check);
-                shares.push((number, batch));
+                batches.push((number, batch));
             }
         }
-        shares
+        batches
     }
 }
 
 impl RefundSink for Queues {
     fn refund(&self, checks: Vec<Check>) {
-        for (number, batch) in self.shares(checks) {
+        for (number, batch) in self.split(checks) {
             if let Some(queue) = self.each.get(number) {
-                // A worker that has gone has taken its buckets along, or says itself that it could not give back.
+                // A worker that has ended has dropped its buckets, or counts the lost refunds
+                // itself.
                 drop(queue.sender.send(Message::Refund(batch.checks)));
             }
         }
     }
 }
 
-/// Why not a single check was decided, if no worker even looked at one.
+/// The error of all checks, if no worker has looked at any of them.
 fn undecided(answers: &[CheckResult]) -> Option<StoreError> {
     let not_looked_at = |answer: &CheckResult| {
         matches!(
@@ -246,8 +250,8 @@ impl Message {
 // === impl Queue ===
 
 impl Queue {
-    /// QueuePermit for so many checks more, where all that wait are then no more than `waiting_max`: at no instant are they, even
-    /// while others reserve.
+    /// Reserves space for this many checks, so that at no instant more than `waiting_max` wait,
+    /// whatever other callers reserve.
     fn reserve(&self, checks: usize, waiting_max: usize) -> Option<QueuePermit<'_>> {
         let waiting = &self.levels.waiting;
         let more = |waiting: usize| {
@@ -264,7 +268,7 @@ impl Queue {
 // === impl QueuePermit ===
 
 impl QueuePermit<'_> {
-    /// The checks are on their way: the worker gives the room back.
+    /// The checks are sent: the worker frees the space.
     fn keep(mut self) {
         self.checks = 0;
     }

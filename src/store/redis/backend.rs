@@ -67,8 +67,8 @@ fn setup(
         && (is_cluster(&target) || per_second.as_ref().is_some_and(is_cluster))
     {
         return Err(BuildError(
-            "--store-keys reference: not in a cluster, where a counter of the reference lies in another slot each window; leave it \
-             out, and windows begin anew once, or move over on one server"
+            "--store-keys reference does not work in a cluster, where a reference counter is in another slot each window; leave it \
+             out (windows start anew once), or migrate on a single server"
                 .to_owned(),
         ));
     }

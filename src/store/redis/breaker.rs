@@ -1,24 +1,27 @@
-//! The breaker: stops asking a server that is dead, slow or in a state in which it cannot decide, and says when to look again.
+//! The circuit breaker: stops calls to a server that is dead, slow or unable to decide, and says
+//! when to probe it.
 //!
-//! How: it is closed while calls are answered. A connection lost, or refused for a state, opens it at once; calls that come
-//! late open it when so many have in a row, for one may be a fork or a packet lost. Open, nobody is asked, until the pause is
-//! over: then one probe, which writes as a decision does and must be answered as fast. It closes the breaker, or doubles the
-//! pause. A breaker that opens again soon after it closed goes on with the pause it had.
+//! The breaker is closed while calls are answered. A lost connection, or an error that names a
+//! state of the server, opens it at once. A late call may be a fork or a lost packet, so only
+//! several in a row open it. While it is open no call is sent until the pause is over; then one
+//! probe is sent, which writes as a decision does and must be answered as fast. A good probe closes
+//! the breaker, a failed one doubles the pause. A breaker that opens again soon after it closed
+//! keeps its pause.
 //!
-//! Time is an argument. What it deliberately does not do: call, wait, count for metrics.
+//! Time is an argument. The breaker does not call, wait or count metrics.
 
 use crate::store::StoreFault;
 
-/// How many calls in a row must come late.
+/// How many calls in a row must be late to open the breaker.
 const LATE_CALLS_MAX: u32 = 3;
 
-/// The first pause before a probe, and the longest.
+/// The first and the longest pause before a probe.
 const PAUSE_US: (u64, u64) = (50_000, 1_000_000);
 
-/// How long it must have been closed to begin with the first pause again.
+/// How long the breaker must stay closed before the next pause is the first one again.
 const SETTLED_US: u64 = 5_000_000;
 
-/// Whether a server is asked.
+/// Whether a server may be called.
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
     state: State,
@@ -36,7 +39,7 @@ enum State {
 // === impl Breaker ===
 
 impl Breaker {
-    /// Open, as nothing is known yet, with a probe due at once.
+    /// An open breaker with a probe due at once: nothing is known of the server yet.
     pub(super) fn new() -> Self {
         Self {
             state: State::Open {
@@ -57,7 +60,7 @@ impl Breaker {
         }
     }
 
-    /// When the next probe is due, by the uptime; none when it is closed.
+    /// When the next probe is due, in uptime; none when it is closed.
     pub(super) fn probe_at_us(&self) -> Option<u64> {
         match self.state {
             State::Closed => None,
@@ -65,12 +68,12 @@ impl Breaker {
         }
     }
 
-    /// A call was answered in time.
+    /// Records that a call was answered in time.
     pub(super) fn answered(&mut self) {
         self.late_calls = 0;
     }
 
-    /// A call was not. Says whether that opened the breaker.
+    /// Records that a call failed. Returns whether that opened the breaker.
     pub(super) fn failed(&mut self, why: StoreFault, now_us: u64) -> bool {
         if why == StoreFault::TimedOut {
             self.late_calls = self.late_calls.saturating_add(1);
@@ -79,13 +82,13 @@ impl Breaker {
             }
         }
         if why == StoreFault::UnexpectedReply || self.open().is_some() {
-            // One answer that makes no sense says nothing of the next.
+            // One reply that cannot be read says nothing about the next call.
             return false;
         }
         if now_us.saturating_sub(self.closed_at_us) >= SETTLED_US {
             self.pause_us = PAUSE_US.0;
         }
-        // A connection that was lost may be had again at once.
+        // A lost connection can often be made again at once.
         let pause_us = match why {
             StoreFault::ConnectionLost => 0,
             _ => self.pause_us,
@@ -97,14 +100,15 @@ impl Breaker {
         true
     }
 
-    /// A probe succeeded.
+    /// Records that a probe succeeded.
     pub(super) fn close(&mut self, now_us: u64) {
         self.state = State::Closed;
         self.late_calls = 0;
         self.closed_at_us = now_us;
     }
 
-    /// A probe failed. `part` of 256 parts of a fifth of the pause are left out, so that replicas do not probe in step.
+    /// Records that a probe failed. The next pause is shortened by up to a fifth, in proportion to
+    /// `part` of 256, so that replicas do not probe in step.
     pub(super) fn probe_failed(&mut self, why: StoreFault, now_us: u64, part: u8) {
         let less_us = self.pause_us / 5 * u64::from(part) / 256;
         self.state = State::Open {
@@ -142,7 +146,7 @@ mod tests {
         assert!(breaker.failed(StoreFault::TimedOut, 1));
         assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
         assert_eq!(breaker.probe_at_us(), Some(50_001));
-        // Others that were under way change nothing.
+        // The other calls in flight change nothing.
         assert!(!breaker.failed(StoreFault::ConnectionLost, 2));
         assert_eq!(breaker.open(), Some(StoreFault::TimedOut));
     }
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(breaker.open(), Some(StoreFault::Loading));
         breaker.probe_failed(StoreFault::Loading, 0, 255);
         assert!((800_000..810_000).contains(&breaker.probe_at_us().unwrap()));
-        // Well for a moment only.
+        // It is well only for a moment.
         breaker.close(1_000_000);
         breaker.failed(StoreFault::ReadOnly, 2_000_000);
         assert_eq!(breaker.probe_at_us(), Some(3_000_000));

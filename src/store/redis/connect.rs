@@ -1,11 +1,12 @@
-//! A connection to the server that decides, whatever it takes to find it.
+//! Connections to the server that decides: TLS, login and sentinels.
 //!
-//! How: a password's file and certificates are read again for every connection, so what has been exchanged is used without a
-//! restart. By sentinel, each sentinel is asked in turn which server is the primary. The one that answered is asked again
-//! and again: a primary that was replaced and does not know it yet takes writes that nobody will ever see.
+//! The password file and the certificates are read again for each connection, so a rotated secret
+//! is used without a restart. With sentinels, each is asked in turn which server is the primary.
+//! The one that answered is asked again at every heartbeat, because a primary that was replaced may
+//! not know it yet, and what it accepts is lost.
 //!
-//! What it deliberately does not do: try again (the breaker says when), keep a pool: calls share one connection and each
-//! carries many checks.
+//! There is no retry here (the breaker decides when) and no pool: calls share one connection, and
+//! each carries many checks.
 
 use std::io;
 use std::path::Path;
@@ -22,55 +23,55 @@ use crate::store::TlsFiles;
 
 use super::target::{Address, Login, Password, Secret, Servers, Target};
 
-/// How long a connection may take, TLS and login included.
+/// How long a connection may take, including TLS and login.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long one sentinel may take.
 const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
 
-/// Makes connections to one store.
+/// Makes connections to one shared store.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     target: Target,
     tls_files: TlsFiles,
 }
 
-/// A connection to a server that decides.
+/// A connection to a server.
 #[derive(Clone)]
 pub(super) struct NodeConnection {
     pub(super) connection: MultiplexedConnection,
-    /// What it was made with.
+    /// The password that it was made with.
     pub(super) password: Option<Secret>,
-    /// Whom the sentinels called the primary, and one of them that can be asked again.
+    /// The primary that the sentinels named, and a connection to one of them.
     pub(super) primary: Option<(Address, MultiplexedConnection)>,
 }
 
-/// Why there is no connection.
+/// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// A file cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The server, or the way to it.
+    /// The server or the network failed.
     #[error("{0}")]
     Redis(#[from] RedisError),
-    /// No sentinel answered with a primary.
+    /// No sentinel named a primary.
     #[error("no sentinel knows a primary named `{primary}`: {last}")]
     NoPrimary {
-        /// Its name.
+        /// The primary's name.
         primary: String,
-        /// What the last one said.
+        /// What the last sentinel answered.
         last: String,
     },
-    /// Nobody sits there any more.
-    #[error("no server of the cluster has this place")]
+    /// No node is assigned to this slot any more.
+    #[error("no node is assigned to this slot")]
     UnknownNode,
-    /// It took too long.
+    /// The connection took too long.
     #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
     TooLong,
 }
@@ -80,18 +81,18 @@ pub(super) enum ConnectError {
 impl Connector {
     pub(super) fn new(target: Target, tls_files: TlsFiles) -> Self {
         if target.tls {
-            // Whoever was first has chosen already.
+            // It fails when a provider is installed already.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Self { target, tls_files }
     }
 
-    /// Where the store is, for people.
+    /// The address, for messages.
     pub(super) fn words(&self) -> String {
         self.target.to_string()
     }
 
-    /// Whether the files that it needs are there and hold what they should, as far as can be told without a server.
+    /// Checks the files that connections need, as far as is possible without a server.
     pub(super) fn check_files(&self) -> Result<(), ConnectError> {
         self.target.login.password()?;
         if self.target.tls {
@@ -101,7 +102,7 @@ impl Connector {
         Ok(())
     }
 
-    /// A connection to the server that decides, in a cluster to that one of it.
+    /// Connects to the server that decides; in a cluster, to the node at this address.
     pub(super) async fn connect(
         &self,
         of_cluster: Option<&Address>,
@@ -123,12 +124,12 @@ impl Connector {
             .unwrap_or(Err(ConnectError::TooLong))
     }
 
-    /// Whether sentinels say which server decides.
+    /// Whether sentinels name the server.
     pub(super) fn asks_sentinels(&self) -> bool {
         matches!(self.target.servers, Servers::Sentinel { .. })
     }
 
-    /// Servers of a cluster that know the others.
+    /// The seed nodes of a cluster.
     pub(super) fn seeds(&self) -> &[Address] {
         match &self.target.servers {
             Servers::Cluster { seeds } => seeds,
@@ -136,12 +137,12 @@ impl Connector {
         }
     }
 
-    /// The password as it is now.
+    /// The password as the file has it now.
     pub(super) async fn password(&self) -> Result<Option<Secret>, ConnectError> {
         self.target.login.clone().read().await
     }
 
-    /// Says anew who we are, on a connection that is open.
+    /// Logs in again on an open connection.
     pub(super) async fn log_in(
         &self,
         connection: &mut MultiplexedConnection,
@@ -155,8 +156,8 @@ impl Connector {
         super::error_class::value(connection.send_packed_command(&command).await).map(drop)
     }
 
-    /// Whether the sentinels call another server the primary by now than the one that this connection leads to. When none of
-    /// them answers nobody says so.
+    /// The new primary, if the sentinels name another server than this connection leads to. None
+    /// when no sentinel answers.
     pub(super) async fn is_replaced(&self, opened: &mut NodeConnection) -> Option<Address> {
         let Servers::Sentinel { primary, sentinels } = &self.target.servers else {
             return None;
@@ -203,7 +204,7 @@ impl Connector {
             Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
             Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
         };
-        // Certificates are files.
+        // Certificates are read from disk.
         let certified = tokio::task::spawn_blocking(move || this.certified(bare)).await;
         let address = certified.map_err(|error| io::Error::other(error.to_string()));
         let address = address.map_err(RedisError::from)??;
@@ -211,7 +212,7 @@ impl Connector {
             .into_connection_info()?
             .set_redis_settings(who)
             .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        // Calls have deadlines of their own.
+        // Calls have their own deadlines.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
             .set_response_timeout(None);
@@ -221,7 +222,7 @@ impl Connector {
         Ok((connection, password))
     }
 
-    /// The address with all that TLS needs, if it is to be TLS.
+    /// The address with everything that TLS needs, if the target uses TLS.
     fn certified(&self, address: ConnectionAddr) -> Result<ConnectionAddr, ConnectError> {
         let ConnectionAddr::Tcp(host, port) = address else {
             return Ok(address);
@@ -256,7 +257,7 @@ impl Connector {
         Ok(address)
     }
 
-    /// Which server is the primary, as the first sentinel says that answers, and the way to that.
+    /// The primary that the first answering sentinel names, and the connection to that sentinel.
     async fn primary(
         &self,
         primary: &str,
@@ -270,7 +271,7 @@ impl Connector {
                 let named = primary_of(&mut connection, primary).await?;
                 Ok::<_, ConnectError>(named.map(|address| (address, connection)))
             };
-            // One that does not answer must leave time for the next.
+            // A silent sentinel must leave time for the next one.
             match tokio::time::timeout(SENTINEL_WITHIN, asked).await {
                 Ok(Ok(Some(named))) => return Ok(named),
                 Ok(Ok(None)) => last = format!("{sentinel} knows none"),
@@ -286,7 +287,7 @@ impl Connector {
 // === impl Login ===
 
 impl Login {
-    /// The password, off the tasks that must not wait for a disk.
+    /// Reads the password on a blocking thread.
     async fn read(self) -> Result<Option<Secret>, ConnectError> {
         let read = tokio::task::spawn_blocking(move || self.password()).await;
         read.unwrap_or_else(|error| {
@@ -294,7 +295,7 @@ impl Login {
         })
     }
 
-    /// The password; a file's last line end is no part of it.
+    /// The password. A trailing line end in the file is not part of it.
     fn password(&self) -> Result<Option<Secret>, ConnectError> {
         match &self.password {
             Password::None => Ok(None),
@@ -312,7 +313,7 @@ impl Login {
     }
 }
 
-/// Which server a sentinel calls the primary of that name.
+/// The server that a sentinel names as this primary.
 async fn primary_of(
     sentinel: &mut MultiplexedConnection,
     primary: &str,

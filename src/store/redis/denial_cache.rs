@@ -1,13 +1,15 @@
-//! Keys over their limits, remembered for a moment so that the shared store need not be asked again.
+//! The denial cache: keys over their limits, remembered briefly so that the shared store is not
+//! asked again.
 //!
-//! Why: whoever is refused asks again at once, and a flood on one key would be a flood on one server. How long: until the
-//! same hits would pass, and a second at most, so that what is given back anywhere is soon seen everywhere. What this replica
-//! itself gives back is forgotten here at once.
+//! Denied clients retry at once, and a flood on one key would be a flood on one server. An entry
+//! lives until the same hits would pass, and at most one second, so that a refund on any replica is
+//! soon seen by all. A refund by this replica removes the entry at once.
 //!
-//! Only what a refusal says for sure: the same limit, no fewer hits, and refused hits that change nothing that matters. A
-//! limit that counts refused hits into debt is asked every time; so are slots, which others free.
+//! An entry answers only what the store would surely deny: a check with the same limit and at least
+//! as many hits, whose denied hits change no state that matters. Limits that count denied hits into
+//! debt are asked every time, and so are concurrency slots, which others free.
 //!
-//! What it deliberately does not do: hold more than its bound. Beyond that the store is asked.
+//! At its bound the cache takes no new keys; the store is asked instead.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,13 +23,13 @@ use tollgate_limiter::{AlgorithmOption, Check, CountRefused, Hits, Key, Limit, O
 /// How many keys are remembered.
 const KEYS_MAX: usize = 65_536;
 
-/// The keys that were refused last.
+/// The keys that were denied last.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
     keys: DashMap<Key, Denial>,
-    /// How many, so that most of the time one look at a number is all.
+    /// The number of keys, so that in most cases one load is enough.
     count: AtomicUsize,
-    /// How long one is remembered at most.
+    /// How long a key is remembered at most.
     longest_us: u64,
     full: Counter,
 }
@@ -44,7 +46,7 @@ struct Denial {
 // === impl DenialCache ===
 
 impl DenialCache {
-    /// Nothing yet. `longest_us` of 0 remembers nothing ever.
+    /// An empty cache. With `longest_us` of 0 it never remembers a key.
     pub(crate) fn new(longest_us: u64, full: Counter) -> Self {
         Self {
             keys: DashMap::new(),
@@ -54,12 +56,12 @@ impl DenialCache {
         }
     }
 
-    /// Whether there is anything to look at.
+    /// Whether the cache has no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// The refusal of a check that the store would refuse now; none when it must be asked.
+    /// The denial of a check that the store would deny now; none when the store must be asked.
     pub(crate) fn outcome(&self, check: &Check, now_us: u64) -> Option<Outcome> {
         let refusal = *self.keys.get(&check.key)?;
         let Hits::Take(hits) = check.operation.hits else {
@@ -71,14 +73,14 @@ impl DenialCache {
         let gone_us = now_us.saturating_sub(refusal.at_us);
         let mut outcome = refusal.outcome;
         outcome.reset_us = outcome.reset_us.saturating_sub(gone_us);
-        // The same hits pass then; more of them later, which nobody was asked.
+        // The same hits pass then. When more hits would pass is not known.
         let left = |retry_us: u64| retry_us.saturating_sub(gone_us).max(1);
         outcome.retry_us = outcome.retry_us.map(left);
         outcome.bucket_time = outcome.bucket_time.plus_us(gone_us);
         Some(outcome)
     }
 
-    /// Remembers a refusal, or forgets a key that was given something back.
+    /// Remembers a denial, or removes a key that got a refund.
     pub(crate) fn see(&self, check: &Check, outcome: &Outcome, now_us: u64) {
         match check.operation.hits {
             Hits::Take(hits) if !outcome.allowed && hits > 0 => {
@@ -118,14 +120,14 @@ impl DenialCache {
         }
     }
 
-    /// Forgets one.
+    /// Removes a key.
     pub(crate) fn forget(&self, key: Key) {
         if !self.is_empty() && self.keys.remove(&key).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Forgets all whose time has gone.
+    /// Removes all expired entries.
     pub(crate) fn sweep(&self, now_us: u64) {
         if self.is_empty() {
             return;
@@ -140,12 +142,14 @@ impl DenialCache {
     }
 }
 
-/// Whether a refusal of this check says that the next one alike is refused too, and asking would change nothing.
+/// Whether a denial of this check implies that the next equal check is denied too, and that sending
+/// it would change nothing.
 fn says_for_sure(check: &Check) -> bool {
     let slots = check.algorithm.options().contains(&AlgorithmOption::Slots);
     let counts = match count_refused(check.algorithm, &check.limit) {
         CountRefused::None => false,
-        // A fixed window by its own default is full already, whatever is counted into it.
+        // With its default, a fixed window that denies is full already, whatever is counted into
+        // it.
         CountRefused::Blocking => check.limit.count_refused().is_some(),
         CountRefused::All => true,
     };
@@ -177,7 +181,7 @@ mod tests {
         }
     }
 
-    /// What a bucket says that is asked for all and then for this.
+    /// The outcome of a check on a bucket that has been used up.
     fn outcome(check: &Check) -> Outcome {
         let mut state = State::default();
         let now = Timestamp::from_seconds(1_700_000_000);
@@ -194,7 +198,7 @@ mod tests {
         assert!(known.outcome(&check(1, 0), 500).is_none());
         assert!(known.outcome(&check(2, 2), 500).is_none());
         let said = known.outcome(&check(1, 3), 200_500).unwrap();
-        // Two hits of ten a minute come in twelve seconds, of which a fifth has gone.
+        // Two hits of ten a minute take twelve seconds to refill; 0.2 s of them have passed.
         assert_eq!((said.allowed, said.retry_us), (false, Some(11_800_000)));
         assert!(known.outcome(&two, 1_000_499).is_some());
         assert!(known.outcome(&two, 1_000_500).is_none());

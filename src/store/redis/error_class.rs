@@ -1,28 +1,27 @@
-//! What a server's error, or the connection's, comes to.
+//! Classifies errors of a server or of its connection.
 //!
-//! Why by code and not by kind: the client has kinds for some errors, a server sends a code with all. Redis 7 hands the error
-//! of a command within a script on as it was; 6.2 wraps it into one of its own, and the code stands in the middle of the
-//! sentence.
+//! By code and not by the client library's kind: a server sends a code with every error, and the
+//! library has kinds for some. Redis 7 passes the error of a command in a script on unchanged.
+//! Redis 6.2 wraps it, and the code is then in the middle of the text.
 //!
-//! Refusals for the server's state come before a script's first write: `READONLY`, `MISCONF` and `OOM` are report at until a
-//! script has written and never after. So they, and what refuses a whole script, mean that nothing was taken.
-//!
-//! What it deliberately does not do: try again.
+//! Errors about the server's state come before a script's first write: Redis checks `READONLY`,
+//! `MISCONF` and `OOM` until a script has written and not after. So these errors, and those that
+//! reject a whole script, mean that nothing was taken.
 
 use redis::{ErrorKind, RedisError, Value};
 
 use crate::store::StoreFault;
 
-/// What became of a call.
+/// The class of an error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ErrorClass {
-    /// The server does not know the script; nothing ran.
+    /// The server does not have the script. Nothing ran.
     NoScript,
-    /// It did not decide.
+    /// The server did not decide.
     Fault(StoreFault),
 }
 
-/// Codes of refusals for a state of the server, which pass.
+/// Error codes that name a state of the server.
 const CODES: &[(&str, StoreFault)] = &[
     ("READONLY", StoreFault::ReadOnly),
     ("LOADING", StoreFault::Loading),
@@ -41,7 +40,7 @@ const CODES: &[(&str, StoreFault)] = &[
     ("NOPERM", StoreFault::AccessDenied),
 ];
 
-/// What an error comes to.
+/// The class of an error.
 pub(crate) fn classify(error: &RedisError) -> ErrorClass {
     if let Some(code) = error.code() {
         return of_code(code, error.detail().unwrap_or_default());
@@ -53,7 +52,7 @@ pub(crate) fn classify(error: &RedisError) -> ErrorClass {
     })
 }
 
-/// What a server's error of this code comes to.
+/// The class of a server's error with this code.
 fn of_code(code: &str, detail: &str) -> ErrorClass {
     if code == "NOSCRIPT" {
         return ErrorClass::NoScript;
@@ -68,7 +67,7 @@ fn of_code(code: &str, detail: &str) -> ErrorClass {
     ErrorClass::Fault(known.map_or(StoreFault::UnexpectedReply, |(_, fault)| *fault))
 }
 
-/// A reply, of which an error is one.
+/// Turns an error reply into an error.
 pub(crate) fn value(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
     match reply {
         Ok(Value::ServerError(error)) => Err(error.into()),

@@ -1,14 +1,14 @@
-//! What a bucket is called in Redis.
+//! Key names in Redis.
 //!
-//! `tg:{5f}:` and 30 hexadecimal digits: the bucket's digest, of which the first two digits are the hash tag. Why a tag: in a
-//! cluster it alone chooses the slot, and keys of one tag may go in one call. It comes from the digest, which is keyed, so no
-//! client chooses a slot. Why so few: 256 tags spread over any cluster in use, and leave many keys to each.
+//! A bucket is `tg:{5f}:` and 30 hexadecimal digits. Together, the hash tag in braces and the
+//! digits are the bucket's digest. In a cluster the tag alone chooses the slot, and keys of one tag
+//! can be in one call. The digest is keyed, so no client can choose a slot. There are 256 tags:
+//! enough to spread over any cluster in use, and few enough that each has many keys.
 //!
-//! Where counters of Envoy's reference service are continued, those are called as it calls them: the text
-//! ([`Check::bucket_name`]) and the second in which the window begins by this replica's clock.
+//! Continued counters of Envoy's reference service have its names: the text
+//! ([`Check::reference_key`]) and the second in which the window begins, by this replica's clock.
 //!
-//! What it deliberately does not do: spell what the bucket is about. That is a digest's point; `tollgate explain` says which
-//! key a descriptor has.
+//! A name does not show what the bucket is for. `tollgate explain` prints the key of a descriptor.
 
 use std::io::Write as _;
 
@@ -16,7 +16,8 @@ use tollgate_limiter::{Check, Key, Timestamp};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Writes what a check's bucket is called behind `prefix` into `into`, which is emptied first. `now` is the caller's time.
+/// Replaces the contents of `into` with the name of a check's bucket, after `prefix`. `now` is the
+/// caller's time.
 pub(super) fn write(prefix: &str, check: &Check, now: Timestamp, into: &mut Vec<u8>) {
     let Some(text) = &check.bucket_name else {
         return write_digest(prefix, check.key, into);
@@ -25,11 +26,11 @@ pub(super) fn write(prefix: &str, check: &Check, now: Timestamp, into: &mut Vec<
     into.clear();
     into.extend_from_slice(prefix.as_bytes());
     into.extend_from_slice(text);
-    // Into memory it never fails.
+    // Writing into memory does not fail.
     let _ = write!(into, "{}", start_us / 1_000_000);
 }
 
-/// Writes the key's name behind `prefix` into `into`, which is emptied first.
+/// Replaces the contents of `into` with the name of this key, after `prefix`.
 pub(super) fn write_digest(prefix: &str, key: Key, into: &mut Vec<u8>) {
     into.clear();
     into.extend_from_slice(prefix.as_bytes());
@@ -44,12 +45,12 @@ pub(super) fn write_digest(prefix: &str, key: Key, into: &mut Vec<u8>) {
     }
 }
 
-/// Where replicas write that they are there.
+/// The sorted set in which replicas register.
 pub(super) fn replicas(prefix: &str) -> String {
     format!("{prefix}tg:replicas")
 }
 
-/// Where a cluster's server shows that it would write under that tag.
+/// The key that a probe writes to a cluster node under this tag.
 pub(super) fn sign(prefix: &str, tag: u8) -> String {
     format!("{prefix}tg:{{{tag:02x}}}:sign")
 }

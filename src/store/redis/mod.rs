@@ -1,26 +1,29 @@
-//! Buckets in Redis or Valkey, shared between replicas: each decision is one atomic step there, by its own time.
+//! Buckets in Redis or Valkey, shared between replicas. Each decision is one atomic step on the
+//! server, by the server's time.
 //!
 //! | file or folder | what |
 //! | --- | --- |
-//! | `target` | where the store is, as the operator wrote it |
-//! | `connect` | a connection to the server that decides: TLS, login, sentinels |
-//! | `script` | the one atomic step: every algorithm in Lua, how a check is asked and how its outcome is read |
-//! | `key` | what a bucket is called there |
-//! | `call` | the checks that waited at the same moment, in one step |
-//! | `worker` | the task that speaks to one server: the line, calls, probes |
-//! | `cluster` | which of a cluster's servers a bucket is at, as that changes |
-//! | `node` | what everybody knows of one server |
-//! | `breaker` | whether a server is asked, and when to look again |
-//! | `probe` | whether it would decide, and how many replicas share it |
-//! | `said` | what a server's errors come to |
-//! | `refused` | keys over their limits, remembered for a moment |
+//! | `backend` | which URLs and variables name such a store |
+//! | `target` | addresses and logins, as the operator wrote them |
+//! | `connect` | connections: TLS, login, sentinels |
+//! | `script` | the atomic step: every algorithm in Lua, arguments and outcomes |
+//! | `key` | key names |
+//! | `routes` | the queue of a check |
+//! | `call` | one call: the checks that waited at the same moment |
+//! | `worker` | the tasks that own a queue: one per server, and a cluster's topology task |
+//! | `cluster` | which node serves which bucket |
+//! | `node` | what the callers and the worker of a server share |
+//! | `breaker` | whether a server may be called, and when to probe it |
+//! | `error_class` | classifies a server's errors |
+//! | `denial_cache` | keys over their limits, remembered briefly |
 //!
-//! How a check goes: a cache knows it is over its limit, or it waits in a queue (`store/queue`) for the worker of its
-//! server, which asks for all that wait at once. Every answer comes within the deadline or says that it did not
-//! ([`StoreFault`]). What that means for the request is a setting's to say, and another store's to decide
-//! (`store/fallback`).
+//! The denial cache answers a check, or the check waits in a queue (`store/queue`) for the worker
+//! of its server, which sends everything that waits in one call. Every check is answered within the
+//! deadline, with an outcome or a [`StoreFault`]. `--on-store-failure` says what a fault means for
+//! the request; `store/failover` may decide the check in another store.
 //!
-//! What it deliberately does not do: decide by itself, ask twice, reach for a replica of Redis, wait for Redis at start.
+//! This store never decides by itself, never sends a check twice, never reads from a Redis replica,
+//! and does not wait for Redis at start.
 
 mod backend;
 mod breaker;
@@ -32,12 +35,12 @@ mod error_class;
 mod key;
 mod node;
 mod reference_key;
+mod routes;
 pub mod script;
 mod target;
 mod worker;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Context;
@@ -51,6 +54,7 @@ use self::connect::Connector;
 use self::denial_cache::DenialCache;
 use self::node::Node;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
+use self::routes::{Endpoint, Routes};
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
@@ -63,89 +67,75 @@ use super::{
     Worker,
 };
 use crate::metrics::{Counter, PartitionLevels};
-use tollgate_limiter::{BucketNaming, Check, Key, Unit};
+use tollgate_limiter::{BucketNaming, Check, Key};
 
-/// What a Redis store is made of.
+/// The settings of a Redis store.
 #[derive(Clone, Debug)]
 pub struct RedisSetup {
-    /// Where it is.
+    /// The servers.
     pub target: Target,
-    /// Where limits of so many a second are, if elsewhere.
+    /// The servers for limits per second, if they are others.
     pub per_second: Option<Target>,
     /// Files for TLS connections.
     pub tls_files: TlsFiles,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub prefix: String,
     /// Whether counters of Envoy's reference service are continued under its names.
     pub reference_keys: bool,
     /// How long an answer may take.
     pub deadline: Duration,
-    /// How many bytes checks that wait for one server may take.
+    /// How many bytes the checks that wait for one server may take.
     pub queue_bytes_max: usize,
-    /// How long a key over its limit is remembered at most.
+    /// How long a denied key is remembered at most.
     pub over_limit_cache: Duration,
 }
 
-/// What a check that waits takes, in bytes, with its answer and what is sent and received for it.
+/// The memory of a waiting check, in bytes, with its answer and with what is sent and received for
+/// it.
 const CHECK_BYTES: usize = size_of::<Check>() + size_of::<CheckResult>() + size_of::<usize>() + 256;
 
-/// The same for a name of the reference's, which is sent as it is kept.
+/// The same for a name of the reference service, which is held once and sent once.
 const REFERENCE_KEY_BYTES: usize = 2 * REFERENCE_KEY_BYTES_MAX;
 
-/// How much checks in one message to a worker may weigh: two messages make a call.
+/// How much the checks of one message to a worker may weigh. Two messages fill a call.
 const BATCH_WEIGHT_MAX: usize = script::CHECKS_MAX / 2;
 
-/// The store's handle.
+/// The Redis store.
 pub struct RedisStore {
     queues: Arc<Queues>,
     nodes: Arc<Nodes>,
     reference_keys: bool,
 }
 
-/// Every server, and what is known of keys.
+/// All nodes, and the denial cache.
 struct Nodes {
-    /// One a queue.
+    /// One per queue.
     each: Vec<Arc<Node>>,
     routes: Arc<Routes>,
-    /// How many servers are not asked.
+    /// How many nodes have an open breaker.
     closed: Arc<AtomicUsize>,
     refused: Arc<DenialCache>,
     answered_by_cache: Counter,
 }
 
-/// Which server a check is asked of.
-struct Routes {
-    /// The store, and where limits of so many a second are elsewhere that one.
-    endpoints: Vec<Endpoint>,
-}
-
-/// One store, as the operator named it.
-struct Endpoint {
-    /// The number of its first queue.
-    first: usize,
-    /// Where it is, for people.
-    words: String,
-    /// None when it is one server.
-    cluster: Option<Arc<Cluster>>,
-}
-
-/// One task's way to ask.
+/// A batch client with the denial cache in front.
 struct RedisBatchClient {
     rest: QueueBatchClient,
     nodes: Arc<Nodes>,
-    /// Requests that the cache answered.
+    /// Requests that the denial cache answered.
     ready: VecDeque<(Ticket, Vec<CheckResult>)>,
     positions: Vec<usize>,
 }
 
-/// What a bucket is called there.
+/// The name of a bucket in Redis.
 pub fn bucket_name(prefix: &str, key: Key) -> String {
     let mut name = Vec::new();
     key::write_digest(prefix, key, &mut name);
     String::from_utf8_lossy(&name).into_owned()
 }
 
-/// What a counter of Envoy's reference service is called there, up to where the second stands in which a window begins.
+/// The name of a counter of Envoy's reference service, without the second in which its window
+/// begins.
 pub fn reference_name(prefix: &str, reference_key: &[u8]) -> String {
     format!("{prefix}{}", String::from_utf8_lossy(reference_key))
 }
@@ -153,12 +143,12 @@ pub fn reference_name(prefix: &str, reference_key: &[u8]) -> String {
 // === impl RedisStore ===
 
 impl RedisStore {
-    /// A store and the workers that speak to its servers. The caller spawns them; they end when the store is dropped. No
-    /// server need be there.
+    /// A store and the workers for its servers. The caller spawns them; they end when the store is
+    /// dropped. No server need be reachable.
     ///
     /// # Errors
     ///
-    /// When a file that a connection needs cannot be read or holds something else.
+    /// When a file that a connection needs cannot be used.
     pub fn build(setup: &Setup, redis: &RedisSetup) -> Result<(Self, Vec<Worker>), BuildError> {
         let metrics = &setup.metrics;
         let longest_us = u64::try_from(redis.over_limit_cache.as_micros()).unwrap_or(u64::MAX);
@@ -244,7 +234,7 @@ impl RedisStore {
         let chosen = Route::Selected(Arc::clone(&routes) as Arc<dyn QueueSelector>);
         let queues = Arc::new(Queues::new(queues, chosen, bounds));
         for cluster in routes.clusters() {
-            // Weak: workers end when nobody can ask them any more.
+            // Weak, so that workers end when no caller is left.
             let back: Weak<Queues> = Arc::downgrade(&queues);
             cluster.set_refund_sink(back as Weak<dyn RefundSink>);
         }
@@ -310,65 +300,10 @@ impl Store for RedisStore {
     }
 }
 
-// === impl Routes ===
-
-impl Routes {
-    fn clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
-        self.endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.cluster.as_ref())
-    }
-}
-
-impl QueueSelector for Routes {
-    fn queue_of(&self, check: &Check) -> usize {
-        let a_second = check.limit.unit() == Some(Unit::Second);
-        let number = usize::from(a_second).min(self.endpoints.len().saturating_sub(1));
-        let Some(endpoint) = self.endpoints.get(number) else {
-            return 0;
-        };
-        let node_slot = endpoint.cluster.as_ref();
-        let node_slot = node_slot.map_or(0, |cluster| cluster.node_slot_of(check.key));
-        endpoint.first.saturating_add(node_slot)
-    }
-}
-
-impl fmt::Debug for Routes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.endpoints.iter().map(|endpoint| &endpoint.words);
-        f.debug_list().entries(words).finish()
-    }
-}
-
-// === impl Endpoint ===
-
-impl Endpoint {
-    /// The number behind that of its last queue.
-    fn queues_end(&self) -> usize {
-        let node_slots = self.cluster.as_ref().map_or(0, |_| NODES_MAX);
-        self.first.saturating_add(node_slots).saturating_add(1)
-    }
-
-    /// How it is, for people.
-    fn state(&self, nodes: &[Arc<Node>]) -> String {
-        let own = nodes.get(self.first..self.queues_end());
-        let own = own.unwrap_or_default();
-        let Some(cluster) = &self.cluster else {
-            return own.first().map(|node| node.words()).unwrap_or_default();
-        };
-        let out = own.iter().filter(|node| node.fault().is_some());
-        let out: Vec<_> = out.map(|node| node.words()).collect();
-        if out.is_empty() {
-            return format!("{} answers, {} servers", self.words, cluster.nodes());
-        }
-        out.join("; ")
-    }
-}
-
 // === impl Nodes ===
 
 impl Nodes {
-    /// Whether every server is asked that these checks concern.
+    /// An error when the breaker of a node that these checks need is open.
     fn ready(&self, checks: &[Check]) -> Result<(), StoreError> {
         if self.closed.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -380,13 +315,13 @@ impl Nodes {
         let Some((node, fault)) = out else {
             return Ok(());
         };
-        // Others were asked and had no answer; these were not asked.
+        // A timeout concerns the checks that were sent. These were not.
         let fault = fault.while_breaker_open();
         node.count_undecided(fault, checks.len());
         Err(StoreError::Unavailable(fault))
     }
 
-    /// The answers to all of these checks, where all are known to be refused.
+    /// The answers from the denial cache, when it has one for every check.
     fn known(&self, checks: &[Check]) -> Option<Vec<CheckResult>> {
         if self.refused.is_empty() {
             return None;

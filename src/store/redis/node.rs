@@ -1,8 +1,8 @@
-//! What everybody knows of one server: whether it is asked, and where to count.
+//! What the callers and the worker of one server share: whether its breaker is open, and the
+//! counters.
 //!
-//! Why apart from its worker: whoever asks must be refused at once while the breaker is open, without a message to anybody.
-//!
-//! What it deliberately does not do: change by itself. The worker says what happened.
+//! It is apart from the worker because, while the breaker is open, callers must fail at once and
+//! without a message. Only the worker changes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use crate::store::StoreFault;
 use crate::store::redis::cluster::{ClusterMember, Link};
 use crate::store::redis::denial_cache::DenialCache;
 
-/// One server, as all see it.
+/// One server.
 pub(crate) struct Node {
-    /// Where it is, for people; in a cluster whoever sits there.
+    /// Its address, for messages. In a cluster it changes with the assigned node.
     place: ArcSwap<String>,
-    /// What it is of a cluster; none of a server by itself.
+    /// Its place in a cluster; none for a single server.
     pub(crate) member: Option<ClusterMember>,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub(crate) prefix: Arc<str>,
     /// How long an answer may take.
     pub(crate) deadline_us: u64,
@@ -32,13 +32,13 @@ pub(crate) struct Node {
     pub(crate) given_back: Counter,
     pub(crate) levels: Arc<PartitionLevels>,
     pub(crate) refused: Arc<DenialCache>,
-    /// How many of the store's servers are not asked.
+    /// How many nodes of the store have an open breaker.
     closed: Arc<AtomicUsize>,
-    /// Checks that were not decided, by the number of the fault.
+    /// Counters of checks that were not decided, by the number of the fault.
     undecided: Vec<Counter>,
-    /// 0 while it is asked, else why not: its place among all fault, and 1.
+    /// 0 while the breaker is closed, else one more than the number of the fault that opened it.
     fault: AtomicU8,
-    /// What it or the system said when that began, word for word.
+    /// The error text of that fault, word for word.
     words: ArcSwap<String>,
 }
 
@@ -77,7 +77,7 @@ impl Node {
             fault: AtomicU8::new(0),
             words: ArcSwap::from_pointee("not tried yet".to_owned()),
         };
-        // Where nobody sits nobody is missed.
+        // An unassigned node slot is not a fault.
         if node
             .member
             .as_ref()
@@ -88,37 +88,37 @@ impl Node {
         node
     }
 
-    /// Where it is, for people.
+    /// The address, for messages.
     pub(crate) fn place(&self) -> Arc<String> {
         self.place.load_full()
     }
 
-    /// Somebody else sits there.
+    /// Another node was assigned.
     pub(crate) fn rename(&self, place: String) {
         self.place.store(Arc::new(place));
     }
 
-    /// Has a cluster's other nodes know the way to it.
+    /// Gives the other nodes of the cluster the connection to this one.
     pub(crate) fn publish(&self, link: Link) {
         if let Some(ClusterMember { cluster, node_slot }) = &self.member {
             cluster.publish(*node_slot, link);
         }
     }
 
-    /// Has a cluster's topology be read soon.
+    /// Asks for a new topology soon.
     pub(crate) fn refresh(&self) {
         if let Some(member) = &self.member {
             member.cluster.refresh();
         }
     }
 
-    /// Why it is not asked; none when it is.
+    /// Why the breaker is open; none when it is closed.
     pub(crate) fn fault(&self) -> Option<StoreFault> {
         let number = self.fault.load(Ordering::Acquire).checked_sub(1)?;
         StoreFault::ALL.get(usize::from(number)).copied()
     }
 
-    /// It is asked from now on. Says whether it was not.
+    /// Closes the breaker: calls go through from now on. Returns whether it was open.
     pub(crate) fn open(&self) -> bool {
         let was_not = self.fault.swap(0, Ordering::AcqRel) != 0;
         if was_not && self.closed.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -127,7 +127,7 @@ impl Node {
         was_not
     }
 
-    /// It is not asked from now on. Says whether it was.
+    /// Opens the breaker: no calls from now on. Returns whether it was closed.
     pub(crate) fn close(&self, why: StoreFault) -> bool {
         let number = u8::try_from(why.number().saturating_add(1)).unwrap_or(1);
         let was = self.fault.swap(number, Ordering::AcqRel) == 0;
@@ -145,12 +145,12 @@ impl Node {
         }
     }
 
-    /// Keeps what was said last.
+    /// Keeps the last error text.
     pub(crate) fn remember(&self, words: String) {
         self.words.store(Arc::new(words));
     }
 
-    /// How it is, for people.
+    /// The state, for people.
     pub(crate) fn words(&self) -> String {
         match self.fault() {
             None => format!("{} answers", self.place()),

@@ -17,7 +17,7 @@ use crate::tollgate_process::Tollgate;
 
 const CLIENTS: usize = 6;
 
-/// Between two requests of one client.
+/// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The most requests that one client sends.

@@ -42,7 +42,7 @@ text { fill: #e6edf3 }
 </style>
 ";
 
-/// A line of the table, as far as it is drawn.
+/// The drawn part of a line of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
     pub axis: String,
@@ -61,7 +61,7 @@ impl Bar {
         let [axis, what, server, cpu, _, _, _] = cells[..] else {
             return None;
         };
-        // The latency table has as many columns; its second is a share.
+        // The latency table has as many columns; its second is a percentage.
         if what.ends_with('%') {
             return None;
         }

@@ -1,9 +1,9 @@
-//! Which algorithm counts a limit: the one that is named, as the choices beside it make it.
+//! The algorithm of a limit: the one that is named, as its other fields choose a variant of it.
 //!
-//! What may stand beside an algorithm is the algorithm's to say ([`AlgorithmOption`]); this file knows only
-//! which field is which choice.
+//! Which fields an algorithm allows is the algorithm's decision ([`AlgorithmOption`]); the grammar's table
+//! says which field is which choice.
 //!
-//! What it deliberately does not do: read what is chosen (`window`, `in_flight`).
+//! What it deliberately does not do: read the values of those fields (`window`, `concurrency`).
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::field_path::FieldPath;
@@ -12,24 +12,11 @@ use crate::rules::file::grammar;
 use crate::rules::file::loader::Loader;
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, algorithm};
 
-/// Which fields are which choice of an algorithm.
-pub(crate) const CHOICES: &[(&str, AlgorithmOption)] = &[
-    ("burst", AlgorithmOption::Burst),
-    ("segments", AlgorithmOption::Segments),
-    ("refill", AlgorithmOption::Refill),
-    ("calendar", AlgorithmOption::Calendar),
-    ("time_zone", AlgorithmOption::Calendar),
-    ("week_start", AlgorithmOption::Calendar),
-    ("count_refused", AlgorithmOption::CountRefused),
-    ("holder_key", AlgorithmOption::Slots),
-    ("slot_seconds", AlgorithmOption::Slots),
-];
-
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The algorithm named, or the default, as the choices beside it make it, and whether it has
-    /// them all.
+    /// The algorithm that is named, or the default, in the variant that its other fields choose;
+    /// and whether all those fields are allowed.
     pub(crate) fn algorithm(
         &mut self,
         fields: &Fields<'_>,
@@ -47,9 +34,9 @@ impl Loader<'_> {
             return None;
         };
         let mut fits = true;
-        for (name, choice) in CHOICES {
-            if fields.given(name).is_some() && !algorithm.options().contains(choice) {
-                self.no_such_choice(fields, path, algorithm, (name, *choice));
+        for (name, choice) in grammar::choices() {
+            if fields.given(name).is_some() && !algorithm.options().contains(&choice) {
+                self.reject_choice(fields, path, algorithm, (name, choice));
                 fits = false;
             }
         }
@@ -87,7 +74,7 @@ impl Loader<'_> {
         Some((algorithm, fits))
     }
 
-    fn no_such_choice(
+    fn reject_choice(
         &mut self,
         fields: &Fields<'_>,
         path: &FieldPath<'_>,

@@ -1,5 +1,4 @@
-//! A limit of how many at any moment: how many, who holds one, and for how long when nobody gives
-//! it back.
+//! A limit of requests in flight: how many, the key of their holders, and when a slot expires.
 //!
 //! What it deliberately does not do: choose the algorithm (`algorithm`).
 
@@ -13,7 +12,7 @@ use tollgate_limiter::{Algorithm, Allowance, Limit, Rule};
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// A limit of how many at any moment.
+    /// Reads a limit of requests in flight.
     pub(crate) fn concurrency_limit(
         &mut self,
         fields: &Fields<'_>,

@@ -1,16 +1,15 @@
-//! What stands under `rate_limit`, and in each item of `rate_limits`: how many, in how long,
-//! counted how, and which rules it replaces.
+//! The fields `rate_limit` and `rate_limits`: how many, in how long, counted how, and which rules a
+//! limit replaces.
 //!
-//! Here is what all limits have; `algorithm` chooses how one is counted, and `window` and
-//! `in_flight` read what such a limit says.
+//! This file reads what all limits have; `algorithm` chooses how one is counted, and `window` and
+//! `concurrency` read the rest.
 //!
-//! What it deliberately does not do: know where in the tree it stands (the module above).
+//! What it deliberately does not do: know the position in the tree (`descriptor`).
 
 mod algorithm;
 mod concurrency;
 mod window;
 
-pub(crate) use self::algorithm::CHOICES;
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::diagnostic::Position;
 use crate::rules::file::field_path::FieldPath;
@@ -26,8 +25,8 @@ const LIMITS_MAX: usize = 16;
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// The rules that a descriptor's `rate_limit` or `rate_limits` make of `rule`; none when there
-    /// are none, or something is wrong with them.
+    /// The rules of a descriptor's `rate_limit` or `rate_limits`, made from `rule`. Empty when
+    /// there are none, or when one is invalid.
     pub(crate) fn rate_limits(
         &mut self,
         fields: &Fields<'_>,
@@ -57,7 +56,7 @@ impl Loader<'_> {
             return Vec::new();
         }
         let mut rules: Vec<Rule> = Vec::with_capacity(items.len());
-        // Of each rule, where it stands and where the names that it replaces do.
+        // For each rule its position in the list, and the positions of the names that it replaces.
         let mut places = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
             let path = path.item("rate_limits", position);
@@ -87,8 +86,8 @@ impl Loader<'_> {
             rules.push(rule);
             places.push((position, replaces_at));
         }
-        // Neighbours always match together: a limit that one of them replaces would never be
-        // counted.
+        // The limits of one descriptor always match together: a limit that one of them replaces
+        // would never be counted.
         for (rule, (position, replaces_at)) in rules.iter().zip(places) {
             let path = path.item("rate_limits", position);
             for (entry, (name, at)) in rule.replaces.iter().zip(replaces_at).enumerate() {
@@ -100,7 +99,7 @@ impl Loader<'_> {
         rules
     }
 
-    /// The rule, and where the names that it replaces stand.
+    /// Reads one limit: the rule, and the positions of the names that it replaces.
     fn rate_limit(
         &mut self,
         node: &Node,
@@ -118,7 +117,7 @@ impl Loader<'_> {
                 Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
                     self.concurrency_limit(&fields, path, algorithm, &mut rule)
                 }
-                // Which may be a misspelt one that has no unit.
+                // It may be a misspelt algorithm without units.
                 None if unit_text.is_empty() => self.window_limit(&fields, path, None, None),
                 algorithm => {
                     let unit = self.unit(&fields, path, unit_text);
@@ -136,8 +135,8 @@ impl Loader<'_> {
         (self.errors.len() == errors_before).then_some((rule, replaces_at))
     }
 
-    /// Beside `unlimited` a number of requests is ignored, as by the reference, but must be one;
-    /// what only tollgate knows is refused.
+    /// With `unlimited` a number of requests is ignored, as by the reference, but must be one.
+    /// Fields of tollgate are rejected.
     fn unlimited(
         &mut self,
         fields: &Fields<'_>,
@@ -155,7 +154,7 @@ impl Loader<'_> {
         }
         self.integer(fields, path, "requests_per_unit");
         let ours = ["unit_multiplier", "algorithm"].into_iter();
-        for name in ours.chain(CHOICES.iter().map(|(name, _)| *name)) {
+        for name in ours.chain(grammar::choices().map(|(name, _)| name)) {
             if fields.given(name).is_some() {
                 let message = format!("'{name}' means nothing beside unlimited");
                 let advice = "remove it, or `unlimited`";
@@ -165,7 +164,7 @@ impl Loader<'_> {
         Some(Allowance::Unlimited)
     }
 
-    /// The names of the rules that it replaces, and where they stand.
+    /// The names of the rules that it replaces, and their positions.
     fn replaces(
         &mut self,
         fields: &Fields<'_>,

@@ -1,7 +1,7 @@
-//! A limit of how many in a window: how long that is, how many, and how they are counted.
+//! A limit of requests per window: the length of the window, the number, and how they are counted.
 //!
-//! What it deliberately does not do: choose the algorithm (`algorithm`), or know a calendar's edges
-//! (`config::calendar`).
+//! What it deliberately does not do: choose the algorithm (`algorithm`), or compute a calendar's
+//! windows (`rules::calendar`).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -18,7 +18,7 @@ use tollgate_limiter::{
 // === impl Loader ===
 
 impl Loader<'_> {
-    /// A limit of how many in a window.
+    /// Reads a limit of requests per window.
     pub(crate) fn window_limit(
         &mut self,
         fields: &Fields<'_>,

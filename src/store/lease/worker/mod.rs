@@ -1,14 +1,14 @@
 //! The task that owns one partition's leases.
 //!
-//! How: what a lease answers is answered at once, in the batch it came in. A request that needs the shared store waits in a
-//! batch of its own; its checks stand in a queue a bucket, and one take a bucket is under way at a time, for all that wait.
-//! What goes back is sent on, and nobody waits for it.
+//! Checks that a lease answers are answered in the batch they came in. A request that needs the
+//! shared store waits in a batch of its own. Its checks wait by bucket, and there is one take in
+//! flight per bucket, for all checks that wait. No caller waits for refunds.
 //!
-//! The bound on what waits is the queue's: a check gives its room back when it is answered, not when it is read.
+//! The bound on waiting checks is the queue's: a check frees its space when it is answered, not
+//! when it is read.
 //!
-//! What could not go back because the shared store was in no state for it is kept, up to a bound and for a minute, and sent again.
-//!
-//! What it deliberately does not do: retry a take whose outcome is unknown. What it may have taken counts as spent.
+//! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
+//! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
 mod refunds;
 mod waiting;
@@ -30,50 +30,51 @@ use crate::store::refund_queue::RefundQueue;
 use crate::store::{CheckResult, Store, StoreError, TentativeTake};
 use tollgate_limiter::{Check, Key};
 
-/// How many messages are read at one reading of the clock.
+/// How many messages are read per reading of the clock.
 const BATCH_MESSAGES_MAX: usize = 256;
 
-/// How often leases are looked at when nobody asks.
+/// How often leases are visited when no message comes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many leases are looked at for each message.
+/// How many leases are visited per message.
 const LOOKS_PER_MESSAGE: usize = 4;
 
-/// How many leases are looked at each tick.
+/// How many leases are visited per tick.
 const LOOKS_PER_TICK: usize = 4_096;
 
-/// How many takes one waits for at most. By itself: the one under way, one for all, one for what is left, one that says no;
-/// more only where other replicas take and give back meanwhile.
+/// How many takes a check waits for at most. Usually four suffice: the one in flight, one for all,
+/// one for the rest, one that is denied. More are needed only when other replicas take and give
+/// back meanwhile.
 const ROUNDS_MAX: u32 = 8;
 
 /// How many checks go back in one call.
 const GIVE_BACK_CHECKS_MAX: usize = 256;
 
-/// How soon what the shared store was in no state to take back is sent again.
+/// How soon a failed refund is sent again.
 const AGAIN_US: u64 = 200_000;
 
-/// The leases of a partition and its queue, ready to run.
+/// The worker of one partition.
 pub struct LeaseWorker {
     leases: Leases,
     shared: Arc<dyn Store>,
     queue: mpsc::UnboundedReceiver<Message>,
-    /// What comes here is dropped when nothing is held.
+    /// A sender that arrives here is dropped when no hits are held.
     finishes: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
     levels: Arc<PartitionLevels>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    /// Calls of the shared store.
+    /// Calls to the shared store in flight.
     under_way: JoinSet<CallReport>,
-    /// Questions with checks that are not answered; a number is a place here.
+    /// Requests with checks that are not answered. A waiter names one by its index.
     pending: Vec<Option<PendingRequest>>,
     free: Vec<usize>,
-    /// Who waits for the take under way, by bucket.
+    /// The checks that wait for the take in flight, by bucket.
     waiters: HashMap<Key, VecDeque<Waiter>>,
-    /// What leases gave up, to be sent at the end of this turn.
+    /// Hits of ended leases, to be sent at the end of this turn.
     returned: Vec<Check>,
-    /// What was sent and did not go back.
+    /// Refunds that failed.
     refunds: RefundQueue,
-    /// What the metrics were drain of held hits.
+    /// The number of unspent hits that the metrics were last given.
     reported_unspent: u64,
 }
 
@@ -84,17 +85,17 @@ struct PendingRequest {
     unanswered: usize,
 }
 
-/// One check that waits.
+/// A check that waits.
 #[derive(Clone, Copy)]
 struct Waiter {
     pending: usize,
-    /// Which of that batch's checks.
+    /// The index of the check in that batch.
     check: usize,
-    /// How many takes came back without enough for it.
+    /// How many takes have ended without enough hits for it.
     rounds: u32,
 }
 
-/// What a call of the shared store was for, and what came of it.
+/// What a call to the shared store was for, and its result.
 enum CallReport {
     /// A take in advance.
     Taken {
@@ -102,13 +103,13 @@ enum CallReport {
         sent_us: u64,
         answer: CheckResult,
     },
-    /// One check, as it is.
+    /// One check, sent as it is.
     Forwarded { waiter: Waiter, answer: CheckResult },
-    /// Nobody waits for it.
+    /// Refunds, which no caller waits for.
     Refunded {
         done: usize,
         lost: usize,
-        /// What took nothing of the shared store.
+        /// Refunds that were surely not carried out.
         kept: Vec<Check>,
         until_us: u64,
     },
@@ -146,7 +147,8 @@ impl LeaseWorker {
         }
     }
 
-    /// Answers until every sender is gone; then gives back what is held, and ends when the shared store has it.
+    /// Answers until every sender is gone. Then gives back what is held, and ends when the shared
+    /// store has it.
     pub async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH_MESSAGES_MAX);
         let mut tick = tokio::time::interval(TICK);
@@ -172,7 +174,7 @@ impl LeaseWorker {
                 _ = tick.tick() => LOOKS_PER_TICK,
             };
             let now_us = self.clock.uptime_us();
-            // However busy the queue is.
+            // Also when the queue is never empty.
             while let Some(ended) = self.under_way.try_join_next() {
                 self.ended(ended);
             }
@@ -187,11 +189,11 @@ impl LeaseWorker {
             self.report_unspent();
         }
         self.finish().await;
-        // Nobody will ask again.
+        // No one is left to send these.
         self.lose(self.refunds.checks());
     }
 
-    /// Gives back all that is held, and waits until the shared store has it.
+    /// Gives back all hits that are held, and waits until the shared store has them.
     async fn finish(&mut self) {
         self.returned.extend(self.leases.end_all());
         let now_us = self.clock.uptime_us();
@@ -214,7 +216,7 @@ impl LeaseWorker {
         self.reported_unspent = unspent;
     }
 
-    /// Answers a batch as far as leases do, and lets the rest wait.
+    /// Answers what leases can answer, and lets the rest of the batch wait.
     fn answer(&mut self, mut batch: Box<Batch>, now_us: u64) {
         if batch.is_abandoned() {
             self.left(batch.checks.len());
@@ -249,7 +251,7 @@ impl LeaseWorker {
                 } else {
                     None
                 };
-                // What has no outcome is found by this below.
+                // Stands for a missing outcome; replaced below.
                 batch.answers.push(outcome.ok_or(StoreError::Stopped));
             }
             let answers = batch.answers.get(decided_before..).unwrap_or_default();
@@ -276,7 +278,7 @@ impl LeaseWorker {
             own.refund_sink.clone_from(&batch.refund_sink);
             own.reply = match &mut batch.reply {
                 Some(ReplySender::Many(reply)) => Some(ReplySender::Many(reply.clone())),
-                // It holds no other request.
+                // Such a batch holds no other request.
                 once => once.take(),
             };
             request.is_elsewhere = true;
@@ -287,8 +289,8 @@ impl LeaseWorker {
         batch.send_back();
     }
 
-    /// A call of the shared store has ended. Of one that panicked nobody knows any more whose it was: all that wait see a
-    /// store that stopped, so that none waits for ever.
+    /// A call to the shared store has ended. When it panicked it is not known which call it was:
+    /// all waiting checks are answered with an error, so that none waits for ever.
     fn ended(&mut self, ended: Result<CallReport, JoinError>) {
         if let Ok(called) = ended {
             let now_us = self.clock.uptime_us();
@@ -296,7 +298,7 @@ impl LeaseWorker {
             return;
         }
         self.waiters.clear();
-        // Their places are not used again: a call still under way may name one.
+        // Their indexes are not reused: a call in flight may still name one.
         let waiting: Vec<_> = self.pending.iter_mut().filter_map(Option::take).collect();
         for pending in waiting {
             self.send_answers(pending);
@@ -324,14 +326,14 @@ impl LeaseWorker {
         }
     }
 
-    /// Checks that were answered give their room back.
+    /// Frees the queue space of answered checks.
     fn left(&self, checks: usize) {
         self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);
     }
 }
 
 impl Drop for LeaseWorker {
-    /// Whoever ends the worker, nobody is left waiting for it.
+    /// Answers every caller, however the worker ends.
     fn drop(&mut self) {
         self.queue.close();
         while let Ok(message) = self.queue.try_recv() {

@@ -18,7 +18,7 @@ impl LeaseWorker {
         }
     }
 
-    /// Sends what goes back, and what did not a while ago.
+    /// Sends new refunds, and those that are due again.
     pub(super) fn send_back(&mut self, now_us: u64) {
         while !self.returned.is_empty() {
             let rest = self.returned.len().saturating_sub(GIVE_BACK_CHECKS_MAX);
@@ -65,7 +65,7 @@ impl LeaseWorker {
         });
     }
 
-    /// Keeps what did not go back, as long as there is time and room.
+    /// Keeps failed refunds while there is time and space.
     pub(super) fn keep(&mut self, checks: Vec<Check>, until_us: u64, now_us: u64) {
         let lost = if until_us <= now_us {
             checks.len()

@@ -13,7 +13,7 @@ use crate::store::{
 use tollgate_limiter::{Check, CountRefused, LeasePolicy, Outcome};
 
 impl LeaseWorker {
-    /// Lets a request wait for the checks of it that have no outcome.
+    /// Lets a request wait for its checks without an outcome.
     pub(super) fn wait(&mut self, batch: Box<Batch>, now_us: u64) {
         let missing: Vec<usize> = (0..batch.checks.len())
             .filter(|at| batch.answers.get(*at).is_none_or(Result::is_err))
@@ -54,7 +54,8 @@ impl LeaseWorker {
         }
     }
 
-    /// Asks the shared store one check as it is, but that nothing refused is written where leases are.
+    /// Sends one check to the shared store as it is, except that denied hits of an algorithm with
+    /// leases are never written.
     pub(super) fn forward(&mut self, mut check: Check, waiter: Waiter) {
         if check.algorithm.lease_policy() != LeasePolicy::Never {
             check.limit = check.limit.with_count_refused(CountRefused::None);
@@ -67,7 +68,7 @@ impl LeaseWorker {
         });
     }
 
-    /// Takes for all that wait for this check's bucket.
+    /// Sends one take for all checks that wait for this bucket.
     pub(super) fn take_more(&mut self, check: Check, waiters: VecDeque<Waiter>, now_us: u64) {
         let hits = waiters
             .iter()
@@ -92,7 +93,7 @@ impl LeaseWorker {
         });
     }
 
-    /// A take came back: answers those who waited for it, as far as it goes.
+    /// A take has ended: answers the checks that waited for it, as far as it goes.
     pub(super) fn took(&mut self, asked: &Check, sent_us: u64, answer: CheckResult, now_us: u64) {
         let Some(waiters) = self.waiters.remove(&asked.key) else {
             return;
@@ -180,7 +181,7 @@ impl LeaseWorker {
     }
 }
 
-/// One check's answer.
+/// Sends one check and returns its result.
 async fn one(shared: &dyn Store, check: Check) -> CheckResult {
     let StoreReply { mut answers, .. } = shared
         .apply(vec![check], Deadline::NEVER, CommitMode::Immediate)
@@ -188,7 +189,7 @@ async fn one(shared: &dyn Store, check: Check) -> CheckResult {
     answers.pop().unwrap_or(Err(StoreError::Stopped))
 }
 
-/// What is said when the store's answers changed faster than could be asked.
+/// The answer when the store's answers changed faster than takes could be sent.
 fn refusal(last: &Outcome) -> Outcome {
     Outcome {
         allowed: false,

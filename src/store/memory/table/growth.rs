@@ -1,25 +1,24 @@
 //! How a table grows and shrinks: block by block, segment by segment.
 //!
-//! What it deliberately does not do: wait. Whatever must move moves in the check that needs it, and is never more than two
-//! segments.
+//! Entries are moved in the check that needs it, never those of more than two segments.
 
 use super::segment::Segment;
 use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
 use super::{MEAN_MIN, SMALL_BLOCK_SLOTS, Table, slots_for};
 
-/// A block is stocked for so many entries …
+/// One block is allocated in advance per this many entries,
 const STOCKED_SHARE: usize = 2_048;
 
-/// … and no more than so many.
+/// and at most this many.
 const STOCKED_BLOCKS_MAX: usize = 128;
 
-/// How many spare blocks are kept beside one in sixteen of those in use.
+/// How many spare blocks are kept, beside one in sixteen of those in use.
 const SPARE_BLOCKS: usize = 4;
 
 // === impl Table ===
 
 impl<S: Slot> Table<S> {
-    /// Gives a segment room for one more, if that takes no more than `bytes_max`.
+    /// Gives a segment space for one more entry within `bytes_max`.
     pub(super) fn grow(&mut self, segment: usize, bytes_max: usize) -> bool {
         let Some(present) = self.segments.get(segment) else {
             return false;
@@ -38,8 +37,8 @@ impl<S: Slot> Table<S> {
         true
     }
 
-    /// Allocates a few blocks before they are needed, so that they lie side by side: what is allocated for a moment in
-    /// between, and then is not there any more, leaves holes too small for a block.
+    /// Allocates a few blocks in advance, so that they are adjacent. Short-lived allocations in
+    /// between would leave holes too small for a block.
     fn stock(&mut self, bytes_max: usize) {
         let several = (self.len / STOCKED_SHARE).min(STOCKED_BLOCKS_MAX);
         for _ in 0..several {
@@ -54,7 +53,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Splits the next segment in turn, if that takes no more than `bytes_max`. Not needed for one more to find room.
+    /// Splits the next segment within `bytes_max`. An insertion succeeds without it too.
     pub(super) fn split(&mut self, bytes_max: usize) {
         let new = self.segments.len();
         let scarce = self
@@ -121,7 +120,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Takes back what a removal has left unused.
+    /// Frees what a removal has left unused.
     pub(super) fn settle(&mut self, segment: usize) {
         let Some(present) = self.segments.get(segment) else {
             return;
@@ -145,7 +144,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Gives a segment so many slots. Their entries must fit.
+    /// Gives a segment this many slots. Its entries must fit.
     pub(super) fn resize(&mut self, segment: usize, slots: usize) {
         let entries = self.segments.get(segment).map_or(0, Segment::len);
         self.take_all(segment, entries);
@@ -153,7 +152,7 @@ impl<S: Slot> Table<S> {
         self.put_back(|_| segment);
     }
 
-    /// What it costs to have so many entries on the move.
+    /// What it costs to move this many entries.
     fn cost_of_moving(&self, entries: usize) -> usize {
         if entries <= self.moving.capacity() {
             return 0;
@@ -162,10 +161,10 @@ impl<S: Slot> Table<S> {
         room.saturating_sub(allocated::<S>(self.moving.capacity()))
     }
 
-    /// Takes all entries out of a segment; `entries` says for how many there must be room.
+    /// Moves all entries out of a segment; `entries` is the capacity that is needed for them.
     fn take_all(&mut self, segment: usize, entries: usize) {
         if self.moving.is_empty() && self.moving.capacity() < entries {
-            // Small segments move as they are: what they need is not worth keeping.
+            // The buffer for small segments is not worth keeping.
             self.moving = Vec::new();
             self.moving = Vec::with_capacity(if entries < BLOCK_SLOTS {
                 entries
@@ -179,7 +178,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Puts all entries on the move where `to` says.
+    /// Puts the moved entries into the segments that `to` returns.
     fn put_back(&mut self, to: impl Fn(&S) -> usize) {
         for entry in self.moving.drain(..) {
             if let Some(segment) = self.segments.get_mut(to(&entry)) {
@@ -188,7 +187,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Gives an empty segment so many slots.
+    /// Gives an empty segment this many slots.
     fn arrange(&mut self, segment: usize, slots: usize) {
         let Some(present) = self.segments.get_mut(segment) else {
             return;
@@ -219,12 +218,12 @@ fn block<S: Slot>(slots: usize) -> Block<S> {
     std::iter::repeat_with(S::default).take(slots).collect()
 }
 
-/// Of so many slots, how many whole blocks: a small block is none.
+/// How many whole blocks these slots are: a small block is none.
 fn whole_blocks(slots: usize) -> usize {
     slots / BLOCK_SLOTS
 }
 
-/// What so many slots cost where there are so many whole blocks already.
+/// The heap bytes of these slots when `whole` blocks are there already.
 fn cost_of<S>(slots: usize, whole: usize) -> usize {
     let blocks = whole_blocks(slots);
     let small = if (SMALL_BLOCK_SLOTS..BLOCK_SLOTS).contains(&slots) {
@@ -238,7 +237,7 @@ fn cost_of<S>(slots: usize, whole: usize) -> usize {
         .saturating_add(allocated::<Block<S>>(slots.div_ceil(BLOCK_SLOTS)))
 }
 
-/// The bits by which its segment is chosen.
+/// The bits that choose an entry's segment.
 fn number<S: Slot>(entry: &S) -> usize {
     #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
     let number = entry.key().0 as u32 as usize;

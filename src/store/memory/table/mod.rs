@@ -1,16 +1,16 @@
-//! A partition's table: many small ones of open addressing, which grow one at a time.
+//! A partition's hash table: linear hashing over small open-addressing segments.
 //!
-//! Why: a table that doubles moves all its entries in one check, and until it has, needs three times its memory. How:
-//! linear hashing. There are so many segments of about a thousand entries; when the mean grows too large one segment, the next
-//! in turn, is split in two, when it grows too small the last is merged into the one it came from. Each segment has
-//! its own room and grows by a block of 64 slots ([`segment`]). So one insertion moves the entries of two segments at
-//! most, and one removal too, however many there are.
+//! A table that doubles moves all its entries in one check and needs three times its memory
+//! meanwhile. Here, segments have about a thousand entries each. When the mean grows too large the
+//! next segment is split in two; when it grows too small the last segment is merged into the one it
+//! came from. A segment grows by blocks of 64 slots ([`segment`]). So an insertion or a removal
+//! moves the entries of two segments at most.
 //!
-//! What it takes of the heap is known to the byte at every moment ([`Table::bytes`]), with what the allocator adds, and
-//! nothing grows beyond what the caller allows.
+//! [`Table::bytes`] is exact at every moment, including what the allocator adds, and the table does
+//! not grow beyond what the caller allows.
 //!
-//! What it deliberately does not do: know buckets, ask the time, decide who goes: the caller says who is kept and who
-//! goes first.
+//! The caller says which entries are kept and which are removed first; the table knows neither
+//! buckets nor time.
 
 mod growth;
 mod removal;
@@ -22,38 +22,39 @@ use self::slot::Block;
 pub(super) use self::slot::{BLOCK_SLOTS, Slot, allocated};
 use tollgate_limiter::Key;
 
-/// The smallest block, of a segment that has no other.
+/// The size of the only block of a small segment.
 const SMALL_BLOCK_SLOTS: usize = 4;
 
-/// So many entries a segment there are on the mean, and no more: those that are not yet split hold up to twice as many.
+/// The mean number of entries per segment at most. Segments that are not split yet have up to twice
+/// as many.
 const MEAN_MAX: usize = 512;
 
-/// When there are fewer, segments are merged.
+/// Segments are merged below this mean.
 const MEAN_MIN: usize = MEAN_MAX / 4;
 
-/// See the file's own words.
+/// A table of entries with keyed hashes as keys.
 #[derive(Debug)]
 pub(super) struct Table<S> {
     segments: Vec<Segment<S>>,
     len: usize,
     kept: usize,
-    /// Whole blocks that nobody uses at present.
+    /// Unused blocks.
     spare: Vec<Block<S>>,
-    /// Where entries are while their segment changes its room.
+    /// Entries whose segment is being resized.
     moving: Vec<S>,
-    /// What is to be forgotten is found here.
+    /// A buffer for [`Table::forget`].
     ranks: Vec<u64>,
-    /// What the segments' blocks take of the heap.
+    /// The heap bytes of the segments' blocks.
     in_segments: usize,
-    /// Where the sweep is: a segment, and a slot in it.
+    /// The position of the sweep: a segment, and a slot in it.
     cursor: (usize, usize),
-    /// Where the next that has something to forget was last found.
+    /// The segment after the last one that had something to evict.
     hand: usize,
-    /// How many entries have changed their segment's room, ever.
+    /// How many entries have been moved in all.
     moved: u64,
 }
 
-/// Where an entry is, until the table changes.
+/// The position of an entry, until the table changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotIndex {
     segment: usize,
@@ -82,12 +83,12 @@ impl<S: Slot> Table<S> {
         self.len
     }
 
-    /// How many of them may go.
+    /// How many entries may be evicted.
     pub(super) fn may_go(&self) -> usize {
         self.len.saturating_sub(self.kept)
     }
 
-    /// What it takes of the heap.
+    /// How many bytes of the heap it takes.
     pub(super) fn bytes(&self) -> usize {
         [
             self.in_segments,
@@ -101,7 +102,7 @@ impl<S: Slot> Table<S> {
         .fold(0, usize::saturating_add)
     }
 
-    /// Where this key is.
+    /// The position of this key.
     pub(super) fn find(&self, key: Key) -> Option<SlotIndex> {
         let segment = self.segment_of(key);
         let slot = self.segments.get(segment)?.find(key)?;
@@ -112,7 +113,7 @@ impl<S: Slot> Table<S> {
         self.segments.get(place.segment)?.slot(place.slot)
     }
 
-    /// Puts another of the same key in place of one.
+    /// Replaces an entry with another of the same key.
     pub(super) fn replace(&mut self, place: SlotIndex, with: S) {
         if let Some(segment) = self.segments.get_mut(place.segment) {
             let before = segment.may_go();
@@ -124,7 +125,8 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Makes room for one more of this key, if that takes no more than `bytes_max` of the heap. Says whether there is.
+    /// Makes space for one more entry with this key within `bytes_max` of the heap. Returns whether
+    /// there is space.
     pub(super) fn make_room(&mut self, key: Key, bytes_max: usize) -> bool {
         if self.len >= self.segments.len().saturating_mul(MEAN_MAX) {
             self.split(bytes_max);
@@ -136,13 +138,13 @@ impl<S: Slot> Table<S> {
         !is_full(present.len(), present.room()) || self.grow(segment, bytes_max)
     }
 
-    /// Whether there is any slot left where this key would be, be it one of those that are kept free.
+    /// Whether the segment of this key has any free slot, reserved ones included.
     pub(super) fn has_slot(&self, key: Key) -> bool {
         let segment = self.segments.get(self.segment_of(key));
         segment.is_some_and(|segment| segment.len() < segment.room())
     }
 
-    /// Puts one in that is not there yet and for which there is room.
+    /// Inserts an entry that is not in the table and for which there is space.
     pub(super) fn put(&mut self, entry: S) {
         let segment = self.segment_of(entry.key());
         if let Some(segment) = self.segments.get_mut(segment)
@@ -154,14 +156,14 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Takes one out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, place: SlotIndex) -> S {
         let removed = self.lift(place);
         self.settle(place.segment);
         removed
     }
 
-    /// Takes one out that will be put back at once: its room stays.
+    /// Takes an entry out that the caller puts back at once: the segment keeps its size.
     pub(super) fn lift(&mut self, place: SlotIndex) -> S {
         let Some(segment) = self.segments.get_mut(place.segment) else {
             return S::default();
@@ -174,8 +176,9 @@ impl<S: Slot> Table<S> {
         taken
     }
 
-    /// Goes on through no more than `looks_max` slots, takes out those that `goes` says, and gives how many. Stops after a
-    /// whole lap without one. An entry may be seen twice in a lap, or a lap later, when others move it.
+    /// Visits at most `looks_max` slots, removes the entries for which `goes` returns true, and
+    /// returns how many. Stops after a whole lap without one. An entry may be visited twice in a
+    /// lap, or a lap later, when others move it.
     pub(super) fn sweep(
         &mut self,
         looks_max: usize,
@@ -203,7 +206,7 @@ impl<S: Slot> Table<S> {
             if ends {
                 self.remove(SlotIndex { segment, slot });
                 gone = gone.saturating_add(1);
-                // What is left may have moved to where this lap has been.
+                // An entry may have moved to a slot that this lap has visited.
                 turned = false;
             } else {
                 self.cursor = (segment, slot.saturating_add(1));
@@ -212,7 +215,7 @@ impl<S: Slot> Table<S> {
         gone
     }
 
-    /// The segment that this key is or would be in.
+    /// The segment of this key.
     pub(super) fn segment_of(&self, key: Key) -> usize {
         #[allow(clippy::cast_possible_truncation)] // the lower bits are what is wanted
         let hash = key.0 as u32 as usize;
@@ -226,12 +229,12 @@ impl<S: Slot> Table<S> {
     }
 }
 
-/// Whether one more is too many: nine slots in ten may be taken.
+/// Whether another entry would be too many: nine slots in ten may be used.
 fn is_full(len: usize, room: usize) -> bool {
     len.saturating_add(1).saturating_mul(10) > room.saturating_mul(9)
 }
 
-/// How many slots so many entries need.
+/// How many slots this number of entries needs.
 fn slots_for(len: usize) -> usize {
     if len == 0 {
         return 0;

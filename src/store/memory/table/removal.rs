@@ -1,4 +1,4 @@
-//! How entries leave a table when space is short, one segment at a time.
+//! Eviction from a table, one segment at a time.
 
 use super::segment::Segment;
 use super::slot::Slot;
@@ -10,7 +10,7 @@ impl<S: Slot> Table<S> {
         self.segments.get(segment).map_or(0, Segment::len)
     }
 
-    /// The next segment in turn with an entry that is not kept. Looks at no entry.
+    /// The next segment that has an entry to evict. Looks at no entry.
     pub(crate) fn next_that_may_give(&mut self) -> Option<usize> {
         if self.may_go() == 0 {
             return None;
@@ -24,8 +24,8 @@ impl<S: Slot> Table<S> {
         Some(found)
     }
 
-    /// Takes all out of a segment for which the time of `fresh_at_us` has come, kept or not; `gone` gets them. Gives how
-    /// many. When it is known that there are none, does not look.
+    /// Removes the entries of a segment whose reset has come, kept or not, and passes them to
+    /// `gone`. Returns how many. Does not look when there is known to be none.
     pub(crate) fn drop_fresh(
         &mut self,
         segment: usize,
@@ -61,7 +61,8 @@ impl<S: Slot> Table<S> {
         dropped
     }
 
-    /// Takes up to `most` out of a segment that are not kept, those of lowest rank; `gone` gets them. Gives how many.
+    /// Removes up to `most` entries of a segment that are not kept, those of the lowest rank, and
+    /// passes them to `gone`. Returns how many.
     pub(crate) fn forget(
         &mut self,
         segment: usize,
@@ -84,7 +85,7 @@ impl<S: Slot> Table<S> {
                 return 0;
             }
         };
-        // Of the same rank there may be more than were asked for.
+        // There may be more entries of this rank than were asked for.
         let below = ranks.iter().filter(|rank| **rank < last).count();
         let mut of_last = most.saturating_sub(below);
         self.ranks = ranks;
@@ -107,7 +108,7 @@ impl<S: Slot> Table<S> {
         )
     }
 
-    /// Takes out of a segment what `goes` says, without changing its room.
+    /// Removes the entries of a segment for which `goes` returns true, without resizing it.
     fn take_each(
         &mut self,
         segment: usize,
@@ -122,7 +123,7 @@ impl<S: Slot> Table<S> {
             let place = SlotIndex { segment, slot: at };
             match self.get(place) {
                 Some(entry) if !entry.is_free() && goes(entry) => {
-                    // The next one moves here.
+                    // The next entry moves here.
                     gone(self.lift(place));
                     taken = taken.saturating_add(1);
                 }
@@ -132,7 +133,7 @@ impl<S: Slot> Table<S> {
         taken
     }
 
-    /// Has a segment give back every block that it could do without.
+    /// Frees every block that a segment does not need.
     pub(crate) fn tighten(&mut self, segment: usize) {
         if let Some(present) = self.segments.get(segment) {
             let slots = slots_for(present.len());
@@ -142,7 +143,7 @@ impl<S: Slot> Table<S> {
         }
     }
 
-    /// Gives spare blocks and other things not in use to the allocator.
+    /// Returns unused memory to the allocator.
     pub(crate) fn give_back_spare(&mut self) {
         self.spare = Vec::new();
         self.moving = Vec::new();

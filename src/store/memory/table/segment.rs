@@ -1,25 +1,27 @@
-//! One small table of open addressing, in blocks of slots.
+//! A segment: one small open-addressing table, in blocks of slots.
 //!
-//! How: the upper half of a key's hash says where in the segment it would like to be; what is nearer to its wish makes way
-//! for what is farther (Robin Hood), so a look for a key that is not there ends early though nine slots in ten are taken.
-//! A removal moves those behind it up, and leaves no tombstone.
+//! The upper half of a key's hash gives its home slot. On insertion, an entry close to its home
+//! makes way for one farther from its home (Robin Hood hashing), so a look-up of an absent key ends
+//! early although nine slots in ten may be used. A removal moves the following entries up and
+//! leaves no tombstone.
 //!
-//! Why blocks: all are of one size but for the sole one of a small segment. So a segment grows by one in ten or twenty
-//! slots and not by half, and what one gives back another can use: nothing is lost between allocations of all sizes.
+//! All blocks have one size, except the only block of a small segment. So a segment grows by a
+//! tenth or less and not by half, and a block that one segment frees another can use, without
+//! fragmentation.
 //!
-//! What it deliberately does not do: allocate, or say when it is full (`Table`).
+//! A segment does not allocate and does not know when it is full; `Table` does.
 
 use super::slot::{BLOCK_SLOTS, Block, Slot, allocated};
 use tollgate_limiter::Key;
 
-/// A part of a table.
+/// A segment of a table.
 #[derive(Debug)]
 pub(super) struct Segment<S> {
     blocks: Vec<Block<S>>,
     len: u32,
-    /// How many of them are kept.
+    /// How many entries are kept.
     kept: u32,
-    /// Until when, in microseconds, a look for what is fresh again is known to be in vain if all are kept.
+    /// Until when, in microseconds, no entry resets if all are kept.
     pub(super) barren_until_us: u64,
 }
 
@@ -39,7 +41,7 @@ impl<S: Slot> Segment<S> {
         self.len as usize
     }
 
-    /// How many of them may go.
+    /// How many entries may be evicted.
     pub(super) fn may_go(&self) -> usize {
         self.len.saturating_sub(self.kept) as usize
     }
@@ -62,7 +64,7 @@ impl<S: Slot> Segment<S> {
         slots.filter(|slot| !slot.is_free())
     }
 
-    /// What it takes of the heap.
+    /// How many bytes of the heap it takes.
     pub(super) fn bytes(&self) -> usize {
         let block = self.blocks.first().map_or(0, |block| block.len());
         let blocks = allocated::<S>(block).saturating_mul(self.blocks.len());
@@ -73,13 +75,13 @@ impl<S: Slot> Segment<S> {
         self.blocks.get(at / BLOCK_SLOTS)?.get(at % BLOCK_SLOTS)
     }
 
-    /// A slot whose key and whether it is kept must stay as they are.
+    /// A slot whose key and kept flag the caller does not change.
     pub(super) fn slot_mut(&mut self, at: usize) -> Option<&mut S> {
         let block = self.blocks.get_mut(at / BLOCK_SLOTS)?;
         block.get_mut(at % BLOCK_SLOTS)
     }
 
-    /// Puts another of the same key in place of one.
+    /// Replaces an entry with another of the same key.
     pub(super) fn replace(&mut self, at: usize, with: S) {
         let kept = u32::from(with.is_kept());
         if let Some(slot) = self.slot_mut(at) {
@@ -89,10 +91,10 @@ impl<S: Slot> Segment<S> {
         }
     }
 
-    /// Where a key is.
+    /// The slot of a key.
     pub(super) fn find(&self, key: Key) -> Option<usize> {
         let room = self.room();
-        let mut at = wish(key, room);
+        let mut at = home(key, room);
         for distance in 0..room {
             let slot = self.slot(at)?;
             if slot.is_free() {
@@ -102,7 +104,7 @@ impl<S: Slot> Segment<S> {
             if other == key {
                 return Some(at);
             }
-            if distance_from(wish(other, room), at, room) < distance {
+            if distance_from(home(other, room), at, room) < distance {
                 return None;
             }
             at = next(at, room);
@@ -110,14 +112,14 @@ impl<S: Slot> Segment<S> {
         None
     }
 
-    /// Puts one in that is not there yet. There must be a free slot.
+    /// Inserts an entry that is not in the segment. There must be a free slot.
     pub(super) fn put(&mut self, slot: S) {
         let room = self.room();
         self.len = self.len.saturating_add(1);
         self.kept = self.kept.saturating_add(u32::from(slot.is_kept()));
         self.barren_until_us = 0;
         let mut carried = slot;
-        let mut at = wish(carried.key(), room);
+        let mut at = home(carried.key(), room);
         let mut distance = 0;
         for _ in 0..room {
             let Some(slot) = self.slot_mut(at) else {
@@ -127,7 +129,7 @@ impl<S: Slot> Segment<S> {
                 *slot = carried;
                 return;
             }
-            let others = distance_from(wish(slot.key(), room), at, room);
+            let others = distance_from(home(slot.key(), room), at, room);
             if others < distance {
                 std::mem::swap(slot, &mut carried);
                 distance = others;
@@ -137,7 +139,7 @@ impl<S: Slot> Segment<S> {
         }
     }
 
-    /// Takes one out; those behind it move up.
+    /// Removes an entry; the following ones move up.
     pub(super) fn take(&mut self, at: usize) -> S {
         let room = self.room();
         let taken = self.slot_mut(at).map(std::mem::take).unwrap_or_default();
@@ -150,7 +152,7 @@ impl<S: Slot> Segment<S> {
         for _ in 0..room {
             let from = next(gap, room);
             let moved = match self.slot_mut(from) {
-                Some(slot) if !slot.is_free() && wish(slot.key(), room) != from => {
+                Some(slot) if !slot.is_free() && home(slot.key(), room) != from => {
                     std::mem::take(slot)
                 }
                 _ => break,
@@ -163,7 +165,7 @@ impl<S: Slot> Segment<S> {
         taken
     }
 
-    /// Takes all out, in `into`.
+    /// Moves all entries to `into`.
     pub(super) fn take_all(&mut self, into: &mut Vec<S>) {
         let slots = self.blocks.iter_mut().flat_map(|block| block.iter_mut());
         into.extend(slots.filter(|slot| !slot.is_free()).map(std::mem::take));
@@ -171,20 +173,21 @@ impl<S: Slot> Segment<S> {
         self.kept = 0;
     }
 
-    /// Makes room for pointers to so many blocks.
+    /// Reserves space for pointers to this many blocks.
     pub(super) fn reserve(&mut self, blocks: usize) {
         let more = blocks.saturating_sub(self.blocks.len());
         self.blocks.reserve_exact(more);
     }
 
-    /// Adds a block. Only while it is empty, since all places change; so with all below.
+    /// Adds a block. Only while the segment is empty, since all home slots change; so with all
+    /// below.
     pub(super) fn push_block(&mut self, block: Block<S>) {
         self.blocks.push(block);
     }
 
     pub(super) fn pop_block(&mut self) -> Option<Block<S>> {
         let block = self.blocks.pop();
-        // The pointers are given back when there is a quarter left to point to.
+        // The pointers are freed when a quarter of them are in use.
         if self.blocks.capacity() > 8 && self.blocks.len() < self.blocks.capacity() / 4 {
             self.blocks.shrink_to(self.blocks.len());
         }
@@ -195,8 +198,8 @@ impl<S: Slot> Segment<S> {
     }
 }
 
-/// Where a key would like to be: bits of its hash that its segment was not chosen by.
-fn wish(key: Key, room: usize) -> usize {
+/// The home slot of a key, from bits of its hash that did not choose its segment.
+fn home(key: Key, room: usize) -> usize {
     let hash = (key.0 >> 32) & u128::from(u32::MAX);
     #[allow(clippy::cast_possible_truncation)] // 32 bits are left, and then less than there is room
     let place = ((hash as u64).saturating_mul(room as u64) >> 32) as usize;
@@ -207,11 +210,11 @@ fn next(at: usize, room: usize) -> usize {
     if at + 1 >= room { 0 } else { at + 1 }
 }
 
-/// How far behind its wish a place is.
-fn distance_from(wish: usize, at: usize, room: usize) -> usize {
-    if at >= wish {
-        at - wish
+/// How far a slot is behind a home slot.
+fn distance_from(home: usize, at: usize, room: usize) -> usize {
+    if at >= home {
+        at - home
     } else {
-        at + room - wish
+        at + room - home
     }
 }

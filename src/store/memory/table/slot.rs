@@ -1,16 +1,16 @@
-//! What a table is made of: slots in blocks, and what a block takes of the heap.
+//! The parts of a table: slots, blocks of slots, and the heap bytes of a block.
 
 use tollgate_limiter::Key;
 
-/// What stands in a slot, or nothing does.
+/// An entry of a table, or a free slot.
 pub(crate) trait Slot: Default {
-    /// Whose it is; a keyed hash, which the table uses as it is.
+    /// The key: a keyed hash, which the table uses as it is.
     fn key(&self) -> Key;
 
-    /// Whether nothing stands here; so it is by default.
+    /// Whether the slot is free; the default is.
     fn is_free(&self) -> bool;
 
-    /// Whether [`Table::forget`] may not take it.
+    /// Whether [`Table::forget`](super::Table::forget) must leave it.
     fn is_kept(&self) -> bool;
 }
 
@@ -20,7 +20,7 @@ pub(crate) const BLOCK_SLOTS: usize = 64;
 /// A row of slots, allocated together.
 pub(super) type Block<S> = Box<[S]>;
 
-/// What an allocation of so many `T` takes of the heap, with what a usual allocator adds.
+/// The heap bytes of an allocation of `count` values, with what a usual allocator adds.
 pub(crate) fn allocated<T>(count: usize) -> usize {
     match count.saturating_mul(size_of::<T>()) {
         0 => 0,

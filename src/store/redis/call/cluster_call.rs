@@ -1,12 +1,14 @@
-//! The checks of a call to a cluster: one step of the script a slot, all in one write, and followed to wherever slots have gone.
+//! The checks of a call to a cluster: one script run per slot, all in one write, and redirects
+//! followed.
 //!
-//! Why a step a slot: in a cluster all keys of a step must be of one slot, and each hash tag has its own. How: the first round
-//! goes to whoever the route said. What a server sends elsewhere (it ran nothing) is asked there: `MOVED` changes the route for
-//! all, `ASK` is for this once. While a slot moves, some of its keys are here and some there; a step of several keys may then
-//! find no server that has them all, so it is asked key by key.
+//! In a cluster all keys of a script run must be in one slot, and each hash tag has its own slot.
+//! The first round goes to the node that the route names. A run that the node redirects (it ran
+//! nothing) is sent to the named node: `MOVED` changes the route for all later calls, `ASK` counts
+//! once. While a slot migrates, some of its keys are on one node and some on another. A run with
+//! several keys may then fit on neither, so it is split by key.
 //!
-//! What it deliberately does not do: ask again what may have run, follow for ever, say what a check without an answer comes to
-//! (`call` does, when its time is over).
+//! A run that may have been carried out is never sent again, and redirects are followed a bounded
+//! number of times. A check without an answer at its deadline is answered by `Call`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,14 +27,14 @@ use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
 use tollgate_limiter::{Check, Timestamp};
 
-/// How often a step is sent elsewhere before it is given up: servers that have not status of one another's newest state may
-/// point at each other for a while.
+/// How many redirects of a run are followed: nodes whose views of the cluster differ may redirect
+/// to each other for a while.
 const FOLLOWS_MAX: u32 = 24;
 
-/// The longest pause before a step that was sent back and forth is asked again, in milliseconds.
+/// The longest pause before a redirected run is sent again, in milliseconds.
 const PAUSE_MS_MAX: u64 = 64;
 
-/// What a call to a cluster asks.
+/// What a call to a cluster sends.
 pub(crate) struct ClusterCall {
     pub(crate) node: Arc<Node>,
     pub(crate) member: ClusterMember,
@@ -41,25 +43,25 @@ pub(crate) struct ClusterCall {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// One step: checks of one slot.
+/// One run of the script: checks of one slot.
 struct Step {
-    /// Which of the call's.
+    /// Indexes of the call's checks.
     checks: Vec<usize>,
-    /// Whether the slot is only about to be the server's.
+    /// Whether the slot is being imported, so that `ASKING` must be sent first.
     asking: bool,
     follows: u32,
 }
 
-/// Steps for one server, and then what it said to each.
+/// Runs for one node, and then its reply to each.
 struct Round {
     address: Address,
     steps: Vec<(Step, StepReply)>,
     first: bool,
 }
 
-/// What came of a step.
+/// The reply to a run.
 enum StepReply {
-    /// Nothing, yet.
+    /// No reply yet.
     Nothing,
     Outcomes(Vec<u8>),
     Elsewhere(Redirect),
@@ -70,7 +72,7 @@ enum StepReply {
 // === impl ClusterCall ===
 
 impl ClusterCall {
-    /// Asks until every check has an answer.
+    /// Sends until every check has an answer.
     pub(crate) async fn ask(
         self,
         connection: MultiplexedConnection,
@@ -99,7 +101,7 @@ impl ClusterCall {
                 Some(round) => round,
                 None => match rounds.join_next().await {
                     Some(Ok(round)) => round,
-                    // A defect: what it asked stays without an answer, and may have been taken.
+                    // A defect: these checks stay without an answer, and may have been taken.
                     Some(Err(_)) => continue,
                     None => return status,
                 },
@@ -117,7 +119,7 @@ impl ClusterCall {
                         if fault == StoreFault::ClusterDown {
                             this.member.cluster.refresh();
                         }
-                        // A slot that nobody serves says nothing of the server.
+                        // An unserved slot is not a fault of the node.
                         if round.first && !words.contains("not served") {
                             status.fault.get_or_insert((fault, words));
                         }
@@ -134,7 +136,7 @@ impl ClusterCall {
         }
     }
 
-    /// Puts a step to where it was sent.
+    /// Adds a redirected run to the next round.
     fn follow(
         &self,
         mut step: Step,
@@ -182,7 +184,7 @@ impl ClusterCall {
         }
     }
 
-    /// A step a key, the checks of each in order.
+    /// One run per key, with the key's checks in order.
     fn key_by_key(&self, step: &Step) -> Vec<Step> {
         let mut by_key = BTreeMap::<_, Vec<usize>>::new();
         for at in &step.checks {
@@ -194,10 +196,10 @@ impl ClusterCall {
         steps.collect()
     }
 
-    /// Asks whoever sits there, as soon as there is a way.
+    /// Sends a round to the node of this slot, as soon as it is connected.
     async fn round_elsewhere(self: Arc<Self>, node_slot: usize, steps: Vec<Step>) -> Round {
         let follows = steps.iter().map(|step| step.follows).max().unwrap_or(0);
-        // Once at once: that is how a slot that has moved is found.
+        // The first redirect is followed at once: that finds a slot that has moved.
         if let Some(doublings) = follows.checked_sub(2) {
             let pause_ms = 1_u64.checked_shl(doublings).unwrap_or(PAUSE_MS_MAX);
             tokio::time::sleep(Duration::from_millis(pause_ms.min(PAUSE_MS_MAX))).await;
@@ -205,7 +207,7 @@ impl ClusterCall {
         let cluster = &self.member.cluster;
         let address = cluster
             .assignment(node_slot)
-            .and_then(|told| told.borrow().clone());
+            .and_then(|assigned| assigned.borrow().clone());
         let link = match (address.clone(), cluster.link(node_slot)) {
             (Some(_), Some(mut link)) => {
                 let ready = link
@@ -213,7 +215,7 @@ impl ClusterCall {
                     .await;
                 ready.map_or(Link::Down(StoreFault::NotConnected), |link| link.clone())
             }
-            // It has left meanwhile.
+            // The node was unassigned meanwhile.
             _ => Link::Down(StoreFault::ClusterDown),
         };
         let address = address.unwrap_or_else(Address::nowhere);
@@ -236,7 +238,8 @@ impl ClusterCall {
         }
     }
 
-    /// Asks a server all these steps in one write. What it had no script for is asked again when it has.
+    /// Sends all runs to a node in one write. If the node does not have the script, loads it and
+    /// sends those runs again.
     async fn round(
         self: Arc<Self>,
         mut connection: MultiplexedConnection,
@@ -272,7 +275,7 @@ impl ClusterCall {
         }
     }
 
-    /// Sends those that were not answered, and writes down what came.
+    /// Sends the runs without a reply and records the replies.
     async fn send(
         &self,
         connection: &mut MultiplexedConnection,
@@ -298,7 +301,7 @@ impl ClusterCall {
                 let mut values = values.into_iter();
                 for (step, came) in steps.iter_mut().filter(|(_, came)| unanswered(came)) {
                     if step.asking {
-                        // What it refuses of this, it refuses of the step too.
+                        // If the node rejects `ASKING`, it rejects the run too.
                         drop(values.next());
                     }
                     *came = StepReply::of(values.next(), address);
@@ -313,9 +316,9 @@ impl ClusterCall {
     }
 }
 
-/// Steps that nobody could be asked.
+/// Runs for a node that is not connected.
 fn failed(steps: Vec<(Step, StepReply)>, fault: StoreFault) -> Vec<(Step, StepReply)> {
-    // A server that was late says nothing of what it was not asked.
+    // A timeout concerns the checks that were sent. These were not.
     let fault = fault.while_breaker_open();
     let steps = steps.into_iter();
     steps

@@ -5,10 +5,10 @@ use redis::Cmd;
 use crate::store::redis::{key, script};
 use tollgate_limiter::{Check, Timestamp};
 
-/// ErrorClass of a reply that is none of the script's.
-pub(crate) const UNEXPECTED_REPLY: &str = "the script's reply has another form than it should";
+/// The error text for a reply that the script cannot have sent.
+pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script sends";
 
-/// One step of the script for these checks, packed. `near` is the caller's own time; Redis's decides.
+/// A script run for these checks. `near` is the caller's time; Redis decides by its own.
 pub(crate) fn step<'c, I: Iterator<Item = &'c Check>>(
     prefix: &str,
     near: Timestamp,
@@ -22,7 +22,7 @@ pub(crate) fn step<'c, I: Iterator<Item = &'c Check>>(
         command.arg(packed.as_slice());
     }
     packed.clear();
-    // Redis's own time.
+    // Redis takes its own time.
     script::time_argument(None, &mut packed);
     command.arg(packed.as_slice());
     for check in checks() {
@@ -33,7 +33,7 @@ pub(crate) fn step<'c, I: Iterator<Item = &'c Check>>(
     command
 }
 
-/// Has a server keep the script.
+/// Loads the script on a server.
 pub(crate) fn load() -> Cmd {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(script::text());

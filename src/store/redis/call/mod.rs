@@ -1,14 +1,15 @@
-//! One call: the checks that waited for a server at the same moment, in one step of a script.
+//! One call to a server: the checks that waited at the same moment, in one script run.
 //!
-//! How: whole batches go in, in the order in which they came, and go back as they are answered. Each batch has a time by which
-//! it must be answered; when the call takes longer, those that are due are told so one by one and the call goes on for the
-//! others. What its callers were not told may have been counted all the same: that is counted (`unknown_outcomes`) and never
-//! asked again. The one thing asked again is a script that the server did not know, for then nothing ran. (A cluster knows more
-//! such answers: `cluster/spread`.)
+//! Whole batches go into a call in order, and each is sent back when it is answered. A batch has a
+//! time by which it must be answered. When the call takes longer, batches that are due are answered
+//! one by one, and the call goes on for the others. A check that was sent and has no answer by then
+//! may have been counted: `unknown_outcomes` counts it, and it is never sent again. Only a run that
+//! the server rejected for want of the script is sent again, since nothing ran; `cluster_call`
+//! knows more such cases.
 //!
-//! What was to go back and did not, for a state of the server that took nothing, is handed back to be tried later.
+//! Refunds that the server's state prevented are returned to the worker, which retries them.
 //!
-//! What it deliberately does not do: choose what goes in, judge the server (`worker`, `breaker`).
+//! A call does not choose its batches and does not judge the server; `worker` and `breaker` do.
 
 mod cluster_call;
 pub(super) mod command;
@@ -33,26 +34,27 @@ use crate::store::queue::Batch;
 use crate::store::{CheckResult, StoreError, StoreFault, TentativeTake};
 use tollgate_limiter::{Check, Outcome};
 
-/// A batch on its way.
+/// A batch in a call or waiting for one.
 pub(super) struct CallBatch {
     pub(super) batch: Box<Batch>,
-    /// By when it must be answered, in the clock's uptime.
+    /// When it must be answered, in uptime.
     pub(super) due_us: u64,
-    /// Whether it undoes what was taken, and nobody waits for it: until when that may be tried.
+    /// For refunds, which no caller waits for: until when they are retried.
     pub(super) gives_back_until_us: Option<u64>,
 }
 
-/// Some batches, and what is needed to ask for them.
+/// Batches, and what is needed to send them.
 pub(super) struct Call {
     pub(super) node: Arc<Node>,
     pub(super) parts: VecDeque<CallBatch>,
-    /// When it was put together, in the clock's uptime: what was past its deadline then is not asked.
+    /// When the call was put together, in uptime. Requests past their deadline by then are not
+    /// sent.
     pub(super) began_us: u64,
-    /// Which connection it goes by.
+    /// The number of its connection.
     pub(super) connection: u64,
-    /// Whose that is, in a cluster.
+    /// The address of that connection, in a cluster.
     pub(super) address: Option<Address>,
-    /// Checks to be given back that were not, and until when that may be tried.
+    /// Refunds to retry, and until when.
     pub(super) kept: Vec<(Vec<Check>, u64)>,
 }
 
@@ -60,19 +62,19 @@ pub(super) struct Call {
 pub(super) struct CallReport {
     /// None when it was answered in time.
     pub(super) fault: Option<StoreFault>,
-    /// What the server said, or the system.
+    /// The error text of the server or of the system.
     pub(super) words: Option<String>,
-    /// Which connection it went by.
+    /// The number of its connection.
     pub(super) connection: u64,
-    /// What was to go back and took nothing of the server.
+    /// Refunds that were not carried out.
     pub(super) kept: Vec<(Vec<Check>, u64)>,
 }
 
-/// How a call asks.
+/// How a call is sent.
 enum CallPlan {
-    /// All in one step.
+    /// One script run.
     One { command: Cmd, asked: usize },
-    /// In a cluster.
+    /// To a cluster.
     ClusterCall(ClusterCall, Address),
 }
 
@@ -84,7 +86,7 @@ impl Call {
         self.parts.iter().map(|part| part.batch.checks.len()).sum()
     }
 
-    /// Asks, and answers every batch.
+    /// Sends the checks and answers every batch.
     pub(super) async fn run(mut self, connection: MultiplexedConnection) -> CallReport {
         let metrics = self.node.metrics.clone();
         metrics.call_checks.observe(to_f64(self.checks() as u64));
@@ -102,7 +104,7 @@ impl Call {
             }
         };
         let mut asking = std::pin::pin!(asking);
-        // Where the first batch's checks begin among those that were asked.
+        // Where the first batch's checks begin among the checks that were sent.
         let mut from = 0_usize;
         let status = loop {
             let Some(due_us) = self.parts.front().map(|part| part.due_us) else {
@@ -167,7 +169,7 @@ impl Call {
         }
     }
 
-    /// The checks of a batch that are asked: those whose callers still waited when the call was put together.
+    /// The checks of a batch that are sent: those of requests whose deadline had not passed.
     fn asked_of<'b>(&self, batch: &'b Batch) -> impl Iterator<Item = &'b Check> {
         let began_us = self.began_us;
         let mut rest = batch.checks.as_slice();
@@ -186,8 +188,8 @@ impl Call {
         self.asked_of(batch).count()
     }
 
-    /// Answers the first batch, whose checks begin at `from` among those asked, with what is known by now. Gives where those
-    /// of the next begin.
+    /// Answers the first batch with what is known by now. Its checks begin at `from` among those
+    /// sent. Returns where the next batch's begin.
     fn answer_first(&mut self, from: usize, progress: &Progress) -> usize {
         let Some(part) = self.parts.pop_front() else {
             return from;
@@ -244,7 +246,7 @@ impl Call {
         self.node.send_back(part);
     }
 
-    /// Counts what has gone back; what has not, and took nothing, is kept.
+    /// Counts the refunds that were carried out, and keeps those that were not and can be retried.
     fn conclude_give_back(
         &mut self,
         checks: &[Check],
@@ -264,7 +266,7 @@ impl Call {
                     if fault.outcome_unknown() {
                         self.node.metrics.unknown_outcomes.inc();
                     }
-                    // What is no bucket will be none later.
+                    // What is not a bucket now is not one later either.
                     if fault.outcome_unknown() || fault == StoreFault::InvalidBucket {
                         self.node.metrics.give_backs_lost.inc();
                     } else {
@@ -279,7 +281,7 @@ impl Call {
     }
 }
 
-/// Asks one server in one step.
+/// Sends one script run to one server.
 async fn one(
     command: &Cmd,
     asked: usize,
@@ -319,7 +321,7 @@ async fn one(
 fn trouble_of(error: &RedisError) -> StoreFault {
     match classify(error) {
         ErrorClass::Fault(fault) => fault,
-        // It was sent a moment ago.
+        // The script was sent a moment ago.
         ErrorClass::NoScript => StoreFault::UnexpectedReply,
     }
 }
@@ -333,7 +335,7 @@ fn to_f64(count: u64) -> f64 {
 // === impl Node ===
 
 impl Node {
-    /// A check's answer, counted.
+    /// A check's result, counted.
     fn answer_of(
         &self,
         check: &Check,
@@ -355,7 +357,7 @@ impl Node {
         }
     }
 
-    /// Tells a batch that was not asked why.
+    /// Answers a batch that was not sent with a fault.
     pub(super) fn undecided(&self, mut part: CallBatch, fault: StoreFault) {
         let checks = part.batch.checks.len();
         self.count_undecided(fault, checks);
@@ -363,7 +365,7 @@ impl Node {
         self.send_back(part);
     }
 
-    /// Sends a batch back whose answers are there, and gives its room back.
+    /// Sends an answered batch back and frees its space in the queue.
     pub(super) fn send_back(&self, part: CallBatch) {
         let checks = part.batch.checks.len();
         self.levels.waiting.fetch_sub(checks, Ordering::AcqRel);

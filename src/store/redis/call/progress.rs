@@ -9,12 +9,12 @@ use crate::store::StoreFault;
 use crate::store::redis::script;
 use tollgate_limiter::Outcome;
 
-/// What a server's answer says of the server.
+/// What a reply says about the server.
 #[derive(Debug, Default)]
 pub(crate) struct NodeStatus {
-    /// None when it is well.
+    /// None when the server is well.
     pub(crate) fault: Option<(StoreFault, String)>,
-    /// Whether others had to be asked too: how long that took is not this one's doing.
+    /// Whether other nodes were asked too. Their time does not count against this one.
     pub(crate) elsewhere: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Nobody was asked, or nothing ran where it was asked.
+    /// Not sent, or nothing ran where it was sent.
     Waiting,
     UnderWay,
     Done(Result<Outcome, StoreFault>),
@@ -34,14 +34,14 @@ enum Stage {
 // === impl Progress ===
 
 impl Progress {
-    /// Of so many checks, none of which was asked.
+    /// So many checks, none of them sent.
     pub(crate) fn new(checks: usize) -> Self {
         Self {
             checks: Mutex::new(vec![Stage::Waiting; checks]),
         }
     }
 
-    /// Nobody but a call and its own steps looks at it, one after the other.
+    /// The lock is uncontended: a call and its rounds run one after another in one task.
     fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,22 +55,22 @@ impl Progress {
         }
     }
 
-    /// These are being asked.
+    /// Marks these checks as sent.
     pub(crate) fn under_way(&self, checks: &[usize]) {
         self.put(checks, Stage::UnderWay);
     }
 
-    /// Nothing ran where these were asked.
+    /// Marks these checks as not sent: nothing ran.
     pub(crate) fn wait(&self, checks: &[usize]) {
         self.put(checks, Stage::Waiting);
     }
 
-    /// These were not decided.
+    /// Marks these checks as not decided.
     pub(crate) fn fail(&self, checks: &[usize], fault: StoreFault) {
         self.put(checks, Stage::Done(Err(fault)));
     }
 
-    /// These were, as a script's reply says.
+    /// Records the outcomes in a script's reply.
     pub(crate) fn outcomes(&self, checks: &[usize], reply: &[u8]) {
         let mut outcomes = Vec::with_capacity(checks.len());
         script::outcomes(reply, checks.len(), &mut outcomes);
@@ -82,7 +82,7 @@ impl Progress {
         }
     }
 
-    /// What is known by now of the checks from one place to another.
+    /// What is known by now of the checks in this range.
     pub(crate) fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, StoreFault>> {
         let stages = self.stages();
         let known = stages.get(from..to).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! A cluster of Redis servers: who serves which bucket, and how that changes while nobody waits for it.
+//! A Redis cluster: which node serves which bucket.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `slot` | which slot a hash tag lies in |
-//! | `topology` | who serves which slots, as a server says |
-//! | `topology_task` | the task that asks for it |
-//! | `redirect` | where a server sends whoever asks the wrong one |
-//! | `spread` | the checks of a call, slot by slot, followed to wherever their slots have gone |
+//! | `slot` | the slot of a hash tag |
+//! | `topology` | which node serves which slots, as a node reports it |
+//! | `redirect` | where a node redirects a call for a slot that it does not serve |
 //!
-//! How: a bucket's hash tag, one of 256, has a slot, and the slot a master. Masters have *node_slots*: a queue, a worker and a
-//! node each, made once for as many as there may be and asleep while nobody sits there. So a server that comes or goes changes
-//! a number in a table and no task ever ends. Number 0 is nobody's: who is routed there is told why by the topology_task.
+//! A bucket's hash tag, one of 256, has a slot, and the slot has a master. A master is assigned to
+//! a *node slot*, which has a queue, a worker and a [`Node`](super::node::Node). All node slots are
+//! made at start and sleep while no node is assigned. So a node that joins or leaves changes a
+//! number in a table, and no task ends. Number 0 has no node: the topology task answers the checks
+//! that are routed there.
 //!
-//! A wrong route harms nobody: every server knows which slots are its own and runs nothing for others.
+//! A wrong route does no harm: a node knows its own slots and runs nothing for others.
 //!
-//! What it deliberately does not do: reach for replicas, try again what may have run.
+//! Redis replicas are not used, and a call that may have run is not sent again.
 
 mod redirect;
 mod slot;
@@ -34,77 +34,77 @@ use super::target::Address;
 use crate::store::{RefundSink, StoreFault};
 use tollgate_limiter::{Check, Key};
 
-/// How many servers of a cluster have a node_slot: as many as there are hash tags.
+/// How many node slots a cluster has: as many as there are hash tags.
 pub(super) const NODES_MAX: usize = 256;
 
-/// For how long a server that was only pointed at keeps its node_slot, in microseconds.
+/// How long a redirect target keeps its node slot, in microseconds.
 const REDIRECT_TARGET_KEPT_US: u64 = 30_000_000;
 
 /// One cluster, as all its nodes see it.
 pub(super) struct Cluster {
-    /// The slot of each route: one a hash tag, and the last of where replicas are counted.
+    /// The slot of each route: one route per hash tag, and a last one for the set of replicas.
     slots: Vec<u16>,
-    /// The node_slot of each; 0 is nobody's.
+    /// The node slot of each route; 0 is none.
     routes: Vec<AtomicU16>,
-    /// From number 1.
+    /// Numbered from 1.
     node_slots: Vec<NodeSlot>,
-    /// Who sits where; held for as long as it takes to look.
+    /// The state of each node slot. The lock is held for short look-ups only.
     taken: Mutex<Vec<SlotState>>,
     wanted: Notify,
-    /// Where a give-back goes that nobody here can carry out.
+    /// Takes refunds for nodes that serve the slot by now.
     back: OnceLock<Weak<dyn RefundSink>>,
 }
 
-/// Room for one server.
+/// A place for one node.
 struct NodeSlot {
-    /// Who is to sit there; none when whoever does is to leave.
-    told: watch::Sender<Option<Address>>,
+    /// The assigned node; none when it should leave.
+    assigned: watch::Sender<Option<Address>>,
     link: watch::Sender<Link>,
 }
 
-/// What a node_slot is to those who decide who sits there.
+/// The state of a node slot in the assignment table.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum SlotState {
     Free,
     Assigned(Address, u64),
-    /// It may be had again by the same.
+    /// It can be assigned again to the same node.
     Draining(Address),
 }
 
-/// The way to a server, for calls that were sent there by another.
+/// The connection to a node, for calls that were redirected to it.
 #[derive(Clone)]
 pub(super) enum Link {
     /// It is being made.
     Connecting,
-    /// This.
+    /// It is connected.
     Up(MultiplexedConnection),
-    /// There is none.
+    /// It cannot be reached.
     Down(StoreFault),
 }
 
-/// What a node of a cluster is.
+/// The place of a [`Node`](super::node::Node) in a cluster.
 #[derive(Clone)]
 pub(super) struct ClusterMember {
     pub(super) cluster: Arc<Cluster>,
-    /// Which node_slot; 0 is the topology_task's.
+    /// The number of its node slot; 0 is the topology task's.
     pub(super) node_slot: usize,
 }
 
-/// How a server shows that it would decide.
+/// How a probe tests that a node would decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ProbeKind {
-    /// By counting replicas.
+    /// By registering the replica and counting replicas.
     CountReplicas,
-    /// By writing something under this tag.
+    /// By writing a key under this hash tag.
     Write(u8),
-    /// Nothing of ours is written there.
+    /// By `PING`: no route leads to the node.
     Ping,
 }
 
 // === impl Cluster ===
 
 impl Cluster {
-    /// Nobody is known yet.
+    /// A cluster of which no node is known.
     pub(super) fn new(prefix: &str) -> Self {
         let mut slots = slots_of_tags();
         slots.push(slot_of(key::replicas(prefix).as_bytes()));
@@ -118,7 +118,7 @@ impl Cluster {
         }
     }
 
-    /// The node_slot of a bucket; 0 when nobody serves it.
+    /// The node slot of a bucket; 0 when no node serves it.
     pub(super) fn node_slot_of(&self, key: Key) -> usize {
         self.node_slot_of_route(usize::from(tag_of(key)))
     }
@@ -130,7 +130,7 @@ impl Cluster {
         })
     }
 
-    /// How whoever sits there shows that it would decide.
+    /// How to probe the node of this slot.
     pub(super) fn probe_kind(&self, node_slot: usize) -> ProbeKind {
         let serves = |route: &usize| self.node_slot_of_route(*route) == node_slot;
         let tags = usize::from(u8::MAX).saturating_add(1);
@@ -143,27 +143,27 @@ impl Cluster {
         tag.map_or(ProbeKind::Ping, ProbeKind::Write)
     }
 
-    /// Has the topology be read soon.
+    /// Asks for a new topology soon.
     pub(super) fn refresh(&self) {
         self.wanted.notify_one();
     }
 
-    /// Ends when the topology is to be read.
+    /// Ends when a new topology was asked for.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Who is told to sit there, and then whoever is told next.
+    /// The node that is assigned to this slot, and later ones.
     pub(super) fn assignment(&self, node_slot: usize) -> Option<watch::Receiver<Option<Address>>> {
-        Some(self.node_slot(node_slot)?.told.subscribe())
+        Some(self.node_slot(node_slot)?.assigned.subscribe())
     }
 
-    /// The way to whoever sits there.
+    /// The link to the node of this slot.
     pub(super) fn link(&self, node_slot: usize) -> Option<watch::Receiver<Link>> {
         Some(self.node_slot(node_slot)?.link.subscribe())
     }
 
-    /// Has everybody know the way to whoever sits there.
+    /// Publishes the link to the node of this slot.
     pub(super) fn publish(&self, node_slot: usize, link: Link) {
         if let Some(node_slot) = self.node_slot(node_slot) {
             node_slot.link.send_replace(link);
@@ -174,7 +174,8 @@ impl Cluster {
         self.node_slots.get(number.checked_sub(1)?)
     }
 
-    /// A server said that the slot is this one's. Gives its node_slot, if there is one.
+    /// A redirect said that this node serves the slot. Returns its node slot, if there is a free
+    /// one.
     pub(super) fn moved(&self, slot: u16, to: &Address, now_us: u64) -> Option<usize> {
         let node_slot = self.assign_redirect_target(to, now_us)?;
         self.route(slot, node_slot);
@@ -191,7 +192,7 @@ impl Cluster {
         }
     }
 
-    /// The node_slot of a server that another one pointed at.
+    /// The node slot of a redirect target.
     pub(super) fn assign_redirect_target(&self, address: &Address, now_us: u64) -> Option<usize> {
         let until_us = now_us.saturating_add(REDIRECT_TARGET_KEPT_US);
         self.assign(&mut self.taken(), address, until_us)
@@ -201,7 +202,7 @@ impl Cluster {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node_slot of a server, a free one if it has none.
+    /// The node slot of a node; a free one if it has none.
     fn assign(&self, taken: &mut [SlotState], address: &Address, until_us: u64) -> Option<usize> {
         let its = taken.iter().position(|taken| match taken {
             SlotState::Assigned(who, _) | SlotState::Draining(who) => who == address,
@@ -217,13 +218,13 @@ impl Cluster {
                     node_slot.link.send_replace(Link::Connecting);
                 }
                 *taken = SlotState::Assigned(address.clone(), until_us);
-                node_slot.told.send_replace(Some(address.clone()));
+                node_slot.assigned.send_replace(Some(address.clone()));
             }
         }
         place.checked_add(1)
     }
 
-    /// Takes over what a server said of who serves what. Gives the first slot of ours that nobody serves, and how many those
+    /// Takes over a topology. Returns the first slot in use that no node serves, and how many there
     /// are.
     pub(super) fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
         let mut taken = self.taken();
@@ -249,7 +250,7 @@ impl Cluster {
                 && *until_us <= now_us
             {
                 *taken = SlotState::Draining(std::mem::replace(address, Address::nowhere()));
-                node_slot.told.send_replace(None);
+                node_slot.assigned.send_replace(None);
             }
         }
         (first, count)
@@ -262,7 +263,8 @@ impl Cluster {
             .all(|slot| topology.master_of(*slot).is_some())
     }
 
-    /// Whoever sat there has left. Says whether the node_slot is free; else somebody was told to sit there meanwhile.
+    /// Frees the node slot of a node that has left. Returns false when a node was assigned to it
+    /// meanwhile.
     pub(super) fn release(&self, node_slot: usize) -> bool {
         let mut taken = self.taken();
         match node_slot
@@ -277,10 +279,10 @@ impl Cluster {
         }
     }
 
-    /// Who sits somewhere, and the number of the node_slot.
+    /// The assigned nodes and their node slots.
     pub(super) fn assigned(&self) -> Vec<(usize, Address)> {
         let taken = self.taken();
-        let seated = taken
+        let assigned = taken
             .iter()
             .zip(1_usize..)
             .filter_map(|(taken, node_slot)| {
@@ -289,21 +291,22 @@ impl Cluster {
                 };
                 Some((node_slot, address.clone()))
             });
-        seated.collect()
+        assigned.collect()
     }
 
-    /// How many servers have a node_slot.
+    /// How many nodes are assigned.
     pub(super) fn nodes(&self) -> usize {
         self.assigned().len()
     }
 
-    /// Says where a give-back goes that nobody here can carry out.
+    /// Sets where refunds go that no node here can carry out.
     pub(super) fn set_refund_sink(&self, way: Weak<dyn RefundSink>) {
-        // ErrorClass once, when the store is made.
+        // Set once, when the store is built.
         let _ = self.back.set(way);
     }
 
-    /// Sends on what is to be given back, to whoever serves it by now. Says whether there is anybody to send it.
+    /// Sends refunds to the nodes that serve their slots by now. Returns false when the store is
+    /// gone.
     pub(super) fn give_back(&self, checks: Vec<Check>) -> bool {
         let Some(back) = self.back.get().and_then(Weak::upgrade) else {
             return false;
@@ -313,7 +316,7 @@ impl Cluster {
     }
 }
 
-/// The number that a bucket's hash tag spells.
+/// The number of a bucket's hash tag.
 pub(super) fn tag_of(key: Key) -> u8 {
     let [tag, ..] = key.0.to_be_bytes();
     tag
@@ -324,7 +327,7 @@ pub(super) fn tag_of(key: Key) -> u8 {
 impl NodeSlot {
     fn new() -> Self {
         Self {
-            told: watch::Sender::new(None),
+            assigned: watch::Sender::new(None),
             link: watch::Sender::new(Link::Connecting),
         }
     }

@@ -1,28 +1,27 @@
-//! Where a cluster's server sends whoever asks for a slot that is not, or not wholly, its own.
+//! Redirects of a cluster node: the slot of the call belongs, or will belong, to another node.
 //!
-//! In each of these cases nothing has run: asking again is safe.
-//!
-//! What it deliberately does not do: go there (`spread` does), take a slot that nobody serves for one that has moved.
+//! In each case nothing has run, so the call may be sent again. `call/cluster_call` does that. An
+//! unserved slot (`CLUSTERDOWN`) is not a redirect.
 
 use redis::RedisError;
 
 use crate::store::redis::target::Address;
 
-/// Where to ask instead.
+/// Where to send a call instead.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Redirect {
-    /// The slot is another's, from now on; none when it did not say whose.
+    /// Another node serves the slot from now on; none when the node did not name it.
     Moved(Option<(u16, Address)>),
-    /// The slot is about to be another's, and this key is there or is to be made there.
+    /// The slot migrates to another node, which has this key or will create it.
     Ask(Option<Address>),
-    /// The slot is about to be another's, and some keys are here and some there.
+    /// The slot migrates, and the call's keys are on both nodes.
     TryAgain,
 }
 
 // === impl Redirect ===
 
 impl Redirect {
-    /// What an error of the server at `asked` says of where to ask; none when it is another error.
+    /// The redirect in an error of the node at `asked`; none when it is another error.
     pub(crate) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
         Self::of_code(error.code()?, error.detail().unwrap_or_default(), asked)
     }
@@ -31,7 +30,7 @@ impl Redirect {
         let named = || {
             let mut words = detail.split_ascii_whitespace();
             let slot = words.next()?.parse().ok()?;
-            Some((slot, Address::said_by(words.next()?, asked)?))
+            Some((slot, Address::reported_by(words.next()?, asked)?))
         };
         match code {
             "MOVED" => Some(Self::Moved(named())),

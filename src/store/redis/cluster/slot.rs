@@ -1,6 +1,6 @@
-//! Which slot of a cluster a key lies in: the CRC16 (XMODEM) of its hash tag, or of all of it, modulo 16,384.
+//! The slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole key, modulo 16,384.
 //!
-//! What it deliberately does not do: look for the tag in a key. Ours are known.
+//! The callers know their hash tags, so no key is searched for one.
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_redis_says() {
-        // CLUSTER KEYSLOT of each.
+        // As `CLUSTER KEYSLOT` returns them.
         assert_eq!(slot_of(b"123456789"), 12_739);
         assert_eq!(slot_of(b"tg:replicas"), 6_831);
         assert_eq!(slot_of(b""), 0);

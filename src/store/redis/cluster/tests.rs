@@ -8,7 +8,7 @@ fn server(port: u16) -> Address {
     Address::Tcp("h".to_owned(), port)
 }
 
-/// Servers of these ports, each of an even part of all slots.
+/// A topology of nodes on these ports, each with an equal part of all slots.
 fn even(ports: &[u16]) -> Topology {
     let count = i64::try_from(ports.len()).unwrap();
     let each = 16_384 / count;
@@ -25,12 +25,12 @@ fn even(ports: &[u16]) -> Topology {
     Topology::read(&Value::Array(rows.collect()), &server(1)).unwrap()
 }
 
-fn told(cluster: &Cluster, node_slot: usize) -> Option<Address> {
+fn assigned(cluster: &Cluster, node_slot: usize) -> Option<Address> {
     cluster.assignment(node_slot).unwrap().borrow().clone()
 }
 
 #[test]
-fn nobody_serves_before_anybody_is_known_and_then_all_is_served() {
+fn no_slot_is_served_before_a_topology_is_known() {
     let cluster = Cluster::new("");
     assert_eq!(cluster.node_slot_of(Key(0)), 0);
     assert_eq!(
@@ -58,44 +58,44 @@ fn nobody_serves_before_anybody_is_known_and_then_all_is_served() {
 }
 
 #[test]
-fn a_server_keeps_its_seat_and_who_serves_nothing_leaves() {
+fn a_node_keeps_its_slot_and_leaves_when_it_serves_nothing() {
     let cluster = Cluster::new("");
     cluster.adopt(&even(&[1, 2, 3]), 0);
     let node_slot = (1..=3)
-        .find(|node_slot| told(&cluster, *node_slot) == Some(server(2)))
+        .find(|node_slot| assigned(&cluster, *node_slot) == Some(server(2)))
         .unwrap();
     cluster.adopt(&even(&[3, 2, 4]), 0);
-    assert_eq!(told(&cluster, node_slot), Some(server(2)));
+    assert_eq!(assigned(&cluster, node_slot), Some(server(2)));
     let gone = (1..=3)
-        .find(|node_slot| told(&cluster, *node_slot).is_none())
+        .find(|node_slot| assigned(&cluster, *node_slot).is_none())
         .unwrap();
-    // It comes back before its worker has let it go.
+    // The node comes back before its worker has released it.
     cluster.adopt(&even(&[1, 2, 3]), 0);
-    assert_eq!(told(&cluster, gone), Some(server(1)));
+    assert_eq!(assigned(&cluster, gone), Some(server(1)));
     assert!(!cluster.release(gone));
     cluster.adopt(&even(&[2, 3]), 0);
     assert!(cluster.release(gone));
     cluster.adopt(&even(&[2, 3, 9]), 0);
-    assert_eq!(told(&cluster, gone), Some(server(9)));
+    assert_eq!(assigned(&cluster, gone), Some(server(9)));
 }
 
 #[test]
-fn a_slot_that_has_moved_is_asked_for_there_at_once() {
+fn a_moved_slot_is_routed_to_its_new_node_at_once() {
     let cluster = Cluster::new("");
     cluster.adopt(&even(&[1, 2]), 0);
     let slot = cluster.slots[0x5f];
     let node_slot = cluster.moved(slot, &server(7), 5).unwrap();
     assert_eq!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
-    // Whoever was pointed at stays for a while, though the next topology does not know it.
+    // A redirect target stays for a while, though the next topology does not have it.
     cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US);
     assert_ne!(cluster.node_slot_of(Key(0x5f << 120)), node_slot);
-    assert_eq!(told(&cluster, node_slot), Some(server(7)));
+    assert_eq!(assigned(&cluster, node_slot), Some(server(7)));
     cluster.adopt(&even(&[1, 2]), REDIRECT_TARGET_KEPT_US + 5);
-    assert_eq!(told(&cluster, node_slot), None);
+    assert_eq!(assigned(&cluster, node_slot), None);
 }
 
 #[test]
-fn there_are_no_more_seats_than_there_may_be() {
+fn node_slots_are_bounded() {
     let cluster = Cluster::new("");
     for port in 1..=256 {
         assert!(

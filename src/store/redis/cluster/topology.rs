@@ -1,9 +1,7 @@
-//! Who serves which slots, as one server of a cluster says.
+//! Which master serves which slots, as one node of a cluster reports it.
 //!
-//! Why `CLUSTER SLOTS`: every version from 6.2 answers it, and Valkey; `CLUSTER SHARDS` came with 7.0. Its ports are those of
-//! the kind of connection that asks, TLS or not.
-//!
-//! What it deliberately does not do: believe it for long, look at replicas.
+//! `CLUSTER SLOTS` is answered by every version since 6.2 and by Valkey; `CLUSTER SHARDS` is new in
+//! 7.0. The ports are those for the kind of connection that asks, TLS or not. Replicas are ignored.
 
 use redis::Value;
 
@@ -12,16 +10,16 @@ use crate::store::redis::target::Address;
 /// Ranges of slots and the masters that serve them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Topology {
-    /// First slot, last slot, who serves them.
+    /// First slot, last slot, master.
     ranges: Vec<(u16, u16, Address)>,
 }
 
 // === impl Topology ===
 
 impl Topology {
-    /// What `whoever` answered to `CLUSTER SLOTS`; none when it is no such answer. A range whose master has no address is
-    /// left out.
-    pub(crate) fn read(reply: &Value, whoever: &Address) -> Option<Self> {
+    /// Reads the reply of the node at `reporter` to `CLUSTER SLOTS`; none when it is not such a
+    /// reply. A range whose master has no address is left out.
+    pub(crate) fn read(reply: &Value, reporter: &Address) -> Option<Self> {
         let Value::Array(rows) = reply else {
             return None;
         };
@@ -45,12 +43,13 @@ impl Topology {
             let host = match host {
                 Value::BulkString(host) => std::str::from_utf8(host).ok()?,
                 Value::SimpleString(host) => host,
-                // It knows no address that all can use: whoever asks reaches it by the one it has.
+                // The node knows no address that all can use. The caller reaches it by the one it
+                // has.
                 Value::Nil => "",
                 _ => return None,
             };
             let port = u16::try_from(*port).ok()?;
-            if let Some(address) = Address::of_node(host, port, whoever) {
+            if let Some(address) = Address::reported_in_parts(host, port, reporter) {
                 let first = u16::try_from(*first).ok()?;
                 ranges.push((first, u16::try_from(*last).ok()?, address));
             }
@@ -58,7 +57,7 @@ impl Topology {
         Some(Self { ranges })
     }
 
-    /// Who serves a slot; none when nobody does.
+    /// The master of a slot; none when it has none.
     pub(crate) fn master_of(&self, slot: u16) -> Option<&Address> {
         let within = |(first, last, _): &&(u16, u16, Address)| (*first..=*last).contains(&slot);
         self.ranges

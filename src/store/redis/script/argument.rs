@@ -1,75 +1,77 @@
-//! A check as the script is asked it: one string of fixed places, little-endian.
+//! Packs a check into the script's argument: one string of fixed fields, little-endian.
 //!
-//! Why packed: one call of `struct.unpack` reads it, where a decimal number costs the script a conversion each. Why everything
-//! in every argument: the script then knows no rule and no algorithm's own layout, and checks alike are strings alike, which
-//! it unpacks once.
+//! Packed, because one `struct.unpack` reads it all, while decimal numbers would need a conversion
+//! each. Complete, because the script then knows no rule and no algorithm's layout, and equal
+//! checks are equal strings, which it unpacks once.
 //!
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
 //! | 1 | 0 take, 1 refund, 2 give back |
-//! | 1 | what becomes of refused hits: 0 not counted, 1 blocking, 2 all |
-//! | 7, 7 | hits; when they were taken, if given back |
-//! | 7, 7 | the window; how long the bucket is to be kept after it was last written, µs |
+//! | 1 | denied hits: 0 not counted, 1 blocking, 2 all |
+//! | 7, 7 | hits; for a give-back, when they were taken |
+//! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
 //! | 4, 4 | requests, burst |
 //! | 4, 7, 7 | the rate: hits, per_us, reduced_by |
 //! | 2 | segments |
-//! | 1 | how many edges of a calendar follow; 255: it is a counter of Envoy's reference service |
-//! | 8 | the holder, zeros for nobody |
-//! | 7 each | those edges; or the time by which that counter was named, the caller's own |
+//! | 1 | how many calendar edges follow; 255: a counter of Envoy's reference service |
+//! | 8 | the holder; zeros for none |
+//! | 7 each | the calendar edges, or the caller's time, by which that counter is named |
 //!
-//! Hits past 2^53 become it: no limit and no register is as large, so nothing is decided otherwise. (What is *answered* may be
-//! larger.) A calendar is in none of the script's libraries, so its windows are sent along: the one before the caller's present,
-//! and as many as a bucket's time may lie ahead.
+//! Hits above 2^53 are sent as 2^53. No limit and no register is as large, so no decision changes.
+//! (Answers may be larger.) The script has no calendar, so windows are sent: the one before the
+//! caller's time, and as many after it as a bucket's time may be ahead.
 //!
-//! What it deliberately does not do: allocate, but for the room that `into` lacks.
+//! Allocates only to grow `into`.
 
 use std::num::NonZeroU16;
 
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{ALGORITHMS, Calendar, Check, CountRefused, Hits, Timestamp};
 
-/// What is asked.
+/// The kinds of a check: hits are taken,
 pub(super) const TAKE: u8 = 0;
-/// The same.
+/// refunded by the client,
 pub(super) const REFUND: u8 = 1;
-/// The same.
+/// or given back because the request did not pass.
 pub(super) const GIVE_BACK: u8 = 2;
 
-/// What becomes of refused hits.
+/// What happens to denied hits: they are not counted,
 pub(super) const NOT_COUNTED: u8 = 0;
-/// The same.
+/// or the limit that denied them counts them.
 pub(super) const BLOCKING: u8 = 1;
 const ALL: u8 = 2;
 
-/// Where the holder stands, counted from 1 as Lua does.
+/// The position of the holder, from 1 as in Lua.
 pub(super) const HOLDER: u8 = 61;
-/// Where a calendar's edges begin, counted likewise.
+/// The position of the first calendar edge.
 pub(super) const EDGES: u8 = HOLDER + 8;
 
-/// In place of a number of edges: what lies under the key is a counter of Envoy's reference service.
+/// In place of the number of edges: the key holds a counter of Envoy's reference service.
 pub(super) const REFERENCE: u8 = 255;
 
-/// Such a counter is kept for its window and up to so many seconds more, so that not all that began with a window go at once:
-/// as long as that service keeps its own.
+/// Such a counter is kept for its window and up to this many seconds longer, as the reference
+/// service keeps it, so that the counters of a window do not all expire at once.
 const REFERENCE_JITTER_SECONDS: u64 = 300;
 
-/// How long a bucket is kept at most: 71 years, so that what is added to the present stays a time.
+/// How long a bucket is kept at most: 71 years, so that the sum with the present time is still a
+/// timestamp.
 const LIFE_MAX_US: u64 = 1 << 51;
 
-/// How many edges of a calendar are sent at most. The shortest windows are days, and no bucket's time lies more than 76 hours
-/// ahead.
+/// How many calendar edges are sent at most. The shortest windows are days, and a bucket's time is
+/// at most 76 hours ahead.
 const EDGES_MAX: usize = 12;
 
-/// Appends the time of a call; none is Redis's own.
+/// Appends the time of a call; none for Redis's own.
 pub fn time_argument(now: Option<Timestamp>, into: &mut Vec<u8>) {
     if let Some(now) = now {
         into.extend_from_slice(&seven(now.as_us()));
     }
 }
 
-/// Appends what is asked. `near` is the caller's own time, of which a calendar's windows are told; Redis's decides, but for
-/// counters of Envoy's reference service, which `near` has named.
+/// Appends a check. `near` is the caller's time: it chooses the calendar windows to send. Redis
+/// decides by its own time, except for counters of Envoy's reference service, whose names contain
+/// `near`.
 pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     let Check {
         limit,
@@ -127,15 +129,16 @@ pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
     }
 }
 
-/// How long a counter is kept whose name the reference's is, in whole seconds. The key says how much more than the window:
-/// for a counter it stays the same.
+/// How long a counter with the reference service's name is kept, in whole seconds. The key chooses
+/// the jitter, so that it stays the same for a counter.
 fn reference_life_us(check: &Check) -> u64 {
     let [_, lower] = check.key.to_halves();
     let more_us = (lower % REFERENCE_JITTER_SECONDS).saturating_mul(1_000_000);
     check.limit.window().as_us().saturating_add(more_us)
 }
 
-/// Appends where windows begin, from the one before that of `near`, and the end of the last. Gives how many edges those are.
+/// Appends the starts of windows, from the one before that of `near`, and the end of the last
+/// window. Returns how many.
 fn push_edges(calendar: &dyn Calendar, near: Timestamp, into: &mut Vec<u8>) -> u8 {
     let ahead = near.plus_us(calendar.window_max_us());
     let present = calendar.window_at(near);
@@ -153,7 +156,7 @@ fn push_edges(calendar: &dyn Calendar, near: Timestamp, into: &mut Vec<u8>) -> u
     let mut end = present.end;
     while push(end) && end <= ahead {
         let next = calendar.window_at(end);
-        // Time has ended.
+        // No window follows.
         if next.end <= end {
             break;
         }
@@ -162,13 +165,14 @@ fn push_edges(calendar: &dyn Calendar, near: Timestamp, into: &mut Vec<u8>) -> u
     edges
 }
 
-/// The lower 7 bytes of a number; what a double does not hold exactly becomes the largest that it does.
+/// The lower 7 bytes of a number. What a double cannot hold exactly becomes the largest number that
+/// it can.
 fn seven(number: u64) -> [u8; 7] {
     let bytes = number.min(Timestamp::MAX_US).to_le_bytes();
     bytes.first_chunk().copied().unwrap_or_default()
 }
 
-/// The lower 4 bytes of a number that is no larger.
+/// The 4 bytes of a number that has no more.
 fn four(number: u64) -> [u8; 4] {
     u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
 }

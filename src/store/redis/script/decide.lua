@@ -1,7 +1,7 @@
--- The step itself (see State::step): a bucket is read, both clock laws are applied, its algorithm decides, what changed is
--- written.
+-- One run of the script (see State::step): for each check, reads its bucket, applies both clock
+-- laws, lets its algorithm decide, and writes what has changed.
 
--- So much and so much later, unless it is at once: what `wide` gives, and less than 2^53 more.
+-- A duration from `wide` plus less than 2^53 more; 0 stays 0.
 local function later(us, above, by)
   if us == 0 and not above then return 0 end
   if us < TWO_53 - by then return us + by, above end
@@ -22,7 +22,8 @@ end
 local values = call('MGET', unpack(KEYS))
 local written = {}
 local outcomes = {}
--- Algorithms are defined when they are first needed: a script's functions are made anew at every call.
+-- Algorithms are defined when they are first needed: a script's functions are created anew in every
+-- call.
 local known = {}
 local number, decide, width, marks_brought_back
 local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
@@ -51,7 +52,8 @@ for place = 1, #KEYS do
   local kept, seen, first, second, marks = 0, 0, 0, 0, ''
   local readable = width ~= nil
   if boundaries == REFERENCE then
-    -- Only digits, and no more than Redis can add to. What a double does not hold is far over any limit.
+    -- Only digits, and no more than Redis can add to. What a double cannot hold is far above any
+    -- limit.
     local count = 0
     if value then
       count = #value < 19 and find(value, '^%d+$') and tonumber(value)
@@ -69,7 +71,8 @@ for place = 1, #KEYS do
         if value then
           call('INCRBY', key, ('%.0f'):format(after - count))
         else
-          -- MGET gives nothing for what is no string either, and that is somebody else's.
+          -- MGET also returns nothing for a value that is not a string, which belongs to another
+          -- program.
           readable = call('SET', key, new, 'EX', ('%.0f'):format(life / 1000000), 'NX')
         end
         written[key] = new
@@ -94,7 +97,7 @@ for place = 1, #KEYS do
   end
 
   if readable and boundaries ~= REFERENCE then
-    -- The second law: what was seen in a future that did not come was seen now.
+    -- The second law: a time seen in a future that did not come counts as seen now.
     local brought_back = seen - now > window
     if brought_back then
       if marks ~= '' then marks = marks_brought_back(marks, width, seen - now) end
@@ -103,7 +106,7 @@ for place = 1, #KEYS do
     -- The first law: an older time counts as the newest that the bucket has seen.
     local at = now
     if seen > at then at = seen end
-    -- The clock was brought back meanwhile: what the take weighs now cannot be said, so it stays.
+    -- The clock was set back meanwhile: what the take weighs now is unknown, so it stays.
     if kind == GIVE_BACK and taken_at > at then kind, hits = REFUND, 0 end
 
     local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
@@ -114,7 +117,7 @@ for place = 1, #KEYS do
     if changed or brought_back then
       local expires
       if kept - now < life then
-        -- For a window more than it must, so that it need not be set at every hit.
+        -- A window longer than needed, so that the expiry is not set at every hit.
         local keep = life + window
         if keep > 2 * life then keep = 2 * life end
         kept = now + keep
@@ -124,7 +127,8 @@ for place = 1, #KEYS do
       local new = pack('<BI7I7I7I7', VERSION, kept, at, first, second)
       if new_marks then new = new .. new_marks end
       if not value then
-        -- MGET gives nothing for what is no string either, and that is somebody else's.
+        -- MGET also returns nothing for a value that is not a string, which belongs to another
+        -- program.
         readable = call('SET', key, new, 'PX', expires, 'NX')
       elseif expires then
         call('SET', key, new, 'PX', expires)
@@ -134,7 +138,7 @@ for place = 1, #KEYS do
       if readable then written[key] = new end
     end
 
-    -- The caller counts from its own present, which the first law may have moved.
+    -- The caller counts from its own time, which the first law may have moved.
     if at > now then
       reset, reset_above = later(reset, reset_above, at - now)
       if retry then retry, retry_above = later(retry, retry_above, at - now) end

@@ -1,10 +1,11 @@
--- Marks: what a bucket remembers one by one, oldest first (see algorithm/marks.rs).
+-- Marks: what a bucket remembers hit by hit, oldest first (see algorithm/marks.rs).
 --
--- They stay the string that they are in Redis: a decision reads the few that it needs and cuts, rather than make a table of
--- ten thousand. A mark is its time in 7 bytes and its hits in 5, and behind them 8 of its holder where the algorithm knows
--- holders. `width` is that length, `holder` the 8 bytes or the empty string.
+-- They stay the string that they are in Redis: a decision reads and cuts the few that it needs, and
+-- does not build a table of ten thousand. A mark is its time in 7 bytes and its hits in 5, followed
+-- by 8 bytes of its holder if the algorithm has holders. `width` is that length, `holder` the 8
+-- bytes or the empty string.
 
--- Drops those that are as old as `till` or older. Gives what is left, and how many hits were dropped.
+-- Drops marks as old as `till` or older. Returns the rest and how many hits were dropped.
 local function drop_until(marks, width, till)
   local at, hits
   local place, dropped, length = 1, 0, #marks
@@ -18,10 +19,10 @@ local function drop_until(marks, width, till)
   return marks, dropped
 end
 
--- Adds a mark in its place; what the same holder did at the same time becomes one.
+-- Inserts a mark in order. Marks of one holder with one time are merged.
 local function add_mark(marks, width, at, hits, holder)
   local place = #marks + 1
-  -- From the newest: only a clock that was brought back puts a mark anywhere but at the end.
+  -- From the newest: only a clock that was set back puts a mark anywhere but at the end.
   while place > 1 and unpack_numbers('<I7', marks, place - width) > at do
     place = place - width
   end
@@ -40,12 +41,12 @@ local function add_mark(marks, width, at, hits, holder)
   return cut(marks, 1, place - 1) .. mark .. cut(marks, place)
 end
 
--- Takes up to `hits` off the marks of this holder, of that time if there is one, oldest first. Gives what is left, and how many
--- were taken off.
+-- Takes up to `hits` off this holder's marks, of that time if given, oldest first. Returns the rest
+-- and how many hits were taken off.
 local function take_off(marks, width, hits, only_at, holder)
   local length, place = #marks, 1
   if only_at then
-    -- The first that is not older.
+    -- The first mark that is not older.
     local below, above = 0, length / width
     while below < above do
       local middle = (below + above - (below + above) % 2) / 2
@@ -60,7 +61,7 @@ local function take_off(marks, width, hits, only_at, holder)
   local left, from, pieces = hits, 1, {}
   while left > 0 and place <= length do
     if holder ~= '' then
-      -- To the next mark in which those bytes stand at all, rather than look into each.
+      -- Goes to the next mark that contains these bytes, in place of reading each.
       local found = find(marks, holder, place + 12, true)
       if not found then break end
       place = found - (found - 1) % width
@@ -84,7 +85,7 @@ local function take_off(marks, width, hits, only_at, holder)
   return concat(pieces), hits - left
 end
 
--- How long until the mark at this place has reached the age of `age`.
+-- How long until the mark at this place has reached this age.
 local function ages_in(marks, place, age, now)
   local gone = now - unpack_numbers('<I7', marks, place)
   if gone <= 0 then return age end
@@ -92,13 +93,13 @@ local function ages_in(marks, place, age, now)
   return age - gone
 end
 
--- How long until the newest has; 0 without marks.
+-- How long until the newest mark has; 0 without marks.
 local function newest_ages_in(marks, width, age, now)
   if marks == '' then return 0 end
   return ages_in(marks, #marks - width + 1, age, now)
 end
 
--- How long until so many hits, oldest first, will have; none when there are fewer.
+-- How long until this many hits, oldest first, have; none when there are fewer.
 local function aged_in(marks, width, hits, age, now)
   local sum = 0
   for place = 1, #marks, width do
@@ -109,7 +110,7 @@ local function aged_in(marks, width, hits, age, now)
   return nil
 end
 
--- The second clock law: every mark comes along.
+-- The second clock law moves every mark.
 local function marks_brought_back(marks, width, by)
   local pieces = {}
   for place = 1, #marks, width do

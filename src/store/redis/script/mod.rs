@@ -1,30 +1,32 @@
-//! The one atomic step, as Redis runs it: every algorithm in Lua, many checks a call.
+//! The atomic step in Redis: every algorithm in Lua, many checks per call.
 //!
-//! Why a script: a decision reads a bucket, thinks and writes it, and only the server can do that with nobody in between. Why
-//! one for all: checks that wait at the same moment ride in one call, whatever their algorithms; its price is paid once.
+//! A script, because a decision reads a bucket, computes and writes it, and only the server can do
+//! that without another client in between. One script for all algorithms, because the checks that
+//! wait at the same moment share one call.
 //!
-//! How: [`text`] is put together from the table of algorithms ([`Algorithm::script`](tollgate_limiter::Algorithm::script)), the
-//! arithmetic they share and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
-//! [`argument`] a check, at most [`CHECKS_MAX`] of them by [`weight`]; its reply is one string, which [`outcomes`] reads. A call
-//! that fails has written nothing: Redis refuses the first write or none.
+//! [`text`] is built from the algorithms' scripts in `algorithms/`, the arithmetic that they share,
+//! and the loop around them. A call is `EVALSHA sha1 n key… time argument…`, with one key and one
+//! [`argument`] per check and at most [`CHECKS_MAX`] checks by [`weight`]. The reply is one string,
+//! which [`outcomes`] reads. A call that fails has written nothing: Redis rejects the first write
+//! or none.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `words.lua` | what call, reply and bucket look like; names |
-//! | `numbers.lua` | exact arithmetic past 2^53 |
-//! | `marks.lua` | what a bucket remembers one by one |
-//! | `decide.lua` | the loop: read, the clock laws, decide, write |
-//! | `argument.rs` | a check, packed |
-//! | `outcome.rs` | outcomes, unpacked |
+//! | `words.lua` | the layout of call, reply and bucket; names |
+//! | `numbers.lua` | exact arithmetic above 2^53 |
+//! | `marks.lua` | what a bucket remembers hit by hit |
+//! | `decide.lua` | the loop: read, apply the clock laws, decide, write |
+//! | `argument.rs` | packs a check |
+//! | `outcome.rs` | reads outcomes |
 //!
-//! A counter of Envoy's reference service ([`Check::bucket_name`]) is a number in decimal, which others add to as well, so it
-//! stays one: what it is to be is decided as every fixed window is, by the caller's time, and added.
+//! A counter of Envoy's reference service ([`Check::reference_key`]) stays a decimal number,
+//! because that service adds to it as well. It is decided as every fixed window is, by the caller's
+//! time.
 //!
-//! The script decides as [`State::step`](tollgate_limiter::State::step) does, and `tests/twin` holds the two equal, also in what is
-//! not written.
+//! The script decides as [`State::step`](tollgate_limiter::State::step) does. `tests/twin` compares
+//! the two, including what is not written.
 //!
-//! What it deliberately does not do: speak to a server, name keys, choose which checks ride together. In a cluster all keys of
-//! a call must be of one slot; that is the caller's to see to.
+//! In a cluster all keys of a call must be in one slot; the caller sees to that.
 
 mod argument;
 mod outcome;
@@ -37,12 +39,12 @@ use tollgate_limiter::{ALGORITHMS, AlgorithmOption, Check, Timestamp};
 pub use argument::{argument, time_argument};
 pub use outcome::{InvalidBucket, ScriptResult, outcomes};
 
-/// How many checks may ride in one call, each counted by its [`weight`]. Redis does nothing else meanwhile: at three
-/// microseconds a check, for less than a millisecond.
+/// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
+/// a call: at three microseconds per check, that is less than a millisecond.
 pub const CHECKS_MAX: usize = 256;
 
-/// How many marks take as long as a check without any, at least. A bucket's marks are one string, which is copied in and
-/// out: a log of 10,000 takes Redis 0.3 to 1.3 ms.
+/// How many marks take as long as a check without marks, at least. A bucket's marks are one string
+/// that is copied in and out; a log of 10,000 takes Redis 0.3 to 1.3 ms.
 const MARKS_A_CHECK: u64 = 32;
 
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many marks.
@@ -60,8 +62,8 @@ pub fn weight(check: &Check) -> usize {
         .min(CHECKS_MAX)
 }
 
-/// Names that stand for numbers in the script. They are put in here, since Lua would look a name up at every use, and keep a
-/// cell for each at every call.
+/// Names for numbers in the script. They are replaced before the script is sent: Lua would look up
+/// a name at every use and keep a cell for each at every call.
 const NUMBERS: &[(&str, u64)] = &[
     ("TAKE", argument::TAKE as u64),
     ("REFUND", argument::REFUND as u64),
@@ -82,7 +84,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("MAX", Timestamp::MAX_US),
 ];
 
-/// The form of a bucket in Redis. Another form is another number, and what has it is not read.
+/// The version of the bucket layout. Buckets of another version are not read.
 const VERSION: u64 = 1;
 
 /// Length of a bucket without marks, in bytes.
@@ -91,7 +93,7 @@ const HEAD_LEN: u64 = 29;
 /// Length of a mark.
 const MARK_LEN: u64 = 12;
 
-/// The same where marks have holders.
+/// The same for marks with a holder.
 const HELD_MARK_LEN: u64 = 20;
 
 /// The whole script.
@@ -126,21 +128,21 @@ pub fn text() -> &'static str {
     &TEXT
 }
 
-/// The scripts of the algorithms, by name; `build.rs` lists the files of `algorithms/`.
+/// The scripts of the algorithms, by name. `build.rs` lists the files of `algorithms/`.
 static ALGORITHM_SCRIPTS: &[(&str, &str)] =
     include!(concat!(env!("OUT_DIR"), "/algorithm_scripts.rs"));
 
 /// The script of one algorithm: `local function <name>(…)`, which decides as `Algorithm::decide`
-/// does, with the same registers and marks. Empty where there is none, which a test refuses.
+/// does, with the same registers and marks. Empty where there is none; a test fails then.
 fn algorithm_script(name: &str) -> &'static str {
     let script = ALGORITHM_SCRIPTS.iter().find(|(known, _)| *known == name);
     script.map_or("", |(_, text)| text)
 }
 
-/// Given besides an algorithm that has marks.
+/// What the script of an algorithm with marks returns in addition.
 const BROUGHT_BACK: &str = ", marks_brought_back";
 
-/// The text with numbers in place of their names.
+/// The text with names replaced by numbers.
 fn with_numbers(text: &str) -> String {
     let mut with = String::with_capacity(text.len());
     let mut rest = text;
@@ -159,7 +161,7 @@ fn with_numbers(text: &str) -> String {
     with
 }
 
-/// The name Redis knows it by: SHA-1 of the text, in hexadecimal.
+/// The SHA-1 of the text in hexadecimal, by which Redis knows the script.
 pub fn sha1() -> &'static str {
     static SHA1: LazyLock<String> =
         LazyLock::new(|| sha1_smol::Sha1::from(text()).digest().to_string());

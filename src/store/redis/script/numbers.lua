@@ -1,12 +1,13 @@
 -- Exact arithmetic on doubles.
 --
--- Why: a double holds whole numbers exactly up to 2^53, and the limiter multiplies numbers of 53 bits by numbers of 33. Where
--- a product could pass 2^53 it is kept in two limbs of base 2^40; where it does not, which is nearly always, one
--- multiplication and a comparison are all.
+-- A double holds whole numbers exactly up to 2^53, and the limiter multiplies numbers of 53 bits by
+-- numbers of 33. A product that could pass 2^53 is kept in two limbs of base 2^40. Nearly always it
+-- cannot, and one multiplication and one comparison are enough.
 --
--- What holds here: for whole a < 2^53 and b > 0, a % b is exact and (a - a % b) / b is the whole quotient.
+-- For whole a < 2^53 and b > 0, a % b is exact and (a - a % b) / b is the whole quotient.
 
--- a * b in two limbs, the upper one in 2^40. The smaller factor is below 2^39, the larger below 2^53.
+-- a * b in two limbs, the upper one in units of 2^40. The smaller factor is below 2^39, the larger
+-- below 2^53.
 local function product(a, b)
   if a < b then a, b = b, a end
   local a0, b0 = a % TWO_20, b % TWO_20
@@ -19,8 +20,8 @@ local function product(a, b)
   return high + (low - low0) / TWO_40, low0
 end
 
--- The whole quotient of a * b by c, and what is left over. The quotient must be below 2^53, and so must c; of a and b, and of
--- quotient and c, one is below 2^39.
+-- The quotient of a * b by c, and the remainder. The quotient and c must be below 2^53. One of a
+-- and b, and one of quotient and c, is below 2^39.
 local function multiply_divide(a, b, c)
   local near = a * b
   if near < TWO_53 then
@@ -31,8 +32,8 @@ local function multiply_divide(a, b, c)
   local quotient = near / c
   quotient = quotient - quotient % 1
   local rest
-  -- The first guess is off by a few at most, and each round mends it. Three are more than it takes: nothing in here may
-  -- loop for ever, whatever somebody has put into Redis.
+  -- The first guess is off by a few at most, and each round corrects it. Three rounds are more than
+  -- enough. The loop is bounded whatever values are in Redis.
   for _ = 1, 4 do
     local by_high, by_low = product(quotient, c)
     rest = (high - by_high) * TWO_40 + (low - by_low)
@@ -43,8 +44,8 @@ local function multiply_divide(a, b, c)
   return quotient, rest
 end
 
--- a * b + c + d, for what the answer says in 64 bits: the lower 53 bits, and those above them; no more than 2^64 - 1. Of a and
--- b one is below 2^39.
+-- a * b + c + d for an answer of 64 bits: the lower 53 bits and the upper ones; at most 2^64 - 1.
+-- One of a and b is below 2^39.
 local function wide(a, b, c, d)
   local high, low = product(a, b)
   local c0, d0 = c % TWO_40, d % TWO_40
@@ -57,7 +58,8 @@ local function wide(a, b, c, d)
   return high0 * TWO_40 + low0, above
 end
 
--- How many of `hits` that were refused stay in a bucket that has used so much: debt has room for one burst.
+-- How many of the denied `hits` stay in a bucket that has used this much: debt is at most one
+-- burst.
 local function debt(refused, burst, used, hits)
   if refused == NOT_COUNTED then return 0 end
   local room = 2 * burst - used

@@ -1,26 +1,24 @@
-//! Outcomes as the script gives them: 40 bytes a check, little-endian.
+//! Reads the script's reply: 40 bytes per check, little-endian.
 //!
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | 1 allowed, 2 never passes (no retry), 128 the bucket could not be read |
 //! | 7, 7, 7 | `at`, `used_before`, `remaining` |
 //! | 7, 7 | `reset_us`, `retry_us`: the lower 53 bits |
-//! | 2, 2 | what of those two lies above them |
+//! | 2, 2 | their upper 11 bits |
 //!
-//! Why the last four: a double holds 53 bits exactly, and an answer has 64.
+//! The last four bytes exist because a Lua number has 53 bits and an outcome's times have 64.
 //!
-//! What it deliberately does not do: fail as a whole. What is missing or too long is garbled check by check.
+//! A reply of the wrong length makes every check of the call an [`InvalidBucket`].
 
 use tollgate_limiter::{Outcome, Timestamp};
 
-/// What lies in Redis under a bucket's key is no bucket, or not of this version. Nothing was taken, nor changed.
+/// The value under a bucket's key is not a bucket of this version. Nothing was taken or changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "what Redis holds under this key is not a bucket of this version; delete it, or give this service a key prefix of its own"
-)]
+#[error("the value under this key is not a bucket of this version; delete it, or set a key prefix")]
 pub struct InvalidBucket;
 
-/// What became of one check.
+/// The result of one check.
 pub type ScriptResult = Result<Outcome, InvalidBucket>;
 
 /// Length of an outcome in bytes.
@@ -29,7 +27,7 @@ const OUTCOME_LEN: usize = 40;
 /// How many bits of a time the first seven bytes hold.
 const LOWER_BITS: u32 = 53;
 
-/// Reads a reply to so many checks and appends as many answers, in the order asked.
+/// Reads the reply to `asked` checks and appends one result per check, in order.
 pub fn outcomes(reply: &[u8], asked: usize, into: &mut Vec<ScriptResult>) {
     let (records, beside) = reply.as_chunks::<OUTCOME_LEN>();
     if records.len() == asked && beside.is_empty() {
@@ -57,7 +55,7 @@ fn outcome(record: &[u8; OUTCOME_LEN]) -> ScriptResult {
     })
 }
 
-/// The next number, of so many bytes.
+/// The next number, of `len` bytes.
 fn number(rest: &mut &[u8], len: usize) -> u64 {
     let (bytes, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
     *rest = after;

@@ -1,17 +1,15 @@
-//! Where the shared store is: what a URL, or the variables of Envoy's reference service, name.
-//!
-//! Why by hand and not by the client's own reader: a list of servers is no URL, and what is wrong must be said without
-//! repeating a password that stands in it.
+//! The address of a shared Redis: reads URLs, and the variables of Envoy's reference service.
 //!
 //! ```text
-//! redis://host:6379/0   rediss://host   redis+unix:///run/redis.sock?db=1   redis+sentinel://a:26379,b:26379/name/0
-//! redis+cluster://a:6379,b:6379
+//! redis://host:6379/0   rediss://host   redis+unix:///run/redis.sock?db=1
+//! redis+sentinel://a:26379,b:26379/name/0   redis+cluster://a:6379,b:6379
 //! ```
 //!
-//! `valkey` may stand for `redis` everywhere, and a second `s` for TLS.
+//! `valkey` may stand for `redis`, and a second `s` means TLS.
 //!
-//! What it deliberately does not do: connect, read files, accept a password from a command line (whoever reads that does
-//! not pass one on).
+//! The client library's own reader is not used: a list of servers is not a URL to it, and its
+//! errors may repeat a password. This module does not connect and does not read files. The caller
+//! rejects passwords on the command line.
 
 mod reference;
 
@@ -20,50 +18,50 @@ use std::path::PathBuf;
 
 pub use self::reference::ReferenceVariables;
 
-/// A shared store, as the operator named it.
+/// A shared Redis, as the operator named it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Target {
-    /// Which servers.
+    /// The servers.
     pub servers: Servers,
-    /// Whether all connections are TLS.
+    /// Whether all connections use TLS.
     pub tls: bool,
-    /// Which of a server's databases.
+    /// The number of the database.
     pub database: i64,
-    /// Who we are.
+    /// The login at the servers.
     pub login: Login,
-    /// Who we are to the sentinels.
+    /// The login at the sentinels.
     pub sentinel_login: Login,
 }
 
-/// Which servers, and how they belong together.
+/// The servers, and what kind of group they are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Servers {
-    /// One.
+    /// One server.
     Single(Address),
-    /// Whichever these sentinels say is the primary of that name.
+    /// The primary of this name, as these sentinels say.
     Sentinel {
-        /// The name by which they know it.
+        /// The primary's name.
         primary: String,
-        /// Where they are; at least one.
+        /// At least one.
         sentinels: Vec<Address>,
     },
-    /// Those of a cluster, each for the slots that it says.
+    /// A cluster.
     Cluster {
-        /// Some of its servers, who know the others; at least one.
+        /// Nodes that know the others; at least one.
         seeds: Vec<Address>,
     },
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Address {
     /// Host and port.
     Tcp(String, u16),
-    /// The path of a socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A user and how to come by the password.
+/// A user and a password.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Login {
     /// None is the server's default user.
@@ -75,12 +73,12 @@ pub struct Login {
 /// A password, or where it is.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Password {
-    /// None is needed.
+    /// No password.
     #[default]
     None,
-    /// This.
+    /// This password.
     Given(Secret),
-    /// What stands in this file, read again for every connection.
+    /// The contents of this file, read again for every connection.
     File(PathBuf),
 }
 
@@ -88,36 +86,36 @@ pub enum Password {
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Secret(String);
 
-/// What is wrong with a name. Never repeats what was given: a password may stand in it.
+/// What is wrong with a URL. The text never repeats the URL, in which a password may stand.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TargetError {
-    /// It does not begin with a scheme that is known.
+    /// The scheme is unknown.
     #[error(
         "it must begin with redis://, rediss://, redis+unix://, redis+sentinel:// or redis+cluster:// (valkey may stand for redis)"
     )]
     Scheme,
-    /// There is no server in it.
-    #[error("it names no server")]
+    /// It has no server.
+    #[error("it has no server")]
     NoServer,
-    /// A port is no port.
-    #[error("what follows the last colon of a server's name is no port")]
+    /// A port is not a number.
+    #[error("the text after a server's last colon is not a port")]
     Port,
-    /// A database is no number.
+    /// The database is not a number.
     #[error("the database must be a whole number, such as the 1 of redis://host:6379/1")]
     Database,
-    /// A sentinel's URL without the name of the primary.
-    #[error("it must say which primary, such as redis+sentinel://one:26379,two:26379/primary")]
+    /// A sentinel URL without the primary's name.
+    #[error("it must name the primary, such as redis+sentinel://one:26379,two:26379/primary")]
     NoPrimary,
-    /// More than one server without a scheme that says what several are.
+    /// Several servers in a URL for one.
     #[error("only redis+sentinel:// and redis+cluster:// may name several servers")]
     Several,
-    /// A cluster's URL with a database of its own.
-    #[error("a cluster has no database but 0")]
+    /// A cluster URL with a database.
+    #[error("a cluster has only database 0")]
     ClusterDatabase,
-    /// Something is escaped that cannot be.
+    /// A bad percent escape.
     #[error("a % must be followed by two hexadecimal digits")]
     Escape,
-    /// `REDIS_TYPE` or `REDIS_SOCKET_TYPE` is a word of its own.
+    /// A variable of the reference service has a bad value.
     #[error("{0}")]
     InvalidWord(&'static str),
 }
@@ -219,14 +217,14 @@ impl Target {
         }
     }
 
-    /// Whether a password stands in the name itself.
+    /// Whether the URL has a password.
     pub fn holds_password(&self) -> bool {
         matches!(self.login.password, Password::Given(_))
     }
 }
 
 impl fmt::Display for Target {
-    /// Where it is, for people; no user, no password.
+    /// The address for messages, without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.servers {
             Servers::Single(address) => write!(f, "{address}"),
@@ -259,9 +257,9 @@ fn list(addresses: &[Address], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// What follows the login of a URL, and the login.
+/// Splits the login off a URL's rest.
 fn login_before(rest: &str) -> Result<(&str, Login), TargetError> {
-    // A password may hold an @ that nobody escaped; a host holds none.
+    // A password may have an unescaped @. A host has none.
     let Some((login, rest)) = rest.rsplit_once('@') else {
         return Ok((rest, Login::default()));
     };
@@ -279,12 +277,12 @@ fn login_before(rest: &str) -> Result<(&str, Login), TargetError> {
     Ok((rest, login))
 }
 
-/// A list of servers with commas between.
+/// Addresses, separated by commas.
 fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, TargetError> {
     let hosts = hosts.split(',').map(str::trim);
     let addresses = hosts.filter(|host| !host.is_empty()).map(|host| {
         let (host, port) = match host.rsplit_once(':') {
-            // The colons of a bare IPv6 address are its own.
+            // A bare IPv6 address has colons of its own.
             Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
                 let port = digits.parse().map_err(|_| TargetError::Port)?;
                 (name, port)
@@ -304,7 +302,7 @@ fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, TargetError> {
     Ok(addresses)
 }
 
-/// Text whose %41 is an A.
+/// Decodes percent escapes.
 fn unescaped(text: &str) -> Result<String, TargetError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -325,20 +323,20 @@ fn unescaped(text: &str) -> Result<String, TargetError> {
 // === impl Address ===
 
 impl Address {
-    /// No server's: in place of one that is not there any more.
+    /// Stands for a node that is not assigned any more.
     pub(super) const fn nowhere() -> Self {
         Self::Tcp(String::new(), 0)
     }
 
-    /// What a cluster's server calls another, or itself: a host and a port. Without a host it is whoever said so.
-    pub(super) fn said_by(text: &str, whoever: &Self) -> Option<Self> {
+    /// Reads `host:port` as a cluster node reports it. Without a host it is the node's own.
+    pub(super) fn reported_by(text: &str, reporter: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Self::of_node(host, port.parse().ok()?, whoever)
+        Self::reported_in_parts(host, port.parse().ok()?, reporter)
     }
 
-    /// The same, in two. A request mark is a name that nobody knows yet.
-    pub(super) fn of_node(host: &str, port: u16, whoever: &Self) -> Option<Self> {
-        let host = match (host, whoever) {
+    /// The same from two parts. A question mark is a host that the node does not know yet.
+    pub(super) fn reported_in_parts(host: &str, port: u16, reporter: &Self) -> Option<Self> {
+        let host = match (host, reporter) {
             ("?", _) | ("", Self::Unix(_)) => return None,
             ("", Self::Tcp(same, _)) => same,
             (host, _) => host.trim_start_matches('[').trim_end_matches(']'),
@@ -360,12 +358,12 @@ impl fmt::Display for Address {
 // === impl Secret ===
 
 impl Secret {
-    /// Keeps a text from being shown.
+    /// Wraps a text that must not be shown.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for whoever must send it.
+    /// The text itself, to be sent.
     pub fn reveal(&self) -> &str {
         &self.0
     }

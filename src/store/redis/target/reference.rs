@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Address, Login, Password, Secret, Servers, Target, TargetError, addresses};
 
-/// What Envoy's reference service calls it, variable by variable, as they stand in the environment.
+/// The variables of Envoy's reference service, as they are in the environment.
 #[derive(Clone, Debug, Default)]
 pub struct ReferenceVariables {
     /// `REDIS_URL`.
@@ -22,8 +22,8 @@ pub struct ReferenceVariables {
 }
 
 impl Target {
-    /// The store that the reference's variables name. A path is a socket and anything else a host, whatever the socket's
-    /// type is said to be: it cannot be both.
+    /// The Redis that the variables name. A URL that begins with a slash is a socket and anything
+    /// else a host, whatever `REDIS_SOCKET_TYPE` says.
     ///
     /// # Errors
     ///

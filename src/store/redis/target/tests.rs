@@ -44,12 +44,12 @@ fn urls_name_what_they_say() {
 #[test]
 fn a_server_of_a_cluster_may_leave_out_the_host_that_is_its_own() {
     let asked = tcp("10.0.0.1", 6379);
-    let said = |text| Address::said_by(text, &asked);
+    let said = |text| Address::reported_by(text, &asked);
     assert_eq!(said("10.0.0.2:7"), Some(tcp("10.0.0.2", 7)));
     assert_eq!(said(":7"), Some(tcp("10.0.0.1", 7)));
     assert_eq!(said("fd00::2:7"), Some(tcp("fd00::2", 7)));
-    for nobody in ["?:7", "a:0", "a", "a:x"] {
-        assert_eq!(said(nobody), None, "{nobody}");
+    for text in ["?:7", "a:0", "a", "a:x"] {
+        assert_eq!(said(text), None, "{text}");
     }
 }
 

@@ -9,21 +9,21 @@ use crate::store::redis::breaker::Breaker;
 use tollgate_limiter::Check;
 
 impl NodeWorker {
-    /// Whether there is anybody to speak to.
+    /// Whether no node is assigned.
     pub(super) fn is_vacant(&self) -> bool {
         self.node_slot
             .as_ref()
             .is_some_and(|node_slot| node_slot.address.is_none())
     }
 
-    /// Somebody is told to sit here, or whoever does to leave.
+    /// A node was assigned or unassigned.
     pub(super) fn assignment_changed(&mut self) {
         let now_us = self.now_us();
         let Some(node_slot) = &mut self.node_slot else {
             return;
         };
-        let told = node_slot.told.borrow_and_update().clone();
-        match told {
+        let assigned = node_slot.changes.borrow_and_update().clone();
+        match assigned {
             None => {
                 let at_us = now_us.saturating_add(DRAIN_US);
                 node_slot.drained_at_us = node_slot.address.is_some().then_some(at_us);
@@ -35,15 +35,15 @@ impl NodeWorker {
                 self.node.rename(address.to_string());
                 node_slot.address = Some(address);
                 node_slot.drained_at_us = None;
-                // What comes until it is reached waits as long as its time allows.
+                // Checks that arrive before the node is connected wait until their deadline.
                 self.breaker = Breaker::new();
-                self.told = None;
+                self.logged = None;
                 self.disconnect();
             }
         }
     }
 
-    /// Lets a server go that is to leave, when nothing of it is awaited any more.
+    /// Releases an unassigned node when no call to it is in flight.
     pub(super) fn leave(&mut self) {
         let (Some(node_slot), Some(member)) = (&mut self.node_slot, &self.node.member) else {
             return;
@@ -54,14 +54,14 @@ impl NodeWorker {
         let out_of_order = self.node.fault().is_some() || self.breaker.open().is_some();
         let quiet = self.waiting.is_empty() && self.calls.is_empty();
         let over = at_us <= self.node.clock.uptime_us();
-        // Told again meanwhile: it stays.
+        // It was assigned again meanwhile.
         if !(out_of_order || quiet && over) || !member.cluster.release(member.node_slot) {
             return;
         }
         node_slot.address = None;
         node_slot.drained_at_us = None;
         self.disconnect();
-        // Nobody is missed here.
+        // An unassigned node slot is not a fault.
         self.node.open();
         while let Some(part) = self.waiting.pop_front() {
             self.node.undecided(part, StoreFault::ClusterDown);
@@ -71,7 +71,7 @@ impl NodeWorker {
         }
     }
 
-    /// What is to go back is whoever's who serves it by now.
+    /// Sends refunds to the nodes that own their slots now.
     pub(super) fn give_back_elsewhere(&self, checks: Vec<Check>) {
         let count = checks.len();
         let member = self.node.member.as_ref();

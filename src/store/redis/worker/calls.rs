@@ -13,14 +13,14 @@ use crate::store::redis::call::{Call, CallBatch, CallReport};
 use crate::store::redis::script;
 use tollgate_limiter::Check;
 
-/// What checks take of a call together.
+/// The weight of these checks in a call.
 fn weigh(checks: &[Check]) -> usize {
     let weights = checks.iter().map(script::weight);
     weights.fold(0, usize::saturating_add)
 }
 
 impl NodeWorker {
-    /// Puts what waits into calls, as long as there may be another.
+    /// Puts what waits into calls, up to the number of calls in flight.
     pub(super) fn send(&mut self) {
         while self.calls.len() < CALLS_MAX {
             let Some(connected) = &self.connected else {
@@ -30,7 +30,7 @@ impl NodeWorker {
             let now_us = self.now_us();
             let mut parts = VecDeque::new();
             let mut weight = 0_usize;
-            // What goes back makes room, so it goes first.
+            // Refunds make room in buckets, so they go first.
             while weight < script::CHECKS_MAX
                 && let Some((undoing, until_us)) = self.refunds.pop()
             {
@@ -69,7 +69,7 @@ impl NodeWorker {
         }
     }
 
-    /// A batch that undoes, for which nobody waits.
+    /// A batch of refunds, which no caller waits for.
     pub(super) fn undoing(&self, checks: Vec<Check>, now_us: u64, until_us: u64) -> CallBatch {
         let mut batch = Box::<Batch>::default();
         batch.requests.push(BatchRequest {
@@ -80,7 +80,7 @@ impl NodeWorker {
             is_elsewhere: false,
             tentative: None,
         });
-        // `send_back` gives back the room of every batch, and this one never took any.
+        // `send_back` frees the queue space of every batch, and this one has none.
         let waiting = &self.node.levels.waiting;
         waiting.fetch_add(checks.len(), Ordering::AcqRel);
         batch.checks = checks;
@@ -95,7 +95,7 @@ impl NodeWorker {
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // Its batches went with it; those who asked see that nobody will answer.
+                // Its batches are gone; their callers see a closed channel.
                 tracing::error!(%error, "this is a defect in tollgate: a call to the store was lost");
                 return;
             }
@@ -111,7 +111,7 @@ impl NodeWorker {
         }
         match ended.fault {
             None => self.breaker.answered(),
-            // A connection that is gone already says nothing of the present one.
+            // An old connection says nothing about the present one.
             Some(_) if ended.connection != self.connection => {}
             Some(fault) => self.failed(fault, ended.words),
         }

@@ -19,14 +19,14 @@ impl NodeWorker {
         }
     }
 
-    /// Probes where that is due, or says that this replica is there.
+    /// Starts a probe or a heartbeat if one is due.
     pub(super) fn start_due_probe(&mut self) {
         if !self.probing.is_empty() || self.is_vacant() {
             return;
         }
         let now_us = self.now_us();
         let address = self.address();
-        // What was found out of whoever sat here before says nothing of who does now.
+        // Results for another connection, or for the node before this one, are discarded.
         let connection = self.connection;
         let (node, connector) = (Arc::clone(&self.node), Arc::clone(&self.connector));
         let replica = Arc::clone(&self.replica);
@@ -62,7 +62,7 @@ impl NodeWorker {
             tracing::error!(
                 store = %self.node.place(),
                 words,
-                "the store's answer was not understood"
+                "the store's reply was not understood"
             );
         }
         if !self.breaker.failed(fault, now_us) {
@@ -70,23 +70,23 @@ impl NodeWorker {
         }
         self.disconnect();
         self.node.refresh();
-        // What was lost may be had again before anybody's time is over.
+        // A lost connection may be made again before any deadline passes.
         if fault != StoreFault::ConnectionLost {
             self.close(fault, words);
         }
     }
 
-    /// Has everybody know that the server is not asked, and why.
+    /// Opens the breaker for all callers, and records why.
     pub(super) fn close(&mut self, fault: StoreFault, words: String) {
         if self.node.close(fault) {
             self.node.metrics.breaker_opened.inc();
         }
         self.node.publish(Link::Down(fault));
-        if self.told.replace(fault) != Some(fault) {
+        if self.logged.replace(fault) != Some(fault) {
             tracing::warn!(
                 store = %self.node.place(),
                 words,
-                "the store is not asked, --on-store-failure applies: {fault}"
+                "no checks are sent to the store, --on-store-failure applies: {fault}"
             );
         }
         self.node.remember(words);
@@ -107,7 +107,7 @@ impl NodeWorker {
         });
         let open = report.probe;
         match report.result {
-            // Of a connection that has been given up since, or of whoever sat here before.
+            // The connection was given up meanwhile, or the slot's node has changed.
             _ if report.connection != self.connection => {}
             Ok(connected) => {
                 if self.counts_replicas
@@ -120,9 +120,9 @@ impl NodeWorker {
                     self.connection = self.connection.saturating_add(1);
                     self.breaker.close(now_us);
                     self.heartbeat_at_us = now_us.saturating_add(self.heartbeat_every_us());
-                    self.told = None;
+                    self.logged = None;
                     if self.node.open() {
-                        tracing::info!(store = %self.node.place(), "the store decides");
+                        tracing::info!(store = %self.node.place(), "connected to the store");
                     }
                 }
                 self.node

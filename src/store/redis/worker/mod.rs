@@ -1,20 +1,22 @@
-//! The task that speaks to one server.
+//! The task that owns the queue of one server.
 //!
-//! How: what comes in waits in a line; as long as fewer than a few calls are under way, all that waits goes into the next one,
-//! up to a bound. So a lone check goes at once and a flood goes in large calls, and nobody waits for a timer. A batch whose
-//! time is over before its turn has come is told so, and was not asked.
+//! Batches wait in order. While fewer than [`CALLS_MAX`] calls are in flight, everything that waits
+//! goes into the next call, up to a bound. So a single check is sent at once, a flood is sent in
+//! large calls, and there is no timer. A batch whose deadline passes while it waits is answered so,
+//! and was not sent.
 //!
-//! When the server fails the breaker opens: those who ask are refused by [`Node`], what waits is told why, and the worker
-//! probes until the server decides again. A connection that was merely lost is made anew while what waits goes on waiting, as
-//! long as its time allows.
+//! When the server fails the breaker opens: [`Node`] fails new callers, what waits is answered with
+//! the fault, and the worker probes until the server decides again. A connection that was only lost
+//! is made again while batches wait, as long as their deadlines allow.
 //!
-//! What goes back has no deadline and is kept while the server is away or in no state to take it, up to a bound and for a while;
-//! then it is counted as lost. What may have been carried out is not sent again: giving back twice would let too many pass.
+//! Refunds have no deadline. They are kept while the server is away or cannot take them, up to a
+//! bound and for a minute, and are then counted as lost. A refund that may have been carried out is
+//! not sent again: refunding twice would let too many hits pass.
 //!
-//! In a cluster a worker speaks to whoever sits in its node_slot, and sleeps while nobody does. A server that is to leave is spoken
-//! to until what was under way has come; then what is to go back is sent to whoever serves it by now.
+//! In a cluster the worker serves the node that is assigned to its node slot and sleeps while there
+//! is none (`assignment`).
 //!
-//! What it deliberately does not do: end while anybody may still ask, whatever the server does.
+//! The worker ends when no caller is left, whatever the server does.
 
 mod assignment;
 mod calls;
@@ -41,66 +43,67 @@ use crate::store::queue::Message;
 use crate::store::refund_queue::{self, RefundQueue};
 use crate::store::{StoreError, StoreFault};
 
-/// How many calls may be under way.
+/// How many calls may be in flight.
 const CALLS_MAX: usize = 4;
 
-/// How many messages are taken in at a time.
+/// How many messages are read at a time.
 const MESSAGES_MAX: usize = 256;
 
-/// How soon what was not taken back is tried again.
+/// How soon a failed refund is retried.
 const GIVE_BACK_AGAIN_US: u64 = 100_000;
 
-/// For how long a server that is to leave is spoken to: what was on its way to the queue has come by then.
+/// How long an unassigned node is still served: by then everything on its way to the queue has
+/// arrived.
 const DRAIN_US: u64 = 1_000_000;
 
-/// How long a worker sleeps whom nobody asks and who has nobody to speak to.
+/// How long a worker without a node sleeps.
 const IDLE_SLEEP_US: u64 = 3_600_000_000;
 
-/// How often the cache of refused keys is swept.
+/// How often expired denials are removed.
 const SWEEP_EVERY_US: u64 = 1_000_000;
 
-/// One server's worker, ready to run.
+/// The worker of one server.
 pub(super) struct NodeWorker {
     node: Arc<Node>,
     queue: mpsc::UnboundedReceiver<Message>,
     connector: Arc<Connector>,
-    /// By what name this replica counts.
+    /// This replica's name among the registered replicas.
     replica: Arc<str>,
-    /// Whether it is the one whose count of replicas is believed.
+    /// Whether its count of replicas is the one that is published.
     counts_replicas: bool,
     breaker: Breaker,
-    /// What the log was told last.
-    told: Option<StoreFault>,
-    /// How many checks the metrics were told wait.
+    /// The fault that was logged last.
+    logged: Option<StoreFault>,
+    /// The number of waiting checks that the metrics were last given.
     reported_waiting: i64,
-    /// None while there is no connection, or one is being report at.
+    /// None while there is no connection, or while it is being probed.
     connected: Option<LiveConnection>,
-    /// Which connection it is, counted from 1.
+    /// The number of the connection, from 1.
     connection: u64,
     waiting: VecDeque<CallBatch>,
     refunds: RefundQueue,
     calls: JoinSet<CallReport>,
-    /// A probe, or a sign of life: at most one.
+    /// The probe or heartbeat in flight: at most one.
     probing: JoinSet<ProbeReport>,
     heartbeat_at_us: u64,
     sweep_at_us: u64,
     node_slot: Option<NodeAssignment>,
 }
 
-/// Where a cluster's servers come and go.
+/// The node that is assigned to a cluster's node slot.
 struct NodeAssignment {
-    told: watch::Receiver<Option<Address>>,
-    /// Who sits there.
+    changes: watch::Receiver<Option<Address>>,
+    /// The node that is served.
     address: Option<Address>,
-    /// When whoever sits there is no longer spoken to.
+    /// When an unassigned node is no longer served.
     drained_at_us: Option<u64>,
 }
 
-/// What came of looking at the server.
+/// The result of a probe or a heartbeat.
 struct ProbeReport {
-    /// On which connection, or after which one.
+    /// The number of the connection, or of the one before it.
     connection: u64,
-    /// Whether it is of an open breaker.
+    /// Whether it probed an open breaker.
     probe: bool,
     result: Result<LiveConnection, ProbeError>,
 }
@@ -117,7 +120,7 @@ impl NodeWorker {
     ) -> Self {
         let node_slot = node.member.as_ref().and_then(|member| {
             Some(NodeAssignment {
-                told: member.cluster.assignment(member.node_slot)?,
+                changes: member.cluster.assignment(member.node_slot)?,
                 address: None,
                 drained_at_us: None,
             })
@@ -129,7 +132,7 @@ impl NodeWorker {
             replica,
             counts_replicas,
             breaker: Breaker::new(),
-            told: None,
+            logged: None,
             reported_waiting: 0,
             connected: None,
             connection: 0,
@@ -143,7 +146,7 @@ impl NodeWorker {
         }
     }
 
-    /// Speaks to the server until nobody can ask any more.
+    /// Serves the queue until no caller is left.
     pub(super) async fn run(mut self) {
         let mut messages = Vec::new();
         loop {
@@ -161,7 +164,7 @@ impl NodeWorker {
                     }
                     self.take_in(&mut messages);
                 }
-                () = told(&mut self.node_slot) => self.assignment_changed(),
+                () = assignment_change(&mut self.node_slot) => self.assignment_changed(),
                 () = sleeping => {}
             }
             self.expire();
@@ -170,7 +173,7 @@ impl NodeWorker {
         self.finish().await;
     }
 
-    /// The last things: what is under way and what goes back, as long as an answer may take.
+    /// Waits for calls in flight and sends the last refunds, as long as an answer may take.
     async fn finish(mut self) {
         let within = Duration::from_micros(self.node.deadline_us.saturating_mul(2));
         let ending = async {
@@ -180,7 +183,7 @@ impl NodeWorker {
                 self.send();
             }
         };
-        // What is not done by then is counted where it lies.
+        // The rest is counted when the worker is dropped.
         let _ = tokio::time::timeout(within, ending).await;
     }
 
@@ -188,7 +191,7 @@ impl NodeWorker {
         self.node.clock.uptime_us()
     }
 
-    /// So many takes will not go back.
+    /// Counts refunds that are lost.
     fn lost(&self, checks: usize) {
         self.node.metrics.give_backs_lost.inc_by(checks as u64);
     }
@@ -209,7 +212,7 @@ impl NodeWorker {
                         due_us: now_us.saturating_add(self.node.deadline_us),
                         gives_back_until_us: None,
                     };
-                    // Whoever sent it may not have seen the breaker open.
+                    // The sender may not have seen that the breaker is open.
                     match self.node.fault() {
                         None if self.is_vacant() => {
                             self.node.undecided(part, StoreFault::ClusterDown);
@@ -234,7 +237,7 @@ impl NodeWorker {
         }
     }
 
-    /// Tells those whose time is over.
+    /// Answers the batches whose deadline has passed.
     fn expire(&mut self) {
         let now_us = self.now_us();
         while self
@@ -247,7 +250,7 @@ impl NodeWorker {
         }
         let lost = self.refunds.pass(now_us);
         self.lost(lost);
-        // Of a cluster's nodes one is always awake, and that is another.
+        // In a cluster the topology task does this: it never sleeps.
         if self.node_slot.is_none() && self.sweep_at_us <= now_us {
             self.sweep_at_us = now_us.saturating_add(SWEEP_EVERY_US);
             self.node.refused.sweep(now_us);
@@ -278,11 +281,11 @@ impl NodeWorker {
         Duration::from_micros(next_us.saturating_sub(self.now_us()))
     }
 
-    /// Tells the metrics how long the line is.
+    /// Updates the gauge of waiting checks.
     fn report_waiting(&mut self) {
         let waiting = self.node.levels.waiting.load(Ordering::Relaxed);
         let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
-        // Another server's worker adds its own.
+        // The workers of other servers add their own.
         let more = waiting.saturating_sub(self.reported_waiting);
         self.reported_waiting = waiting;
         self.node.metrics.waiting_checks.add(more);
@@ -290,7 +293,7 @@ impl NodeWorker {
 }
 
 impl Drop for NodeWorker {
-    /// Whoever ends the worker, nobody is left waiting for it, and nothing is lost unseen.
+    /// Answers every caller and counts every refund, however the worker ends.
     fn drop(&mut self) {
         self.queue.close();
         let mut lost = self.refunds.checks();
@@ -312,10 +315,10 @@ impl Drop for NodeWorker {
     }
 }
 
-/// Ends when a node_slot's server is told to come or to go.
-async fn told(node_slot: &mut Option<NodeAssignment>) {
+/// Ends when the assignment of the node slot changes.
+async fn assignment_change(node_slot: &mut Option<NodeAssignment>) {
     if let Some(node_slot) = node_slot
-        && node_slot.told.changed().await.is_ok()
+        && node_slot.changes.changed().await.is_ok()
     {
         return;
     }

@@ -1,13 +1,15 @@
-//! What is asked of a server besides decisions: whether it would decide, and who else shares it.
+//! Probes and heartbeats: whether a server would decide, and how many replicas share it.
 //!
-//! How: every replica writes its name with Redis's own time into one sorted set, each two seconds; names that were not written
-//! for ten seconds are struck off, and how many are left is how many replicas there are. The same step is what a breaker
-//! probes with: it is a script that writes, as a decision is, so a server that may not write or is too slow fails it.
+//! Every two seconds each replica writes its name and Redis's time into one sorted set. Names older
+//! than ten seconds are removed, and the size of the set is the number of replicas. The breaker
+//! probes with the same script: it writes, as a decision does, so a server that is read-only or too
+//! slow fails the probe.
 //!
-//! In a cluster one server has that set. The others show that they would write by writing, under a hash tag that they serve. One
-//! that sends us elsewhere is alive, and says that the topology has changed.
+//! In a cluster one node has that set. For the other nodes the probe writes a key under a hash tag
+//! that the node serves. A node that redirects the probe is alive and shows that the topology has
+//! changed.
 //!
-//! What it deliberately does not do: elect anybody. A count that is a moment old is good enough to divide a limit by.
+//! No replica is elected. A count that is a moment old is good enough to divide a limit by.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +26,16 @@ use crate::store::redis::key;
 use crate::store::redis::node::Node;
 use crate::store::redis::target::Address;
 
-/// How often a replica writes that it is there, in microseconds.
+/// How often a replica sends a heartbeat, in microseconds.
 pub(super) const HEARTBEAT_EVERY_US: u64 = 2_000_000;
 
-/// The same where sentinels are asked each time whether it is still the primary.
+/// The same with sentinels, which are asked each time whether the server is still the primary.
 pub(super) const SENTINEL_HEARTBEAT_EVERY_US: u64 = 500_000;
 
-/// For how long it then counts.
+/// How long a heartbeat counts.
 const HEARTBEAT_TTL_MS: u64 = 10_000;
 
-/// Writes the replica's name and counts those that are there.
+/// Writes the replica's name and counts the replicas.
 const COUNT_REPLICAS_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -43,10 +45,10 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('ZCARD', KEYS[1])
 ";
 
-/// Writes something that goes by itself.
+/// Writes a key that expires.
 const WRITE_SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return -1";
 
-/// A connection, and what was learnt on it.
+/// A connection, and what a probe found on it.
 #[derive(Clone)]
 pub(super) struct LiveConnection {
     pub(super) opened: NodeConnection,
@@ -58,11 +60,11 @@ pub(super) struct LiveConnection {
 #[derive(Debug)]
 pub(super) struct ProbeError {
     pub(super) fault: StoreFault,
-    /// Word for word.
+    /// The error text, word for word.
     pub(super) words: String,
 }
 
-/// Connects anew, has the server keep the script and looks whether it would decide.
+/// Connects, loads the script and checks that the server would decide.
 pub(super) async fn probe(
     node: Arc<Node>,
     connector: Arc<Connector>,
@@ -80,14 +82,15 @@ pub(super) async fn probe(
         Ok(reply) => drop(value(reply)?),
         Err(_) => return Err(late(within)),
     }
-    // The first time its script must be compiled.
+    // The script must be compiled the first time, so this run has more time.
     let _ = write_probe(&node, connection, &replica, within).await?;
     let within = Duration::from_micros(node.deadline_us);
     let replicas = write_probe(&node, connection, &replica, within).await?;
     Ok(LiveConnection { opened, replicas })
 }
 
-/// Says that the replica is there, and with another password who it is, if that has changed.
+/// Registers the replica again, checks with the sentinels, and logs in again if the password has
+/// changed.
 pub(super) async fn heartbeat(
     node: Arc<Node>,
     connector: Arc<Connector>,
@@ -97,7 +100,7 @@ pub(super) async fn heartbeat(
     let opened = &mut connected.opened;
     if let Some(address) = connector.is_replaced(opened).await {
         return Err(ProbeError {
-            // What waits may wait for the new one.
+            // Waiting batches may wait for the new primary.
             fault: StoreFault::ConnectionLost,
             words: format!("{address} is the primary now"),
         });
@@ -107,18 +110,19 @@ pub(super) async fn heartbeat(
         Ok(Some(password)) if opened.password.as_ref() != Some(&password) => {
             match connector.log_in(&mut opened.connection, &password).await {
                 Ok(()) => {
-                    tracing::info!(store = %node.place(), "the store's password was exchanged");
+                    tracing::info!(store = %node.place(), "logged in with the new password");
                     opened.password = Some(password);
                 }
-                // The old one is still good for this connection; the server may learn of the new one later.
+                // The old password is still good for this connection; the server may learn the new
+                // one later.
                 Err(error) => {
-                    tracing::warn!(store = %node.place(), %error, "the store refuses the new password");
+                    tracing::warn!(store = %node.place(), %error, "the store rejected the new password");
                 }
             }
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(store = %node.place(), %error, "the store's password cannot be read");
+            tracing::warn!(store = %node.place(), %error, "cannot read the store's password");
         }
     }
     let within = Duration::from_micros(node.deadline_us);
@@ -160,7 +164,7 @@ async fn write_probe(
         Ok(_) if kind != ProbeKind::CountReplicas => Ok(None),
         Ok(other) => Err(ProbeError {
             fault: StoreFault::UnexpectedReply,
-            words: format!("instead of a count it said {other:?}"),
+            words: format!("the reply was not a count: {other:?}"),
         }),
         Err(error) => {
             let nowhere = Address::nowhere();
@@ -198,7 +202,7 @@ impl From<ConnectError> for ProbeError {
     fn from(error: ConnectError) -> Self {
         let fault = match &error {
             ConnectError::Redis(error) => match classify(error) {
-                // Without a connection nothing was lost.
+                // Without a connection no call was lost.
                 ErrorClass::Fault(StoreFault::ConnectionLost) | ErrorClass::NoScript => {
                     StoreFault::NotConnected
                 }

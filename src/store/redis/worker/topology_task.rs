@@ -1,11 +1,12 @@
-//! The task that knows who serves what: it asks for the topology, node_slots servers, and answers for slots that nobody serves.
+//! The topology task of a cluster: reads which node serves which slots, assigns nodes to node
+//! slots, and answers checks for slots that no node serves.
 //!
-//! How: servers that are spoken to are asked first, one after the other, then all that are known, then those that the operator
-//! named, each for a quarter of a second at most; the first that knows a master for every slot of ours is believed. When: soon
-//! after a server has sent somebody elsewhere or has failed, again and again while something is amiss, and every ten seconds
-//! besides.
+//! It asks connected nodes first, starting with another one each time, then the other known nodes,
+//! then the seeds, each for a quarter of a second at most. The first answer with a master for every
+//! slot in use is taken. It reads soon after a redirect or a fault, again while something is wrong,
+//! and every ten seconds in any case.
 //!
-//! What it deliberately does not do: speak of buckets, ask a server twice in a moment, end while anybody may still ask.
+//! It ends when no caller is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,42 +26,42 @@ use crate::store::redis::target::Address;
 use crate::store::refund_queue::{self, RefundQueue};
 use tollgate_limiter::Check;
 
-/// How often the topology is read when all is well, in microseconds.
+/// How often the topology is read while all is well, in microseconds.
 const READ_EVERY_US: u64 = 10_000_000;
 
-/// How soon again at the earliest.
+/// The shortest time between two reads.
 const READ_AGAIN_US: u64 = 50_000;
 
-/// The pauses while something is amiss: the first, and the longest.
+/// The first and the longest pause between reads while something is wrong.
 const FAULT_PAUSE_US: (u64, u64) = (100_000, 1_000_000);
 
-/// How often to look, once all is served, whether all are reached.
+/// How often to check, once every slot has a node, whether all nodes are connected.
 const LINK_POLL_US: u64 = 5_000;
 
-/// For how long those who are reached are waited for.
+/// How long connections to new nodes are awaited.
 const LINK_WAIT_MAX_US: u64 = 2_000_000;
 
-/// The task, ready to run.
+/// The topology task.
 pub(crate) struct TopologyTask {
     cluster: Arc<Cluster>,
-    /// Of what nobody serves.
+    /// The node of number 0: it stands for slots that no node serves.
     node: Arc<Node>,
     connector: Arc<Connector>,
     queue: mpsc::UnboundedReceiver<Message>,
     reading: JoinSet<Result<Topology, String>>,
     read_at_us: u64,
-    /// When it was read last.
+    /// When the last read began.
     was_read_us: u64,
     pause_us: u64,
-    /// Who is asked first, the next time.
+    /// Counts reads, to start each with another node.
     turn: usize,
-    /// Until when servers that were seated first are waited for; none when nothing is waited for.
+    /// Until when connections to the first nodes are awaited; none when they are not.
     links_awaited_until_us: Option<u64>,
-    /// To slots that nobody serves.
+    /// Refunds for slots that no node serves.
     refunds: RefundQueue,
     reported_nodes: i64,
-    /// What the log was told last.
-    told: Option<String>,
+    /// What was logged last.
+    logged: Option<String>,
     swept_at_us: u64,
 }
 
@@ -86,12 +87,12 @@ impl TopologyTask {
             links_awaited_until_us: None,
             refunds: RefundQueue::default(),
             reported_nodes: 0,
-            told: None,
+            logged: None,
             swept_at_us: 0,
         }
     }
 
-    /// Knows who serves what until nobody can ask any more.
+    /// Keeps the topology up to date until no caller is left.
     pub(crate) async fn run(mut self) {
         let mut messages = Vec::new();
         loop {
@@ -132,7 +133,8 @@ impl TopologyTask {
         Duration::from_micros(next_us.saturating_sub(now_us))
     }
 
-    /// Once all is served: whoever was seated is reached, or not, before all is called good.
+    /// Once every slot has a node: waits until the nodes are connected, or not, before the cluster
+    /// counts as reached.
     fn look(&mut self, now_us: u64) {
         let Some(until_us) = self.links_awaited_until_us else {
             return;
@@ -143,23 +145,23 @@ impl TopologyTask {
         }
         self.links_awaited_until_us = None;
         if self.node.open() {
-            tracing::info!(store = %self.node.place(), "the cluster's servers are known");
+            tracing::info!(store = %self.node.place(), "connected to the cluster");
         }
     }
 
-    /// The ways to all who have a node_slot.
+    /// The links to all assigned nodes.
     fn links(&self) -> impl Iterator<Item = Link> {
-        let seated = self.cluster.assigned().into_iter();
-        seated.filter_map(|(node_slot, _)| Some(self.cluster.link(node_slot)?.borrow().clone()))
+        let assigned = self.cluster.assigned().into_iter();
+        assigned.filter_map(|(node_slot, _)| Some(self.cluster.link(node_slot)?.borrow().clone()))
     }
 
     fn read(&mut self, now_us: u64) {
         self.was_read_us = now_us;
         self.node.metrics.topology_reads.inc();
-        let seated = self.cluster.assigned();
+        let assigned = self.cluster.assigned();
         let mut asked: Vec<(Address, Option<MultiplexedConnection>)> = Vec::new();
         let mut far = Vec::new();
-        for (node_slot, address) in seated {
+        for (node_slot, address) in assigned {
             let link = self
                 .cluster
                 .link(node_slot)
@@ -169,7 +171,8 @@ impl TopologyTask {
                 _ => far.push((address, None)),
             }
         }
-        // Not always the same one first: one that is cut off from the others does not know that it is.
+        // Starts with another node each time: a node that is cut off from the others does not know
+        // that it is.
         self.turn = self.turn.wrapping_add(1);
         let turns = self.turn.checked_rem(asked.len()).unwrap_or_default();
         asked.rotate_left(turns);
@@ -196,7 +199,7 @@ impl TopologyTask {
                     let words = format!("slot {slot} and {others} more of ours have no server");
                     self.read_failed(StoreFault::ClusterDown, words);
                 } else {
-                    self.told = None;
+                    self.logged = None;
                     if self.node.fault().is_some() && self.links_awaited_until_us.is_none() {
                         self.links_awaited_until_us = Some(now_us.saturating_add(LINK_WAIT_MAX_US));
                     }
@@ -217,25 +220,25 @@ impl TopologyTask {
         self.read_at_us = now_us.saturating_add(pause_us);
     }
 
-    /// What nobody serves is not asked for, and why.
+    /// Opens the breaker for slots that no node serves.
     fn read_failed(&mut self, fault: StoreFault, words: String) {
-        // Those who are seated go on as they were: only a topology says who is not served.
+        // Assigned nodes go on as they were: only a topology says which slots have no node.
         let known = self.node.fault().is_none();
         if fault == StoreFault::NotConnected && known {
-            tracing::warn!(store = %self.node.place(), words, "nobody says who serves what");
+            tracing::warn!(store = %self.node.place(), words, "no node reported the cluster's topology");
             return;
         }
         self.links_awaited_until_us = None;
         if self.node.close(fault) {
             self.node.metrics.breaker_opened.inc();
         }
-        if self.told.as_ref() != Some(&words) {
+        if self.logged.as_ref() != Some(&words) {
             tracing::warn!(
                 store = %self.node.place(),
                 words,
-                "a part of the store is not asked, --on-store-failure applies: {fault}"
+                "some checks are not sent to the store, --on-store-failure applies: {fault}"
             );
-            self.told = Some(words.clone());
+            self.logged = Some(words.clone());
         }
         self.node.remember(words);
     }
@@ -271,7 +274,7 @@ impl TopologyTask {
         self.node.undecided(part, fault.while_breaker_open());
     }
 
-    /// Sends on what is to go back, where somebody serves it by now.
+    /// Sends refunds on whose slots have a node by now.
     fn send_back(&mut self) {
         let served = |check: &Check| self.cluster.node_slot_of(check.key) > 0;
         let going = self.refunds.take_where(served);
@@ -296,7 +299,7 @@ impl TopologyTask {
 }
 
 impl Drop for TopologyTask {
-    /// Whoever ends the task, nobody is left waiting for it.
+    /// Answers every caller, however the task ends.
     fn drop(&mut self) {
         self.queue.close();
         self.lose(self.refunds.checks());
@@ -309,14 +312,14 @@ impl Drop for TopologyTask {
     }
 }
 
-/// What the first says that knows a master for every slot of ours; else what the last said that knows some.
+/// The first topology with a master for every slot in use; else the first with some.
 async fn read(
     connector: Arc<Connector>,
     cluster: Arc<Cluster>,
     asked: Vec<(Address, Option<MultiplexedConnection>)>,
 ) -> Result<Topology, String> {
     let mut some = None;
-    let mut words = "the cluster names no server".to_owned();
+    let mut words = "the cluster reported no node".to_owned();
     for (address, connection) in asked {
         let within = CONNECT_WITHIN / 4;
         let one = ask(&connector, &address, connection);
@@ -334,7 +337,7 @@ async fn read(
     some.ok_or(words)
 }
 
-/// What one server says.
+/// The topology as one node has it.
 async fn ask(
     connector: &Connector,
     address: &Address,

@@ -1,6 +1,6 @@
--- concurrency.rs beside this file, for Redis. The first register is the slots held; a mark knows its holder.
+-- concurrency.rs for Redis. The first register is the number of slots held; a mark has its holder.
 local function concurrency(kind, hits, taken_at, now, _, held, _, marks, window, requests, _, _, _, _, _, _, _, argument)
-  -- In the first slot's time since 1970 none can have run out.
+  -- Within the first slot time since 1970 no slot can have expired.
   if now >= window and marks ~= '' then
     local dropped
     marks, dropped = drop_until(marks, HELD_MARK, now - window)

@@ -1,7 +1,8 @@
--- fixed_window.rs beside this file, for Redis. The first register is the count.
+-- fixed_window.rs for Redis. The first register is the count.
 
--- The window of a calendar that holds `now`, of those that the argument tells of. What lies before them belongs to what was
--- counted last, what lies after them to the last one: clocks that far apart refuse rather than let too much pass.
+-- The calendar window that holds `now`, among those in the argument. A time before them belongs to
+-- the last count, a time after them to the last window: clocks that differ so much deny hits and do
+-- not let too many pass.
 local function span_at(argument, boundaries, now)
   local start, stop = 0, unpack_numbers('<I7', argument, EDGES)
   for number = 1, boundaries - 1 do
@@ -21,7 +22,7 @@ local function fixed_window(kind, hits, taken_at, now, seen, count, _, _, window
     local stop
     start, stop = span_at(argument, boundaries, now)
     to_edge = stop - now
-    -- A calendar ends with time, and then nothing ever begins anew: never say "at once".
+    -- A calendar ends with time, and then no window begins any more: never answer "at once".
     if to_edge < 1 then to_edge = 1 end
   end
 
@@ -32,7 +33,7 @@ local function fixed_window(kind, hits, taken_at, now, seen, count, _, _, window
     after = before + hits
     if after > requests then
       allowed = false
-      -- Unless told otherwise all of them, without a bound on the debt, which ends with the window.
+      -- By default all of them, without a bound on the debt, which ends with the window.
       if refused ~= BLOCKING then after = before + debt(refused, burst, before, hits) end
       if after > MAX then after = MAX end
     end

@@ -1,9 +1,10 @@
--- sliding_log.rs beside this file, for Redis: what the log and the segments share. The first register is the hits that the
--- marks hold.
+-- sliding_log.rs for Redis: what the log and the segments share. The first register is the number
+-- of hits that the marks hold.
 
--- Decides by marks that count for a window from their time. `marked_at` is the time of what is taken or given back.
+-- Decides by marks that count for a window from their time. `marked_at` is the time of what is
+-- taken or given back.
 local function slide(kind, hits, marked_at, now, used, marks, window, requests, burst, refused)
-  -- In the first window since 1970 nothing can be a window old.
+  -- Within the first window since 1970 no mark can be a window old.
   if now >= window and marks ~= '' then
     local dropped
     marks, dropped = drop_until(marks, MARK, now - window)

@@ -1,5 +1,5 @@
 -- use: slide
--- sliding_log.rs beside this file, for Redis.
+-- sliding_log.rs for Redis.
 local function sliding_log(kind, hits, taken_at, now, _, used, _, marks, window, requests, burst, refused)
   local marked_at = now
   if kind == GIVE_BACK then marked_at = taken_at end

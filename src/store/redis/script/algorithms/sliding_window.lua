@@ -1,8 +1,9 @@
--- sliding_window.rs beside this file, for Redis. The registers are the present window's count and the previous one's.
+-- sliding_window.rs for Redis. The registers are the present window's count and the previous one's.
 --
--- What Rust counts in 1/window of a hit, in 128 bits, is two numbers here: whole hits, and parts of which a window makes one.
+-- What Rust counts in 1/window of a hit, in 128 bits, is two numbers here: whole hits, and parts of
+-- which a window makes one.
 
--- How far into a window a count of the window before it weighs no more than `room` hits.
+-- How far into a window the previous window's count weighs no more than `room` hits.
 local function weight_fits_at(count, room, window)
   if room >= count then return 0 end
   return window - multiply_divide(window, room, count)
@@ -32,7 +33,7 @@ local function sliding_window(kind, hits, taken_at, now, seen, present, previous
     end
     if present > MAX then present = MAX end
   elseif kind == REFUND then
-    -- Those of the present window first, they weigh most.
+    -- Hits of the present window first: they weigh most.
     if hits > present then
       previous = previous - (hits - present)
       present = 0
@@ -67,13 +68,14 @@ local function sliding_window(kind, hits, taken_at, now, seen, present, previous
   elseif hits <= requests then
     local room = requests - hits
     local at = window
-    -- In the present window, the previous one's weight must fall until it fits beside the present count.
+    -- In the present window, the previous count's weight must fall until it fits beside the present
+    -- count.
     if room >= present then at = weight_fits_at(previous, room - present, window) end
     if at < window then
       retry = at - elapsed
       if retry < 0 then retry = 0 end
     else
-      -- In the next one, the present count's weight must fall until it fits.
+      -- In the next window, the present count's weight must fall until it fits.
       retry = to_edge + weight_fits_at(present, room, window)
     end
   end

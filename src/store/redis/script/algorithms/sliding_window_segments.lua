@@ -1,7 +1,7 @@
 -- use: slide
--- sliding_window_segments.rs beside this file, for Redis: sliding_log, whose marks stand where their segments begin.
+-- sliding_window_segments.rs for Redis: sliding_log with marks at the starts of their segments.
 
--- When the segment that holds `time` began.
+-- The start of the segment that holds `time`.
 local function segment_start(time, window, segments)
   local elapsed = time % window
   local number = multiply_divide(elapsed, segments, window)

@@ -1,10 +1,11 @@
--- token_bucket.rs beside this file, for Redis. The registers are whole hits missing, and the part of a hit beside them in
--- 1/window.
+-- token_bucket.rs for Redis. The registers are whole missing hits, and the rest in 1/window of a
+-- hit.
 --
--- What Rust counts in 1/per_us of a hit, in 128 bits, is two numbers here: whole hits, and parts of which per_us make one.
--- Taking hits is then an addition of small numbers, and only time has to be multiplied.
+-- What Rust counts in 1/per_us of a hit, in 128 bits, is two numbers here: whole hits, and parts of
+-- which per_us make one. Taking hits is then an addition of small numbers, and only time has to be
+-- multiplied.
 
--- How much `elapsed` fills: whole hits and parts. No more than `most` and one are of interest.
+-- How much `elapsed` refills: whole hits and parts. More than `most` and one does not matter.
 local function fills(elapsed, rate_hits, per_us, most)
   local near = elapsed * rate_hits
   if near < TWO_53 then
@@ -15,7 +16,7 @@ local function fills(elapsed, rate_hits, per_us, most)
   return multiply_divide(elapsed, rate_hits, per_us)
 end
 
--- How long the rate takes to fill so much: the lower 53 bits and, where there are any, those above.
+-- How long the rate takes to refill this much: the lower 53 bits and, if any, the upper ones.
 local function fills_in(whole, parts, rate_hits, per_us)
   local near = whole * per_us + parts
   if near < TWO_53 then
@@ -23,7 +24,7 @@ local function fills_in(whole, parts, rate_hits, per_us)
     if rest > 0 then return (near - rest) / rate_hits + 1 end
     return near / rate_hits
   end
-  -- By the rate first, so that what is multiplied exactly stays small.
+  -- By the rate first, so that the exact product stays small.
   local per_rest, parts_rest = per_us % rate_hits, parts % rate_hits
   local quotient, rest = multiply_divide(per_rest, whole, rate_hits)
   rest = rest + parts_rest
@@ -62,7 +63,7 @@ local function token_bucket(kind, hits, taken_at, now, seen, whole, part, _, win
   else
     local weighs, weighs_parts = hits, 0
     if kind == GIVE_BACK then
-      -- What has come since might have found the bucket full, had it not been taken.
+      -- What was refilled since might have met a full bucket without the take.
       local come, come_parts = fills(now - taken_at, rate_hits, per_us, hits)
       weighs, weighs_parts = hits - come, -come_parts
       if weighs_parts < 0 then weighs, weighs_parts = weighs - 1, weighs_parts + per_us end

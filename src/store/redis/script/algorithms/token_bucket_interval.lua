@@ -1,6 +1,7 @@
--- token_bucket_interval.rs beside this file, for Redis. The first register is the hits missing.
+-- token_bucket_interval.rs for Redis. The first register is the number of missing hits.
 
--- How long until so many have come: the lower 53 bits and, where there are any, those above. There are requests.
+-- How long until this many are refilled: the lower 53 bits and, if any, the upper ones. `requests`
+-- is not 0.
 local function steps_in(missing, requests, window, to_edge)
   if missing == 0 then return 0 end
   local further = missing - 1
@@ -14,7 +15,7 @@ local function token_bucket_interval(kind, hits, taken_at, now, seen, missing, _
   local elapsed = now % window
   local start = now - elapsed
   local edges = (start - (seen - seen % window)) / window
-  -- Past 2^53 this is not exact, and more than can be missing either way.
+  -- Above 2^53 this is not exact, and then it is more than can be missing either way.
   local before = missing - requests * edges
   if before < 0 then before = 0 end
   local after, allowed = before, true
@@ -27,7 +28,7 @@ local function token_bucket_interval(kind, hits, taken_at, now, seen, missing, _
   else
     local weighs = hits
     if kind == GIVE_BACK then
-      -- What has come since might have found the bucket full, had it not been taken.
+      -- What was refilled since might have met a full bucket without the take.
       weighs = hits - requests * ((start - (taken_at - taken_at % window)) / window)
       if weighs < 0 then weighs = 0 end
     end

@@ -1,10 +1,8 @@
-//! Changes to rules, seen by looking: [`RulesWatcher::poll`], called by hand as often as the test
-//! likes.
+//! Changes of rules files: [`RulesWatcher::poll`], called by the test as often as it needs.
 //!
-//! How: a change counts once two looks in a row agree; what was tried is not tried again. Between
-//! two looks nothing happens but what the test does, so nothing here depends on time. (A test that
-//! writes twice within one tick of the file system's clock writes another length, which every file
-//! system shows.)
+//! A change is read once two polls in a row agree; what was tried is not tried again. Between two
+//! polls only the test acts, so nothing depends on time. (A test that writes twice within one tick
+//! of the file system's clock writes another length, which every file system shows.)
 //!
 //! What it deliberately does not do: run a service (`tests/service/reloading.rs`).
 
@@ -19,21 +17,21 @@ use tollgate::rules::reload::{LoadError, RulesUpdate, RulesWatcher, load};
 use crate::reading::APART;
 
 /// A directory with `rules.yaml`, read once.
-fn begun(text: &str) -> (TempDir, RulesWatcher) {
+fn start(text: &str) -> (TempDir, RulesWatcher) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), text).unwrap();
     let reload = watching(directory.path());
     (directory, reload)
 }
 
-/// Looks after what is there, and has read it.
+/// A watcher of a path that has been read.
 fn watching(path: &Path) -> RulesWatcher {
     let mut reload = RulesWatcher::new(RulesPath::Path(path.to_path_buf()), APART);
     domains(reload.read().unwrap());
     reload
 }
 
-/// The domains of rules that were taken.
+/// The domains of the rules of an update.
 fn domains(change: RulesUpdate) -> Vec<String> {
     change
         .unwrap_or_else(|error| panic!("{error}"))
@@ -42,42 +40,42 @@ fn domains(change: RulesUpdate) -> Vec<String> {
         .domains()
 }
 
-/// Looks until something comes of it, no more than so often.
-fn looks(reload: &mut RulesWatcher, count: usize) -> Option<RulesUpdate> {
+/// Polls until there is an update, at most `count` times.
+fn polls(reload: &mut RulesWatcher, count: usize) -> Option<RulesUpdate> {
     (0..count).find_map(|_| reload.poll())
 }
 
-/// A change is seen by the second look from now, and nothing follows.
-fn seen(reload: &mut RulesWatcher) -> RulesUpdate {
+/// The second poll from now gives an update, and further polls give none.
+fn changed(reload: &mut RulesWatcher) -> RulesUpdate {
     assert!(reload.poll().is_none(), "one look is not enough");
     let change = reload.poll().expect("two looks agree");
-    assert!(looks(reload, 5).is_none(), "it was told already");
+    assert!(polls(reload, 5).is_none(), "it was told already");
     change
 }
 
 #[test]
 fn what_was_never_read_is_a_change() {
-    let (directory, _) = begun("domain: a\n");
+    let (directory, _) = start("domain: a\n");
     let mut reload = RulesWatcher::new(RulesPath::Path(directory.path().to_path_buf()), APART);
-    assert_eq!(domains(seen(&mut reload)), ["a"]);
+    assert_eq!(domains(changed(&mut reload)), ["a"]);
 }
 
 #[test]
 fn nothing_changes_by_itself() {
-    let (_directory, mut reload) = begun("domain: a\n");
-    assert!(looks(&mut reload, 10).is_none());
+    let (_directory, mut reload) = start("domain: a\n");
+    assert!(polls(&mut reload, 10).is_none());
 }
 
 #[test]
 fn a_write_in_place_is_seen() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     fs::write(directory.path().join("rules.yaml"), "domain: other\n").unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["other"]);
+    assert_eq!(domains(changed(&mut reload)), ["other"]);
 }
 
 #[test]
 fn a_rename_over_the_file_is_seen_though_length_and_times_are_the_same() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     let (old, new) = (
         directory.path().join("rules.yaml"),
         directory.path().join(".new"),
@@ -91,12 +89,12 @@ fn a_rename_over_the_file_is_seen_though_length_and_times_are_the_same() {
         .set_modified(times)
         .unwrap();
     fs::rename(&new, &old).unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["b"]);
+    assert_eq!(domains(changed(&mut reload)), ["b"]);
 }
 
 #[test]
 fn a_file_that_is_still_being_written_is_left_alone() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     let rules = directory.path().join("rules.yaml");
     for half in ["dom", "domain: [", "domain: half", "domain: half of"] {
         fs::write(&rules, half).unwrap();
@@ -121,14 +119,14 @@ fn a_configmap_that_swaps_its_link_is_seen() {
     symlink("..data/rules.yaml", root.join("rules.yaml")).unwrap();
     let mut of_directory = watching(root);
     let mut of_file = watching(&root.join("rules.yaml"));
-    // As the kubelet does it: the new moment, a new link renamed over ..data, the old moment
-    // removed.
+    // As the kubelet does it: a new data directory, a new link renamed over ..data, the old
+    // directory removed.
     moment("..2", "domain: b\n");
     symlink("..2", root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
     fs::remove_dir_all(root.join("..1")).unwrap();
-    assert_eq!(domains(seen(&mut of_directory)), ["b"]);
-    assert_eq!(domains(seen(&mut of_file)), ["b"]);
+    assert_eq!(domains(changed(&mut of_directory)), ["b"]);
+    assert_eq!(domains(changed(&mut of_file)), ["b"]);
 }
 
 #[test]
@@ -154,37 +152,37 @@ fn a_link_above_the_root_that_is_swapped_is_seen() {
     assert_eq!(domains(reload.read().unwrap()), ["a"]);
     symlink("two", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("current")).unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["b"]);
+    assert_eq!(domains(changed(&mut reload)), ["b"]);
 }
 
 #[test]
 fn a_file_that_comes_or_goes_is_seen() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     fs::create_dir(directory.path().join("more")).unwrap();
     assert!(
-        looks(&mut reload, 5).is_none(),
+        polls(&mut reload, 5).is_none(),
         "an empty directory holds no rules"
     );
     fs::write(directory.path().join("more/b.yaml"), "domain: b\n").unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["a", "b"]);
+    assert_eq!(domains(changed(&mut reload)), ["a", "b"]);
     fs::remove_file(directory.path().join("rules.yaml")).unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["b"]);
+    assert_eq!(domains(changed(&mut reload)), ["b"]);
 }
 
 #[test]
 fn what_editors_leave_behind_is_no_change() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     for name in [".rules.yaml.swp", "rules.yaml~", "#rules.yaml#"] {
         fs::write(directory.path().join(name), "anything").unwrap();
     }
-    assert!(looks(&mut reload, 5).is_none());
+    assert!(polls(&mut reload, 5).is_none());
 }
 
 #[test]
 fn files_that_cannot_be_read_are_refused_once() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     fs::write(directory.path().join("binary"), [0xff]).unwrap();
-    let Err(LoadError::Read(error)) = seen(&mut reload) else {
+    let Err(LoadError::Read(error)) = changed(&mut reload) else {
         panic!("it is no text")
     };
     assert!(
@@ -194,42 +192,42 @@ fn files_that_cannot_be_read_are_refused_once() {
         "{error}"
     );
     fs::remove_dir_all(directory.path()).unwrap();
-    let gone = seen(&mut reload).unwrap_err().to_string();
+    let gone = changed(&mut reload).unwrap_err().to_string();
     assert!(
         gone.ends_with("No such file or directory (os error 2)"),
         "{gone}"
     );
     fs::create_dir(directory.path()).unwrap();
-    let empty = seen(&mut reload).unwrap_err().to_string();
+    let empty = changed(&mut reload).unwrap_err().to_string();
     assert!(empty.contains("no rules file in this directory"), "{empty}");
     fs::write(directory.path().join("again.yaml"), "domain: again\n").unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["again"]);
+    assert_eq!(domains(changed(&mut reload)), ["again"]);
 }
 
 #[test]
 fn bad_rules_are_refused_once_with_every_problem_and_good_ones_taken_again() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     let rules = directory.path().join("rules.yaml");
     fs::write(&rules, "domain: b\nnonsense: 1\nmore: 2\n").unwrap();
-    let Err(LoadError::Diagnostics(problems)) = seen(&mut reload) else {
+    let Err(LoadError::Diagnostics(problems)) = changed(&mut reload) else {
         panic!("it has problems")
     };
     assert_eq!(problems.len(), 2);
     fs::write(&rules, "domain: good\n").unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["good"]);
-    // The same bytes once more are another file, and are taken as such.
+    assert_eq!(domains(changed(&mut reload)), ["good"]);
+    // The same bytes in another file are an update.
     fs::remove_file(&rules).unwrap();
-    assert!(seen(&mut reload).is_err());
+    assert!(changed(&mut reload).is_err());
     fs::write(&rules, "domain: good\n").unwrap();
-    assert_eq!(domains(seen(&mut reload)), ["good"]);
+    assert_eq!(domains(changed(&mut reload)), ["good"]);
 }
 
 #[test]
 fn reading_at_once_does_not_wait_for_a_second_look() {
-    let (directory, mut reload) = begun("domain: a\n");
+    let (directory, mut reload) = start("domain: a\n");
     fs::write(directory.path().join("rules.yaml"), "domain: now\n").unwrap();
     assert_eq!(domains(reload.read().unwrap()), ["now"]);
-    assert!(looks(&mut reload, 5).is_none());
+    assert!(polls(&mut reload, 5).is_none());
     assert_eq!(domains(reload.read().unwrap()), ["now"], "asked is asked");
 }
 

@@ -1,14 +1,14 @@
-//! The same windows out of Python: `twin.py` looks at the clocks of Python's zoneinfo, hour by
-//! hour.
+//! The same windows computed in Python: `windows.py` steps through the clocks of Python's
+//! zoneinfo, hour by hour.
 //!
-//! Why: our windows and the laws they are held to have their offsets from one crate. Python's come
-//! from another reader and another package of the same facts. Years that are over: what governments
-//! will decide, releases may disagree about.
+//! Our windows and their laws take their offsets from one crate. Python's come from another reader
+//! and another package of the same data. Past years are compared with the system's data; releases
+//! may disagree about the future.
 //!
-//! Years to come are compared with the data that the binary has: two readers of one release must
-//! agree on them too.
+//! Future years are compared with the data in the binary: two readers of one release must agree on
+//! them too.
 //!
-//! What it deliberately does not do: compare every zone. `laws` walks through all of them.
+//! What it deliberately does not do: compare every zone (`laws` does).
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn python_sees_the_same_windows_in_years_to_come_by_the_same_data() {
     compare(&[folder, "2026-2029", "2036-2039"], 40_000);
 }
 
-/// Readers who compare windows with those of another program need it.
+/// Comparing windows with those of another program needs it.
 #[test]
 fn the_page_says_which_release_of_the_data_is_in_the_binary() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
@@ -48,10 +48,10 @@ fn the_page_says_which_release_of_the_data_is_in_the_binary() {
     assert!(page.contains(&sentence), "{sentence}");
 }
 
-/// Compares the windows that `twin.py` finds when it is called so, and at least so many.
+/// Compares the windows of `windows.py` with these arguments, and at least so many.
 fn compare(arguments: &[&str], at_least: usize) {
     let output = Command::new(component("venv/bin/python"))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calendar/twin.py"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calendar/windows.py"))
         .args(arguments)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()

@@ -3,7 +3,7 @@
 Days begin when clocks first show their date. Prints a line for every beginning: unit, count, first day of weeks, zone,
 seconds since 1970. Zone data is never the machine's but the package tzdata, or, with arguments, that of a folder:
 
-    twin.py FOLDER FIRST-LAST...
+    windows.py FOLDER FIRST-LAST...
 
 where FIRST and LAST are years.
 """

@@ -1,13 +1,15 @@
-//! A YAML document as a tree of nodes that know where they stand.
+//! A YAML document as a tree of nodes with positions.
 //!
-//! Why not serde: an error must name file, line and column, every problem of a file must be
-//! reported at once, and a scalar's meaning depends on who asks (`value: yes` is the text "yes",
-//! `shadow_mode: yes` is true: YAML 1.1, as the reference reads it). How: `saphyr-parser`'s events,
-//! folded into [`Node`]s; an alias shares its anchor's node, so a document that unfolds
-//! exponentially costs nothing until it is walked, and the walk is bounded (`rules_file`).
+//! Why not serde: an error must name file, line and column, every error of a file must be reported
+//! at once, and a scalar's type depends on the field (`value: yes` is the text "yes", `shadow_mode:
+//! yes` is true: YAML 1.1, as the reference reads it). `saphyr-parser`'s events are folded into
+//! [`Node`]s. An alias shares its anchor's node, so a document that unfolds exponentially costs
+//! nothing until it is walked, and the walk is bounded (`rules::file`).
 //!
 //! What it deliberately does not do: know rules, read more than the first document, or nest deeper
 //! than [`DEPTH_MAX`].
+
+mod scalar;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +20,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 /// How deep a document may nest. A level of descriptors takes two.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// A place in a file, both counted from 1.
+/// A position in a file; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Position {
     /// The line.
@@ -27,27 +29,27 @@ pub struct Position {
     pub column: usize,
 }
 
-/// A node and where it begins.
+/// A node and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: Position,
     pub(crate) content: Content,
-    /// How many nodes lie one in the other here, aliases followed.
+    /// The depth of the nodes below, aliases followed.
     depth: usize,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A scalar's source text, quotes removed.
     Scalar {
         text: String,
-        /// Written without quotes, so that it may mean something else than text.
+        /// Written without quotes, so that it may be a number, a boolean or null.
         plain: bool,
     },
     /// A list.
     Sequence(Vec<Rc<Node>>),
-    /// Keys and values in the order written.
+    /// Keys and values, in the order of the file.
     Mapping(Vec<(Rc<Node>, Rc<Node>)>),
 }
 
@@ -58,7 +60,7 @@ pub(crate) struct YamlError {
     pub(crate) message: String,
 }
 
-/// A sequence or mapping whose end has not come yet.
+/// A sequence or mapping that is not closed yet.
 struct Open {
     at: Position,
     anchor: usize,
@@ -66,7 +68,7 @@ struct Open {
     children: Vec<Rc<Node>>,
 }
 
-/// The first document of `text`; none when it is empty.
+/// Parses the first document of `text`; none when it is empty.
 pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     read(text).or_else(|error| match without_separating_tabs(text) {
         Some(text) => read(&text),
@@ -74,9 +76,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
     })
 }
 
-/// `text` with spaces in place of the tabs between a `:` and a value; none when there are none. The
-/// parser refuses such tabs before a plain scalar, and YAML allows them. Tabs within scalars stay,
-/// and so does every position.
+/// `text` with spaces in place of the tabs between a `:` and a value; none when there are no such
+/// tabs. The parser rejects such tabs before a plain scalar, and YAML allows them. Tabs within
+/// scalars stay, and every position stays the same.
 fn without_separating_tabs(text: &str) -> Option<String> {
     if !text.contains(":\t") {
         return None;
@@ -92,7 +94,7 @@ fn without_separating_tabs(text: &str) -> Option<String> {
             separates = *char == ':';
         }
     }
-    // Only a parser knows where scalars are.
+    // Only a parser can tell where scalars are.
     let spaced: String = chars.iter().collect();
     let mut tabs = tabs.into_iter().peekable();
     for (event, span) in Parser::new_from_str(&spaced).map_while(Result::ok) {
@@ -136,7 +138,7 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
                 None => continue,
             },
             Event::Scalar(text, style, anchor, tag) => {
-                // A tag of YAML's own overrules the quotes.
+                // A standard tag overrides the quotes.
                 let tag = tag.filter(|tag| tag.is_yaml_core_schema());
                 let content = Content::Scalar {
                     text: text.into_owned(),
@@ -169,7 +171,7 @@ fn read(text: &str) -> Result<Option<Rc<Node>>, YamlError> {
 // === impl Position ===
 
 impl Position {
-    /// Where that stands which follows a text at the beginning of a file.
+    /// The position after a text at the beginning of a file.
     pub(crate) fn after(text: &str) -> Self {
         let last = text.rsplit('\n').next().unwrap_or_default();
         Self {
@@ -195,7 +197,7 @@ impl fmt::Display for Position {
 // === impl Node ===
 
 impl Node {
-    /// One that stands in no file.
+    /// A node that is not in a file.
     pub(crate) fn nowhere(content: Content) -> Self {
         let depth = match &content {
             Content::Scalar { .. } => 0,
@@ -213,7 +215,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar, whatever it might mean unquoted.
+    /// The text of a scalar, whatever its type without quotes.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar { text, .. } => Some(text),
@@ -226,119 +228,11 @@ impl Node {
         matches!(self.content, Content::Scalar { plain: true, .. })
     }
 
-    /// Whether this is nothing: empty, `~` or `null` without quotes.
+    /// Whether this is null: empty, `~` or `null` without quotes.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true }
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
-
-    /// True or false in YAML 1.1's spellings.
-    pub(crate) fn boolean(&self) -> Option<bool> {
-        let Content::Scalar { text, plain: true } = &self.content else {
-            return None;
-        };
-        match text.as_str() {
-            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-                Some(true)
-            }
-            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
-            | "OFF" => Some(false),
-            _ => None,
-        }
-    }
-
-    /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal,
-    /// `_` between digits.
-    pub(crate) fn integer(&self) -> Option<i128> {
-        let Content::Scalar { text, plain: true } = &self.content else {
-            return None;
-        };
-        if text.starts_with('_') {
-            return None;
-        }
-        let text = text.replace('_', "").to_ascii_lowercase();
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, text.strip_prefix('+').unwrap_or(&text)),
-        };
-        let prefixed = |prefix| digits.strip_prefix(prefix);
-        let mut is_prefixed = true;
-        let (digits, radix) = if let Some(digits) = prefixed("0x") {
-            (digits, 16)
-        } else if let Some(digits) = prefixed("0b") {
-            (digits, 2)
-        } else if let Some(digits) = prefixed("0o") {
-            (digits, 8)
-        } else {
-            is_prefixed = false;
-            let is_octal = digits.len() > 1 && digits.starts_with('0');
-            (digits, if is_octal { 8 } else { 10 })
-        };
-        if !digits.starts_with(|first: char| first.is_digit(radix)) {
-            return None;
-        }
-        let number = i128::from_str_radix(digits, radix).ok()?;
-        let number = if negative {
-            number.wrapping_neg()
-        } else {
-            number
-        };
-        // With a prefix, what is beyond 64 bits is text; without one it is a float. Only without a
-        // sign are 64 bits unsigned.
-        let fits = i64::try_from(number).is_ok()
-            || u64::try_from(number).is_ok() && !text.starts_with('+');
-        (fits || !is_prefixed).then_some(number)
-    }
-}
-
-impl Node {
-    /// A number with a fraction or an exponent in YAML 1.1's spellings, or one that is none.
-    pub(crate) fn float(&self) -> Option<f64> {
-        let Content::Scalar { text, plain: true } = &self.content else {
-            return None;
-        };
-        if text.starts_with('_') || text.starts_with('.') && !separates_digits(text) {
-            return None;
-        }
-        if matches!(text.as_str(), ".nan" | ".NaN" | ".NAN") {
-            return Some(f64::NAN);
-        }
-        let plain = text.replace('_', "");
-        let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
-        if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
-            return Some(f64::INFINITY);
-        }
-        let numeric = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
-            && unsigned.contains(|c: char| c.is_ascii_digit())
-            && unsigned
-                .chars()
-                .all(|c| c.is_ascii_digit() || ".eE+-".contains(c));
-        let parsed = plain.parse::<f64>().ok();
-        // What is too large for a float is text.
-        parsed.filter(|parsed| numeric && parsed.is_finite() && self.integer().is_none())
-    }
-
-    /// Any number, as protobuf's Struct holds it.
-    pub(crate) fn number(&self) -> Option<f64> {
-        #[allow(clippy::cast_precision_loss)] // that is what a Struct does to it
-        let whole = self.integer().map(|number| number as f64);
-        whole.or_else(|| self.float())
-    }
-
-    /// Whether this scalar is text, and not a number, a truth or nothing written without quotes.
-    pub(crate) fn is_text(&self) -> bool {
-        self.text().is_some()
-            && !self.is_null()
-            && self.boolean().is_none()
-            && self.number().is_none()
-    }
-}
-
-/// Whether each `_` of a text stands between two digits.
-fn separates_digits(text: &str) -> bool {
-    let digit = |c: char| c.is_ascii_digit();
-    text.split('_').skip(1).all(|rest| rest.starts_with(digit))
-        && text.rsplit('_').skip(1).all(|rest| rest.ends_with(digit))
 }
 
 // === impl Open ===
@@ -347,8 +241,8 @@ impl Open {
     fn node(self) -> Result<Node, YamlError> {
         let deepest = self.children.iter().map(|child| child.depth).max();
         let depth = deepest.unwrap_or_default().saturating_add(1);
-        // Aliases nest what the text does not: walking or freeing a long chain of them would
-        // exhaust the stack.
+        // Aliases nest deeper than the text: walking or freeing a long chain of them would overflow
+        // the stack.
         if depth > DEPTH_MAX {
             return Err(YamlError::too_deep(self.at));
         }

@@ -1,39 +1,41 @@
-//! Calendars: which window of days, weeks, months or years holds an instant, in a zone of the IANA
-//! time zone database.
+//! Calendar windows: days, weeks, months or years in a time zone of the IANA database.
 //!
-//! Why here: a zone is something the operator writes, and the limiter knows no data. The data comes
-//! with the binary (jiff and its bundled database), never from the machine: an image of one binary
-//! has none, and two replicas with different data would count in different windows.
+//! A time zone is what the operator writes, and the limiter has no data. The data is part of the
+//! binary (jiff and its bundled database), not of the machine: a container image of one binary has
+//! none, and two replicas with different data would count in different windows.
 //!
-//! How a window is found. Days begin at the first instant at which the zone's clocks have reached
-//! that date. So:
+//! A day begins at the first instant at which the zone's clocks have reached that date. So:
 //!
-//! - where midnight does not exist (clocks go forward over it) a day begins when they have gone
+//! - where midnight does not exist (clocks go forward over it), a day begins when they have gone
 //!   forward;
-//! - where midnight comes twice (clocks go back across it) a day begins at the first, and the
+//! - where midnight comes twice (clocks go back across it), a day begins at the first, and the
 //!   repeated time belongs to the new day although clocks show the old date;
-//! - a date that clocks jump over altogether has no window.
+//! - a date that clocks skip has no window.
 //!
-//! Dates reached never turn back, so windows adjoin, and every instant lies in exactly one. Several
-//! units to a window are counted from where nobody has to look it up: days from 1970-01-01, weeks
-//! from the week that holds it, months from January of year 0 (3 are quarters), years from year 0.
+//! The dates that clocks have reached never decrease, so windows adjoin and every instant is in
+//! exactly one. Windows of several units are counted from a fixed origin: days from 1970-01-01,
+//! weeks from the week that holds it, months from January of year 0 (3 are quarters), years from
+//! year 0.
 //!
-//! Why calendars are never freed: a limit is copied into every check, so it holds a `&'static`.
-//! Equal calendars are one, kept in a table of the process. There are few, as many as different
-//! windows in the rules; a process that is given ever new ones by ever new rules is stopped at
+//! Calendars are never freed: a limit is copied into every check, so it holds a `&'static`. Equal
+//! calendars are interned in a table of the process. There are as many as there are different
+//! windows in the rules. A process whose rules bring new ones again and again stops at
 //! [`CALENDARS_MAX`].
 //!
 //! What it deliberately does not do: windows shorter than a day (they are the same in every zone,
-//! give or take part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the
-//! machine's own zone, leap seconds.
+//! up to part of an hour), zones made of offsets or rules (`+02:00`, `CET-1CEST`), the machine's
+//! own zone, leap seconds.
+
+mod window_edges;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
-use jiff::civil::{Date, Time};
-use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::civil::Time;
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 
+use self::window_edges::{WindowEdges, week_of_1970};
 use crate::rules::excerpt::excerpt;
 use tollgate_limiter::{Calendar, Span, Timestamp, Unit, Weekday};
 
@@ -43,67 +45,60 @@ pub const CALENDARS_MAX: usize = 10_000;
 /// How many units a calendar window may last.
 pub const MULTIPLIER_MAX: u32 = 1_000;
 
-/// The longest zone name that is worth a guess at what was meant, in bytes. The database's longest
-/// has 32.
+/// The longest zone name for which a similar one is suggested, in bytes. The longest in the
+/// database has 32.
 const GUESSED_BYTES_MAX: usize = 64;
 
-const DAY_SECONDS: i64 = 86_400;
-
-/// How much longer than its days a window can be. Offsets lie within 26 hours of UTC on either
-/// side.
-const OFFSETS_APART_SECONDS: u64 = 52 * 3_600;
-
-/// Every calendar in use, and those that were.
+/// Every calendar that is or was in use.
 static CALENDARS: Mutex<CalendarTable> = Mutex::new(CalendarTable::new(CALENDARS_MAX));
 
-/// Why there is no such calendar. The sentence is the error itself, what to do is its
-/// [`advice`](Self::advice).
+/// Why there is no such calendar. `Display` is the error, [`advice`](Self::advice) is what to do.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CalendarError {
-    /// Seconds, minutes and hours are no matter of calendars.
+    /// Seconds, minutes and hours have no calendar.
     #[error(
         "calendar windows last a day at least, not {} {}",
         if *unit == Unit::Hour { "an" } else { "a" },
         unit.name()
     )]
     UnitTooShort {
-        /// The unit asked for.
+        /// The requested unit.
         unit: Unit,
     },
-    /// `week_start` beside days, months or years.
+    /// `week_start` with days, months or years.
     #[error("week_start needs unit week, not {}", unit.name())]
     WeekStartWithoutWeek {
-        /// The unit asked for.
+        /// The requested unit.
         unit: Unit,
     },
-    /// More units than anyone plans for.
+    /// A multiplier above [`MULTIPLIER_MAX`].
     #[error(
         "unit_multiplier of a calendar window must be at most {MULTIPLIER_MAX}, not {multiplier}"
     )]
     MultiplierTooLarge {
-        /// The multiplier asked for.
+        /// The requested multiplier.
         multiplier: NonZeroU32,
     },
-    /// No zone has that name.
+    /// There is no zone of that name.
     #[error("unknown time_zone {zone:?}")]
     UnknownZone {
-        /// The name asked for, as much of it as is shown.
+        /// The beginning of the requested name.
         zone: String,
-        /// A zone of nearly that name.
+        /// A zone with a similar name.
         suggestion: Option<String>,
     },
-    /// [`CALENDARS_MAX`] is met.
+    /// There are [`CALENDARS_MAX`] calendars already.
     #[error("more than {CALENDARS_MAX} different calendars since the start")]
     TooMany,
 }
 
-/// Calendars by name.
+/// The calendars, by name.
 struct CalendarTable {
     known: BTreeMap<&'static str, &'static dyn Calendar>,
     max: usize,
 }
 
-/// A calendar in a zone.
+/// A calendar in a time zone.
 struct ZonedCalendar {
     name: String,
     edges: WindowEdges,
@@ -111,18 +106,8 @@ struct ZonedCalendar {
     longest_us: u64,
 }
 
-/// On which dates windows begin. Windows are numbered: number 0 begins on 1970-01-01 or
-/// thereabouts, or in year 0.
-#[derive(Clone, Copy)]
-enum WindowEdges {
-    /// Every so many days, one of them the day `from` days after 1970-01-01.
-    Days { every: i64, from: i64 },
-    /// On the first of every so many months, January of year 0 being one of them.
-    Months { every: i64 },
-}
-
-/// The calendar of windows of `multiplier` units in the zone of that name; weeks start on Monday
-/// unless said. Equal arguments give the same calendar.
+/// The calendar of windows of `multiplier` units in the zone of that name; default first day of
+/// weeks: Monday. Equal arguments give the same calendar.
 ///
 /// # Errors
 ///
@@ -140,11 +125,11 @@ pub fn calendar(
         .intern(new)
 }
 
-/// The zone of that name, spelled as the database spells it.
+/// The zone of that name, in the database's spelling.
 fn zone_named(name: &str) -> Result<TimeZone, CalendarError> {
     let zones = TimeZoneDatabase::bundled();
     let found = zones.get(name).ok();
-    // The database also answers to other cases, and to `Etc/Unknown`, which has no name.
+    // The database also finds other cases, and `Etc/Unknown`, which has no name.
     let exact = found.filter(|zone| zone.iana_name() == Some(name));
     exact.ok_or_else(|| CalendarError::UnknownZone {
         zone: excerpt(name).into_owned(),
@@ -152,7 +137,7 @@ fn zone_named(name: &str) -> Result<TimeZone, CalendarError> {
     })
 }
 
-/// A zone of that name in another case or with spaces in it, or else one whose city it is.
+/// The zone of that name in another case or with spaces, or else one whose city has the name.
 fn similar_zone(zones: &TimeZoneDatabase, name: &str) -> Option<String> {
     if name.len() > GUESSED_BYTES_MAX {
         return None;
@@ -171,7 +156,7 @@ fn similar_zone(zones: &TimeZoneDatabase, name: &str) -> Option<String> {
 // === impl CalendarError ===
 
 impl CalendarError {
-    /// What to do about it.
+    /// What to do about the error.
     pub fn advice(&self) -> String {
         match self {
             Self::UnitTooShort { .. } => {
@@ -209,7 +194,7 @@ impl CalendarTable {
         }
     }
 
-    /// The calendar of the same name that is there already, or this one from now on.
+    /// The known calendar of the same name, or else this one, added to the table.
     fn intern(&mut self, new: ZonedCalendar) -> Result<&'static dyn Calendar, CalendarError> {
         if let Some(known) = self.known.get(new.name.as_str()) {
             return Ok(*known);
@@ -286,8 +271,7 @@ impl ZonedCalendar {
                     end: timestamp(end_us),
                 });
             }
-            // Clocks went back and show a date of the window before, or nobody ever saw this
-            // window.
+            // Clocks went back and show a date of the window before, or this window was skipped.
             start_us = end_us;
         }
     }
@@ -297,12 +281,12 @@ impl ZonedCalendar {
     fn begin_us(&self, number: i64) -> Option<i64> {
         let midnight = self.edges.first_date(number)?.to_datetime(Time::midnight());
         let instant = match self.zone.to_ambiguous_timestamp(midnight).offset() {
-            // Of two midnights the first.
+            // Of two midnights, the first.
             AmbiguousOffset::Unambiguous { offset }
             | AmbiguousOffset::Fold { before: offset, .. } => offset.to_timestamp(midnight).ok()?,
             AmbiguousOffset::Gap { before, .. } => {
-                // Clocks that had not gone forward would show midnight now: they have gone forward
-                // just before.
+                // Clocks that had not gone forward would show midnight now, so they have gone
+                // forward just before.
                 let not_before = before.to_timestamp(midnight).ok()?.as_microsecond();
                 let after = jiff::Timestamp::from_microsecond(not_before + 1).ok()?;
                 self.zone.preceding(after).next()?.timestamp()
@@ -329,64 +313,7 @@ impl Calendar for ZonedCalendar {
     }
 }
 
-// === impl WindowEdges ===
-
-impl WindowEdges {
-    /// The number of the window that holds that date.
-    fn number_of(self, date: Date) -> Option<i64> {
-        match self {
-            Self::Days { every, from } => {
-                let midnight = Offset::UTC.to_timestamp(date.to_datetime(Time::midnight()));
-                let day = midnight.ok()?.as_second().div_euclid(DAY_SECONDS);
-                Some((day - from).div_euclid(every))
-            }
-            Self::Months { every } => {
-                let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
-                Some(month.div_euclid(every))
-            }
-        }
-    }
-
-    /// The first date of the window of that number.
-    fn first_date(self, number: i64) -> Option<Date> {
-        match self {
-            Self::Days { every, from } => {
-                let day = from + number * every;
-                let midnight = jiff::Timestamp::from_second(day * DAY_SECONDS).ok()?;
-                Some(Offset::UTC.to_datetime(midnight).date())
-            }
-            Self::Months { every } => {
-                let month = number * every;
-                let year = i16::try_from(month.div_euclid(12)).ok()?;
-                Date::new(year, i8::try_from(month.rem_euclid(12) + 1).ok()?, 1).ok()
-            }
-        }
-    }
-
-    fn longest_us(self) -> u64 {
-        let days = match self {
-            Self::Days { every, .. } => every,
-            Self::Months { every } => every * 31,
-        };
-        let seconds = u64::try_from(days * DAY_SECONDS).unwrap_or(u64::MAX);
-        Timestamp::from_seconds(seconds.saturating_add(OFFSETS_APART_SECONDS)).as_us()
-    }
-}
-
-/// The first day of the week that holds 1970-01-01, a Thursday, in days after that: never later.
-const fn week_of_1970(start: Weekday) -> i64 {
-    match start {
-        Weekday::Monday => -3,
-        Weekday::Tuesday => -2,
-        Weekday::Wednesday => -1,
-        Weekday::Thursday => 0,
-        Weekday::Friday => -6,
-        Weekday::Saturday => -5,
-        Weekday::Sunday => -4,
-    }
-}
-
-/// That instant, or the nearest one that a timestamp can hold.
+/// The timestamp of an instant, or the nearest one.
 fn timestamp(us: i64) -> Timestamp {
     Timestamp::from_us(u64::try_from(us).unwrap_or(0))
 }
@@ -402,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_midnight_in_the_midst_of_what_clocks_skip_or_repeat_is_no_trouble() {
-        // Every gap of the database that holds a midnight begins with it, so this zone is made up:
+        // Every gap of the database that holds a midnight begins with it, so this zone is invented:
         // on March 1st 23:30 (+0) becomes 00:30 (+1), at 23:30 UTC; on October 27th 00:30 (+1)
         // becomes 23:30 (+0).
         let calendar = ZonedCalendar {

@@ -1,0 +1,117 @@
+//! The types of the grammar's table: mappings, fields, and the types of values.
+
+use std::ops::RangeInclusive;
+
+use tollgate_limiter::AlgorithmOption;
+
+/// A mapping of a rules file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// Its name in the schema.
+    pub(crate) name: &'static str,
+    /// What it is for.
+    pub(crate) about: &'static str,
+    /// Its fields, in the order of messages and docs.
+    pub(crate) fields: &'static [Field],
+}
+
+/// A field of a mapping.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) origin: Origin,
+    pub(crate) kind: Kind,
+    /// The choice of an algorithm that this field makes. A limit may have the field only if its
+    /// algorithm has the choice.
+    pub(crate) choice: Option<AlgorithmOption>,
+    /// What it is for.
+    pub(crate) about: &'static str,
+}
+
+/// Where a field comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Origin {
+    /// The reference's grammar.
+    Reference,
+    /// An addition of tollgate.
+    Tollgate,
+}
+
+/// The type of a value.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Text.
+    Text,
+    /// One of these words.
+    Enum {
+        words: fn() -> Vec<&'static str>,
+        ignore_case: bool,
+    },
+    /// A unit; with `unlimited`, any text that is not a unit.
+    Unit,
+    /// True or false.
+    Boolean,
+    /// A whole number.
+    Integer(RangeInclusive<u32>),
+    /// A mapping.
+    Mapping(&'static Mapping),
+    /// A list of mappings.
+    MappingList(&'static Mapping),
+    /// A list of texts; with `or_one`, also one text.
+    TextList { or_one: bool },
+    /// A mapping of any names to texts.
+    Headers,
+    /// A mapping of any names to any values.
+    AnyMapping,
+}
+
+pub(super) const fn reference(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        origin: Origin::Reference,
+        kind,
+        choice: None,
+        about,
+    }
+}
+
+pub(super) const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        origin: Origin::Tollgate,
+        kind,
+        choice: None,
+        about,
+    }
+}
+
+pub(super) const fn choice(
+    name: &'static str,
+    choice: AlgorithmOption,
+    kind: Kind,
+    about: &'static str,
+) -> Field {
+    Field {
+        name,
+        origin: Origin::Tollgate,
+        kind,
+        choice: Some(choice),
+        about,
+    }
+}
+
+pub(super) const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+
+// === impl Mapping ===
+
+impl Mapping {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name == name)
+    }
+
+    /// The names of its fields, for messages.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<_> = self.fields.iter().map(|field| field.name).collect();
+        names.join(", ")
+    }
+}
