@@ -8,7 +8,6 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `options` | duration and amount |
 //! | `axes` | axes of comparison and their rounds |
 //! | `latency` | the open loop of requests |
 //! | `shared` | limits shared through Redis |
@@ -16,7 +15,7 @@
 //! | `requests` | rules, and requests encoded in advance |
 //! | `servers`, `bare_tonic` | the measured servers |
 //! | `generator`, `h2load` | load generators |
-//! | `statistics`, `table`, `picture` | the output |
+//! | `statistics`, `table` | the output |
 //!
 //! `make bench` runs it; `docs/performance.md` explains the figures.
 //!

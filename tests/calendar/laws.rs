@@ -172,7 +172,7 @@ impl Clocks {
     }
 }
 
-/// One calendar of each unit, and one of several of each.
+/// One of each unit, and one of several of each.
 fn some_calendars(chance: &mut SeededRng) -> Vec<CalendarSpec> {
     let units = [Unit::Day, Unit::Week, Unit::Month, Unit::Year];
     let mut all = Vec::new();

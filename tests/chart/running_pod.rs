@@ -95,7 +95,7 @@ fn every_flag_and_variable_is_accepted_and_every_probe_succeeds() {
 }
 
 #[test]
-fn the_command_to_try_is_refused_at_the_eleventh_time() {
+fn the_example_command_is_refused_the_eleventh_time() {
     let rendered = rendered(&[EXAMPLE]);
     let pod = Pod::start(&rendered);
     let notes = notes(&[EXAMPLE]);

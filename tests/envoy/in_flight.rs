@@ -11,22 +11,20 @@
 //! What it deliberately does not do: show that anonymous slots are wrong for Envoy (see
 //! `docs/rules.md`; `tests/laws` has the laws of the algorithm).
 
-use crate::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
-use crate::relay::Way;
-use crate::upstream::Upstream;
-use crate::upstream::UpstreamAction;
 use std::collections::BTreeMap;
-use std::net::Shutdown;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
+
 use tollgate_test_support::background_clients::SetOnDrop;
 use tollgate_test_support::http_connection::HttpConnection;
-use tollgate_test_support::polling::PATIENCE;
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
+use crate::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
+use crate::relay::Way;
+use crate::upstream::{Upstream, UpstreamAction};
 
 /// Time until a slot of the page's rules expires.
 const SLOT_US: u64 = 60_000_000;

@@ -2,20 +2,17 @@
 //! Envoy with the route of docs/rules.md, a relay, a tollgate with the rules of that page, and the
 //! upstream server.
 
-use crate::relay::Relay;
-use crate::upstream::Upstream;
-use crate::upstream::UpstreamAction;
 use std::net::SocketAddr;
-use tokio::runtime::Builder;
-use tokio::runtime::Runtime;
-use tollgate_test_support::envoy_process::Counts;
-use tollgate_test_support::envoy_process::Envoy;
-use tollgate_test_support::grpc_client::Descriptor;
-use tollgate_test_support::grpc_client::descriptor;
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate_test_support::envoy_process::{Counts, Envoy};
+use tollgate_test_support::grpc_client::{Descriptor, descriptor};
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::in_process::Service;
-use tollgate_test_support::polling::PATIENCE;
-use tollgate_test_support::polling::wait_for;
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
+use crate::relay::Relay;
+use crate::upstream::{Upstream, UpstreamAction};
 
 pub(crate) const ENDINGS: [Ending; 6] = [
     Ending::Answered,

@@ -141,7 +141,7 @@ async fn endless_new_keys_in_a_64_mib_container_stay_within_memory_and_keep_exha
             looks += answer.statuses.len();
         }
         assert!(running.metric_sum("tollgate_memory_bytes{") <= SHARE);
-        // Not the pages of the binary: the kernel takes those back when it has to.
+        // Pages of the binary are not counted: the kernel reclaims those under pressure.
         most = running.status_bytes("RssAnon").max(most);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -41,7 +41,7 @@ const AT_ONCE: u64 = 128;
 /// Requests in progress at a time.
 const UNDER_WAY: usize = 8;
 
-/// Asks once each for these keys of a rule, as fast as a few connections can; all must be decided.
+/// Sends one hit for each key of a rule over a few connections; all must be decided.
 async fn ask_for_each(running: &Tollgate, rule: &'static str, keys: std::ops::Range<u64>) {
     let mut tasks = JoinSet::new();
     let share = (keys.end - keys.start).div_ceil(UNDER_WAY as u64);

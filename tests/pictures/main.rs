@@ -73,7 +73,7 @@ fn the_pictures_match_the_algorithms() {
 }
 
 #[test]
-fn what_was_measured_is_on_its_page() {
+fn the_measured_figures_match_their_page() {
     assert!(performance_chart::FILE.starts_with(FOLDER));
     let bars = bars();
     for axis in ["cores", "rules", "keys", "descriptors", "algorithm"] {

@@ -1,8 +1,10 @@
 //! Output of `explain`.
+
 use std::process::Command;
 
-use crate::commands::{RULES, tollgate};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+use crate::commands::{RULES, tollgate};
 
 const TREE: &str = "
 domain: shop

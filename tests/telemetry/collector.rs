@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tonic::{Request, Response, Status};
 
-/// By which protocol it is spoken to.
+/// Protocol of the exporter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Grpc,
