@@ -1,6 +1,8 @@
-//! Any bytes as a resource of an xDS server: taken or refused, never a panic, and what is told stays within its bounds.
+//! Any bytes as a resource of an xDS server: accepted or rejected, never a panic, and messages stay
+//! within their bounds.
 //!
-//! `make fuzz` runs it for a minute. Mutations of one resource are loaded in `src/config/xds/resources.rs` by every `make test`.
+//! `make fuzz` runs it for a minute. `make test` loads mutations of one resource
+//! (`src/rules/xds/resources.rs`).
 //!
 //! What it deliberately does not do: speak ADS (`tests/gateway`).
 #![no_main]

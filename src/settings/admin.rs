@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use crate::settings::parse::boolean;
 use crate::tls::ServerFiles;
 
-/// Who may use the admin port.
+/// Access to the admin port.
 #[derive(Args, Clone, Debug)]
 pub struct AdminSettings {
     /// A file with a token of at least 16 bytes, which every request to the admin port must then
@@ -35,7 +35,7 @@ pub struct AdminSettings {
     pub admin_client_cacert: Option<PathBuf>,
 }
 
-/// A port for metrics alone, beside /metrics on the HTTP port.
+/// A port for metrics alone, in addition to /metrics on the HTTP port.
 #[derive(Args, Clone, Debug)]
 pub struct PrometheusSettings {
     /// Whether PROMETHEUS_ADDR listens; /metrics on the HTTP port answers either way
@@ -66,7 +66,7 @@ impl AdminSettings {
     }
 }
 
-/// An address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address there is.
+/// Parses an address as Go writes it: `host:port`, `[v6]:port`, or `:port` for every address.
 fn address(text: &str) -> Result<(String, u16), String> {
     let split = text.rsplit_once(':');
     let parsed = split.and_then(|(host, port)| Some((host, port.parse().ok()?)));

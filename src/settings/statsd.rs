@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::parse::{boolean, nonzero_duration};
 
-/// Metrics sent by statsd, by the reference's names.
+/// The settings of statsd.
 #[derive(Args, Clone, Debug)]
 pub struct StatsdSettings {
     /// Whether counters are sent by statsd; unless said they are where STATSD_HOST says where to
@@ -40,7 +40,7 @@ pub struct StatsdSettings {
     pub stats_flush_interval: Duration,
 }
 
-/// How statsd is spoken to.
+/// The protocol of statsd.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StatsdProtocol {
     /// A stream
@@ -49,7 +49,7 @@ pub enum StatsdProtocol {
     Udp,
 }
 
-/// Names and values, in the order of the names.
+/// Tags: names and values, sorted by name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tags(pub Vec<(String, String)>);
 

@@ -14,7 +14,7 @@ use crate::settings::EnvironmentVariables;
 use crate::settings::parse::{boolean, size};
 use tollgate_limiter::OnStoreFailure;
 
-/// Where buckets are shared, how, and what becomes of requests when they are not.
+/// The shared store: its address, its mode, and the response when it fails.
 #[derive(Args, Clone, Debug)]
 pub struct StoreSettings {
     /// Where replicas share buckets: redis://host:6379, rediss:// for TLS, redis+unix:///path,
@@ -97,7 +97,7 @@ pub struct StoreSettings {
     pub reference: EnvironmentVariables,
 }
 
-/// What `serve` and `explain` are told about what buckets are called in the shared store.
+/// The names of buckets in the shared store, for `serve` and `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct NamingSettings {
     /// A file with a secret of at least 16 bytes, the same on all replicas: what buckets are called
@@ -116,7 +116,7 @@ pub struct NamingSettings {
     pub cache_key_prefix: String,
 }
 
-/// How long the shared store has unless said, in milliseconds.
+/// The default deadline of the shared store, in milliseconds.
 pub const STORE_DEADLINE_MS: u64 = 10;
 
 /// Whose keys buckets in the shared store have.
@@ -151,7 +151,7 @@ pub enum StoreFailure {
     Local,
 }
 
-/// The reference's variables that say where the store is. Some are secrets, so none is a flag.
+/// The reference's variables of the Redis server. Some are secrets, so none is a flag.
 pub const REDIS_VARIABLES: &[&str] = &[
     "REDIS_URL",
     "REDIS_TYPE",
@@ -168,7 +168,7 @@ pub const REDIS_VARIABLES: &[&str] = &[
     "REDIS_PERSECOND_TLS",
 ];
 
-/// What begins every key: braces would choose a cluster's slot.
+/// A prefix of keys. Braces are not allowed: they would choose a cluster's slot.
 fn prefix(text: &str) -> Result<String, String> {
     if text.contains(['{', '}']) || text.len() > 128 {
         return Err("give up to 128 bytes without { and }".to_owned());

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 use crate::settings::parse::{boolean, nonzero_duration, positive};
 use crate::tls::{ClientName, ServerFiles, TlsError};
 
-/// Who gRPC says it is, and whom it lets in.
+/// TLS on the gRPC port: its certificate, and the clients that it admits.
 #[derive(Args, Clone, Debug)]
 pub struct GrpcTlsSettings {
     /// Whether gRPC is TLS: 1.3 or 1.2

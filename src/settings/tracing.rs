@@ -12,7 +12,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::settings::EnvironmentVariables;
 use crate::settings::parse::{boolean, ratio};
 
-/// Traces, by the reference's names; the rest by OpenTelemetry's.
+/// The settings of traces: the reference's, and OpenTelemetry's variables.
 #[derive(Args, Clone, Debug)]
 pub struct TracingSettings {
     /// Whether decisions that are sampled are traced; unless said they are where an
@@ -47,7 +47,7 @@ pub struct TracingSettings {
     pub otel: EnvironmentVariables,
 }
 
-/// How spans go to a collector.
+/// The protocol of a collector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum TraceProtocol {
     /// Protobuf in HTTP requests (http/protobuf)
@@ -57,8 +57,8 @@ pub enum TraceProtocol {
     Grpc,
 }
 
-/// OpenTelemetry's variables. One is a secret, so none is a flag. Missing are the two that the
-/// library reads by itself (`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`).
+/// OpenTelemetry's variables. One is a secret, so none is a flag. The library itself reads two more
+/// (`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`).
 pub const OTEL_VARIABLES: &[&str] = &[
     "OTEL_SDK_DISABLED",
     "OTEL_TRACES_EXPORTER",

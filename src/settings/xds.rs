@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::parse::{boolean, duration, ratio};
 
-/// Where rules come from.
+/// The source of rules.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum ConfigType {
     /// Files

@@ -1,25 +1,27 @@
-//! The laws of the limiter: what `src/limiter` promises, checked without a socket, a store or a clock.
+//! The laws of the limiter: what `crates/limiter` promises, checked without a socket, a store or a
+//! clock.
 //!
-//! Why one binary of its own: a limit that is exceeded once in a million requests is not seen in a test of the wire.
-//! It is seen by a model that is too simple to be wrong, asked the same questions as the real thing, a few thousand
-//! random histories long (`bucket_histories` in tests/support), with a clock that goes both ways.
+//! Why a binary of its own: a test of the wire does not see a limit that is exceeded once in a
+//! million requests. A model that is too simple to be wrong does: it gets the same operations as
+//! the real algorithm, in thousands of random histories, with a clock that moves both ways.
 //!
-//! How, from the plain to the clever:
+//! How, from simple to thorough:
 //!
-//! | folder or file | what it holds |
+//! | folder or file | content |
 //! | --- | --- |
-//! | `vectors/` | tables worked out by hand, each row with its derivation: what the reference and the promises say |
-//! | `matching/` | which rule a descriptor finds: by hand, and against a matcher written the obvious way |
+//! | `vectors/` | tables worked out by hand, each row with its derivation |
+//! | `matching/` | which rule a descriptor finds: by hand, and against an obvious matcher |
+//! | `histories/` | random histories of one bucket: limits, hits, refunds, undos, reloads, a stepped clock |
 //! | `models/` | each algorithm again, naively: a map, a list, a fraction |
-//! | `properties/` | what must hold in every history: agreement with the model, the laws, undoing, the promise |
-//! | `planted/` | bugs put in on purpose; each must be found, or the harness is asleep |
+//! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
+//! | `planted/` | planted bugs; each must be found, or the harness does not work |
 //! | `scenery` | rule sets, requests and a store of one map, in one line each |
 //!
-//! A history that ever failed stays in `regressions.txt` and is replayed first. `PROPTEST_CASES=100000 cargo test
-//! --test laws` looks longer than the default.
+//! A history that ever failed stays in `regressions.txt` and is replayed first.
+//! `PROPTEST_CASES=100000 cargo test --test laws` searches longer than the default.
 //!
-//! What it deliberately does not do: sleep, ask the time, test concurrency (a store's own tests do), the wire
-//! (`hits_addend` is resolved there), or how a rules file is read.
+//! What it deliberately does not do: sleep, read a clock, test concurrency (a store's own tests
+//! do), the wire (`hits_addend` is resolved there), or how a rules file is parsed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,9 +1,9 @@
-//! Rule sets, requests and a store, each in one line, so that a test shows only what it is about.
+//! Rule sets, requests and a store, each in one line, so that a test shows only its subject.
 //!
-//! How: a tree of rules is spelt as paths, a descriptor as a list of pairs, and the store is one map from key to
-//! state. The hash behind the keys is `std`'s, twice.
+//! How: a tree of rules is written as paths, a descriptor as a list of pairs, and the store is one
+//! map from key to state. The hash of the keys is `std`'s, twice.
 //!
-//! What it deliberately does not do: bound its map, expire a bucket, judge what a rules file may say.
+//! What it deliberately does not do: bound its map, expire a bucket, validate a rules file.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -18,21 +18,21 @@ use tollgate_limiter::{
     Outcome, Override, Plan, Request, Rule, RuleSet, State, Timestamp, Unit,
 };
 
-/// One pair after the other.
+/// Pairs of key and value, in order.
 pub(crate) type Path<'p> = &'p [(&'p str, &'p str)];
 
-/// A rule set under construction, whose nodes are found again by their path.
+/// A rule set under construction, whose nodes are found by their path.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) rules: RuleSet,
     nodes: HashMap<Vec<(String, String)>, usize>,
 }
 
-/// The simplest store: every bucket there ever was.
+/// The simplest store: keeps every bucket.
 #[derive(Default)]
 pub(crate) struct Buckets(pub(crate) HashMap<Key, State>);
 
-/// Two runs of `std`'s hash with different beginnings.
+/// Two runs of `std`'s hash with different prefixes.
 pub(crate) struct TwoHashes;
 
 pub(crate) struct TwoDigests(DefaultHasher, DefaultHasher);
@@ -70,7 +70,7 @@ pub(crate) fn counted(limit: Limit, algorithm: &str) -> Rule {
     })
 }
 
-/// A rule that counts in fixed windows, as the reference does.
+/// A rule with fixed windows, as in the reference service.
 pub(crate) fn limited(requests: u32, unit: Unit) -> Rule {
     counted(per(requests, unit), "fixed_window")
 }
@@ -86,7 +86,7 @@ fn allowing(allowance: Allowance) -> Rule {
     }
 }
 
-/// The same rule under a name that others may replace.
+/// The same rule with a name that others can replace.
 pub(crate) fn called(name: &str, rule: Rule) -> Rule {
     Rule {
         name: name.to_owned(),
@@ -102,7 +102,7 @@ pub(crate) fn replacing(names: &[&str], rule: Rule) -> Rule {
     }
 }
 
-/// The same rule, measured and not enforced.
+/// The same rule in shadow mode.
 pub(crate) fn shadow(rule: Rule) -> Rule {
     Rule {
         shadow_mode: true,
@@ -110,7 +110,7 @@ pub(crate) fn shadow(rule: Rule) -> Rule {
     }
 }
 
-/// The same rule, one of several ways to pass.
+/// The same rule in quota mode.
 pub(crate) fn quota(rule: Rule) -> Rule {
     Rule {
         quota_mode: true,
@@ -129,7 +129,7 @@ impl Tree {
         tree
     }
 
-    /// Puts a rule at the end of `path`, making the nodes on the way.
+    /// Adds a rule at the end of `path`, and the nodes on the way.
     pub(crate) fn with(mut self, path: Path<'_>, rule: Rule) -> Self {
         let node = self.node(path);
         self.rules.set_rules(node, [rule]);
@@ -143,7 +143,7 @@ impl Tree {
         self
     }
 
-    /// Makes a node without a rule, which lets pass what reaches it.
+    /// Adds a node without a rule, which lets everything pass that reaches it.
     pub(crate) fn with_bare(mut self, path: Path<'_>) -> Self {
         self.node(path);
         self
@@ -170,7 +170,7 @@ impl Tree {
         node
     }
 
-    /// Puts a rule at the end of levels of any kind, beside what is there.
+    /// Adds a rule at the end of levels of any kind.
     pub(crate) fn with_levels(mut self, levels: &[Level], rule: Rule) -> Self {
         let path: Vec<_> = levels.iter().cloned().map(Arc::new).collect();
         let mut parent = None;
@@ -199,7 +199,7 @@ pub(crate) fn entries(path: Path<'_>) -> Vec<Entry<'_>> {
         .collect()
 }
 
-/// One descriptor taking `hits`.
+/// One descriptor that takes `hits`.
 pub(crate) fn take(path: Path<'_>, hits: u64) -> Asked<'_> {
     Asked {
         path,
@@ -208,7 +208,7 @@ pub(crate) fn take(path: Path<'_>, hits: u64) -> Asked<'_> {
     }
 }
 
-/// One descriptor that brings a limit along.
+/// One descriptor that carries a limit.
 pub(crate) fn take_within(path: Path<'_>, hits: u64, limit: Override) -> Asked<'_> {
     Asked {
         limit: Some(limit),
@@ -232,7 +232,7 @@ pub(crate) fn request_in<'p>(domain: &'p str, asked: &[Asked<'p>]) -> Request<'p
 // === impl Buckets ===
 
 impl Buckets {
-    /// What a store does: one step a check, in order.
+    /// Applies each check, in order, as a store does.
     pub(crate) fn apply(&mut self, checks: &[Check], now: Timestamp) -> Vec<Outcome> {
         checks
             .iter()
@@ -243,7 +243,7 @@ impl Buckets {
             .collect()
     }
 
-    /// A request all the way through.
+    /// Runs a request from plan to decision.
     pub(crate) fn decide<'r>(
         &mut self,
         rules: &'r RuleSet,
@@ -256,18 +256,18 @@ impl Buckets {
     }
 }
 
-/// The answer where no mode applies to all rules.
+/// The decision without service-wide modes.
 pub(crate) fn conclude<'r>(plan: &Plan<'r>, outcomes: &[Outcome]) -> Decision<'r> {
     concluded(plan, outcomes, Modes::default())
 }
 
-/// The answer where every check was decided.
+/// The decision when every check has an outcome.
 pub(crate) fn concluded<'r>(plan: &Plan<'r>, outcomes: &[Outcome], modes: Modes) -> Decision<'r> {
     let outcomes: Vec<_> = outcomes.iter().copied().map(Some).collect();
     plan.decide(&outcomes, Code::Ok, modes)
 }
 
-/// The same when the store could not be asked.
+/// The decision when the store could not be asked.
 pub(crate) fn conclude_unasked<'r>(plan: &Plan<'r>, code: Code) -> Decision<'r> {
     plan.decide(&[], code, Modes::default())
 }

@@ -1,10 +1,11 @@
-//! A cluster of three masters and three replicas: exact over all of them, while slots move, and through failovers.
+//! A cluster of three masters and three replicas: limits are exact over all of them, while slots
+//! move, and through failovers.
 //!
-//! One cluster for all: it is started by whoever comes first and ends with the last. Each has it for itself meanwhile and leaves
-//! it whole.
+//! All tests share one cluster: the first one starts it and the last one stops it. Each test has it
+//! to itself meanwhile and restores it.
 //!
-//! A failover that Redis was not asked for loses what the dead master had acknowledged and not yet sent on. How much that was
-//! is printed (`cargo test --test redis -- --nocapture cluster`).
+//! In an unplanned failover, data that the dead master had acknowledged and not yet replicated is
+//! lost. The tests print how much (`cargo test --test redis -- --nocapture cluster`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ use super::{RECOVERY, RULES, ask, client, decides, descriptor, left, replica, re
 
 const LIMIT: usize = 1_000;
 
-/// Whoever has the cluster keeps it alive for the others.
+/// Each test that has the cluster keeps it alive for the others.
 static CLUSTER: Mutex<Weak<Turn<RedisCluster>>> = Mutex::new(Weak::new());
 
 fn cluster() -> Arc<Turn<RedisCluster>> {
@@ -55,13 +56,13 @@ fn sum(replicas: &[Tollgate], metric: &str) -> usize {
     usize::try_from(all.sum::<u64>()).unwrap()
 }
 
-/// What a crowd has been answered, key by key.
+/// The answers to a crowd, by key.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) passed: BTreeMap<String, AtomicUsize>,
     /// Errors.
     pub(super) undecided: AtomicUsize,
-    /// How long everybody waits before asking again.
+    /// How long each client waits before it asks again.
     pub(super) pause_ms: AtomicU64,
 }
 
@@ -81,7 +82,7 @@ impl Tally {
         each.map(|passed| passed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Waits until so many have passed.
+    /// Waits until this many requests have passed.
     pub(super) async fn reaches(&self, passed: usize) {
         let reached = async {
             while self.passed() < passed {
@@ -92,8 +93,8 @@ impl Tally {
     }
 }
 
-/// A hundred and twenty-eight in flight on each replica, who ask for every key until each is over its limit. Who is told that the
-/// store did not decide asks again a moment later.
+/// A hundred and twenty-eight requests in flight on each replica, for every key until each is over
+/// its limit. Undecided requests are sent again a moment later.
 pub(super) async fn crowd(replicas: &[Tollgate], tally: &Arc<Tally>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for replica in replicas {
@@ -125,7 +126,7 @@ pub(super) async fn crowd(replicas: &[Tollgate], tally: &Arc<Tally>) -> JoinSet<
                     if undecided {
                         pause_ms = pause_ms.max(20);
                     }
-                    // Not all at once.
+                    // Not all at the same time.
                     pause_ms = pause_ms * (first + IN_FLIGHT / 2) as u64 / IN_FLIGHT as u64;
                     if pause_ms > 0 {
                         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -161,7 +162,7 @@ async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm_over_all_
     }
     assert_eq!(tally.undecided.load(Ordering::Relaxed), 0);
     assert_eq!(sum(&replicas, "tollgate_store_unknown_outcomes_total"), 0);
-    // The buckets lie on several servers, and each replica is counted once.
+    // The buckets are on several nodes, and each replica is counted once.
     let holding = cluster.masters().into_iter().filter(|number| {
         let keys: Vec<String> = cluster.nodes[*number]
             .server
@@ -190,7 +191,7 @@ async fn a_request_over_several_servers_passes_whole_or_takes_nothing() {
         + "- key: few\n  rate_limit: { unit: hour, requests_per_unit: 10 }\n";
     let replicas = replicas(&cluster.url(), &rules, &[]);
     let mut client = client(&replicas[0]).await;
-    // Twelve buckets and one: some of them are on other servers than the one.
+    // Twelve buckets and one: some are on other nodes.
     let wide: Vec<String> = (0..12).map(|number| format!("w{number}")).collect();
     let mut passed = 0;
     for _ in 0..30 {
@@ -222,7 +223,7 @@ async fn leases_are_taken_over_all_servers() {
     let replicas = replicas(&cluster.url(), RULES, &leased);
     let tally = Tally::of(&["a", "b", "c", "d", "e", "f"]);
     dispersed(crowd(&replicas, &tally).await).await;
-    // What one replica holds at the end comes back, and somebody asks for it.
+    // What one replica holds at the end is given back, and another replica uses it.
     let settled = async {
         while tally.passed() < 6 * LIMIT {
             dispersed(crowd(&replicas, &tally).await).await;
@@ -236,7 +237,7 @@ async fn leases_are_taken_over_all_servers() {
     assert!(calls < 6 * LIMIT, "{calls}");
 }
 
-/// Some values whose buckets lie in the slot of one hash tag, which is given too.
+/// Values whose buckets are in the slot of one hash tag, and that tag.
 async fn of_one_slot(cluster: &RedisCluster, tollgate: &Tollgate) -> (Vec<String>, String) {
     let mut client = client(tollgate).await;
     let mut by_tag = BTreeMap::<String, Vec<String>>::new();
@@ -274,7 +275,7 @@ async fn a_slot_that_moves_while_it_is_asked_for_admits_no_more_and_no_less() {
         .unwrap();
     let (from, to) = (&cluster.nodes[from], &cluster.nodes[to]);
     let slot = slot.to_string();
-    // Two buckets are there already, the third is made while the slot moves.
+    // Two buckets exist already; the third is created while the slot migrates.
     let gone: String = values[2].clone();
     for key in cluster.keys(&format!("tg:{{{tag}}}:?????*")) {
         let _: redis::Value = from.server.say(&["DEL", &key]);
@@ -344,13 +345,13 @@ async fn an_orderly_failover_admits_no_more_and_no_less() {
     assert!(!cluster.masters().contains(&master));
     assert_eq!(tally.passed() + 1, LIMIT);
     assert_eq!(tally.undecided.load(Ordering::Relaxed), 0);
-    // Whoever is asked now is the other one.
+    // The other node answers now.
     assert_eq!(ask(&mut one, "a").await, Ok(Code::OverLimit));
     assert_eq!(sum(&replicas, "tollgate_store_unknown_outcomes_total"), 0);
     cluster.settle();
 }
 
-/// The master of the one bucket that there is, and its replica.
+/// The master of the only bucket, and its replica.
 fn serving_the_only_bucket(cluster: &RedisCluster) -> (usize, usize) {
     let keys = cluster.keys("tg:{*}:?????*");
     assert_eq!(keys.len(), 1, "{keys:?}");
@@ -386,7 +387,7 @@ async fn a_master_that_dies_loses_what_it_had_not_sent_on_and_no_more() {
     );
     assert!(unknown > 0, "it was killed in the middle");
     assert!(passed + unknown >= LIMIT, "{passed} {unknown}");
-    // What is lost was acknowledged a moment before: never as much as had passed.
+    // Lost hits were acknowledged a moment before: never as many as had passed.
     assert!(passed < LIMIT + before / 2, "{passed} {before}");
     for replica in &replicas {
         decides(replica, RECOVERY);

@@ -1,4 +1,5 @@
-//! Three replicas, a hundred and twenty-eight questions in flight on each, and a limit of a thousand: a thousand pass.
+//! Three replicas with a hundred and twenty-eight requests in flight on each, and a limit of a
+//! thousand: a thousand pass.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::{ask, client, replica};
 pub(super) const IN_FLIGHT: usize = 128;
 const EACH: usize = 10;
 
-/// A limit in this algorithm that nothing comes back to while a test runs.
+/// A limit in this algorithm that refills nothing while a test runs.
 pub(super) fn rules() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     for algorithm in ALGORITHMS {
@@ -30,7 +31,7 @@ pub(super) fn rules() -> String {
 async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
-    // The cache would save most of the questions, and it is the store that is asked here.
+    // The denial cache would save most calls, and this test needs the store.
     let arguments = [
         "--store",
         &url,
@@ -62,7 +63,7 @@ async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm() {
     }
     for replica in &replicas {
         assert_eq!(replica.metric("tollgate_store_unknown_outcomes_total"), 0);
-        // Many rode together.
+        // Calls carried many checks.
         let checks = replica.metric("tollgate_store_call_checks_sum");
         let calls = replica.metric("tollgate_store_call_checks_count");
         assert_eq!(checks, (ALGORITHMS.len() * IN_FLIGHT * EACH) as u64);
@@ -87,7 +88,7 @@ async fn a_replica_killed_in_the_middle_costs_what_it_had_under_way_and_no_more(
                     match ask(&mut client, "a").await {
                         Ok(Code::Ok) => passed.fetch_add(1, Ordering::Relaxed),
                         Ok(_) => 0,
-                        // Whether it passed nobody knows, nor ever will.
+                        // Whether it passed is unknown.
                         Err(_) => return 1,
                     };
                 }
@@ -126,7 +127,7 @@ async fn what_is_over_its_limit_is_answered_without_the_store_for_a_moment_and_n
         assert_eq!(ask(&mut client, "a").await, Ok(Code::OverLimit));
     }
     assert!(cached() >= 8, "{}", cached());
-    // Another replica deletes the bucket, as it were: it is seen after a second.
+    // The bucket is deleted, as if by another replica: this shows after a second.
     let mut keys: Vec<String> = redis.say(&["KEYS", "tg:{*"]);
     assert_eq!(keys.len(), 1, "{keys:?}");
     let deleted: i64 = redis.say(&["DEL", &keys.remove(0)]);

@@ -1,5 +1,5 @@
-//! A Redis that is frozen, killed, cut off or not there: every answer comes in time, as the policy says, and afterwards all is
-//! as before.
+//! A Redis that is frozen, killed, cut off or absent: every answer comes in time, as the policy
+//! says, and afterwards the service recovers.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use tollgate_test_support::tollgate_process::Tollgate;
 
 use super::{RECOVERY, RULES, ask, client, decides, left, replica, verbose};
 
-/// The store's deadline here: this machine does other things too.
+/// The store's deadline in these tests: the machine is busy with other tests.
 const DEADLINE_MS: &str = "250";
 
-/// How long an answer may take then: the deadline, and what the machine makes of it.
+/// How long an answer may take: the deadline and some time for the machine.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// What a request is answered when the store does not decide.
+/// The answer to a request that the store does not decide.
 fn answer_of(policy: &str) -> Result<Code, tonic::Code> {
     match policy {
         "error" => Err(tonic::Code::Unavailable),
@@ -26,7 +26,7 @@ fn answer_of(policy: &str) -> Result<Code, tonic::Code> {
     }
 }
 
-/// Asks for so many keys that nobody asked for before, many at a time: every answer, and the longest wait.
+/// Sends requests for this many new keys, many at a time: every answer, and the longest wait.
 #[allow(clippy::disallowed_methods)] // it is the wait that is measured
 async fn flood(
     tollgate: &Tollgate,
@@ -85,7 +85,7 @@ async fn a_frozen_redis_delays_no_answer_under_any_policy_and_is_asked_again_whe
         assert!(shown.contains("[-] store: 127.0.0.1:"), "{shown}");
         assert!(shown.ends_with("ready\n"), "{shown}");
         assert!(!shown.contains("not ready"), "{shown}");
-        // What was asked before the breaker opened has no known outcome, and is counted.
+        // Checks that were sent before the breaker opened have an unknown outcome and are counted.
         assert!(tollgate.metric("tollgate_store_unknown_outcomes_total") > 0);
         redis.signal("CONT");
         decides(&tollgate, RECOVERY);
@@ -163,7 +163,7 @@ async fn a_connection_that_is_cut_is_made_anew_before_anybody_is_told() {
     for round in 1..=5 {
         let killed: i64 = redis.say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         assert!(killed > 0);
-        // The one that finds out may be the one whose outcome is unknown; all others are decided.
+        // The request that finds the fault may have an unknown outcome; all others are decided.
         let first = ask(&mut client, "a").await;
         let unknown = tollgate.metric("tollgate_store_unknown_outcomes_total");
         assert!(first == Ok(Code::Ok) || unknown > 0, "{first:?}");

@@ -1,6 +1,5 @@
-//! Leases over a real Redis: never one more than the limit, all of it in the end, and few calls.
-//!
-//! What it deliberately does not do: repeat what `tests/store/leased` shows at its own time.
+//! Leases on a real Redis: never more than the limit, all of it in the end, and few calls.
+//! `tests/store/leased` shows the rest on simulated time.
 
 use tokio::task::JoinSet;
 use tollgate_test_support::grpc_client::Code;
@@ -26,7 +25,7 @@ fn leased(url: &str) -> Tollgate {
     leased_for(url, "200")
 }
 
-/// A replica that holds hits for so many milliseconds.
+/// A replica that holds hits for this many milliseconds.
 fn leased_for(url: &str, age_ms: &str) -> Tollgate {
     let arguments = [
         "--store",
@@ -41,7 +40,7 @@ fn leased_for(url: &str, age_ms: &str) -> Tollgate {
     replica(RULES, &arguments)
 }
 
-/// Many ask at once in each replica, each so often; gives how many passed.
+/// Sends many requests at once to each replica; returns how many passed.
 async fn burst(replicas: &[Tollgate], in_flight: usize, each: usize, key: &'static str) -> usize {
     let mut tasks = JoinSet::new();
     for replica in replicas {
@@ -60,7 +59,7 @@ async fn burst(replicas: &[Tollgate], in_flight: usize, each: usize, key: &'stat
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Asks on until so many have passed in all, and then once more.
+/// Sends requests until this many have passed in all, and then one more.
 async fn ask_on(replicas: &[Tollgate], mut passed: usize, wanted: usize, key: &'static str) {
     let end = tokio::time::Instant::now() + RECOVERY;
     while passed < wanted && tokio::time::Instant::now() < end {
@@ -84,7 +83,7 @@ async fn three_replicas_never_pass_the_limit_and_reach_it() {
         assert!(passed <= LIMIT, "{key}: {passed}");
         ask_on(&replicas, passed, LIMIT, key).await;
     }
-    // One of the rules has no leases, and the start says so.
+    // One rule has no leases, and the log says so at start.
     let said = replicas[0].said();
     assert!(
         said.contains("1 of 5 rules are decided in exact mode"),
@@ -144,7 +143,7 @@ async fn what_a_read_only_redis_does_not_take_back_is_given_back_later() {
     let metric = |name: &str| replicas[0].metric(name);
     assert!(metric("tollgate_lease_hits_held") > 0);
     let _: redis::Value = redis.say(&["REPLICAOF", "127.0.0.1", "1"]);
-    // It has tried, and was refused.
+    // It has tried and was rejected.
     let ended = || (metric("tollgate_lease_hits_held") == 0).then_some(());
     assert!(wait_for(RECOVERY, ended).is_some());
     let refused = || (metric("tollgate_store_up") == 0).then_some(());

@@ -33,7 +33,7 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 use tonic::transport::Channel;
 
-/// A limit of a thousand an hour for each key, in one domain.
+/// A limit of a thousand per hour for each key, in one domain.
 const RULES: &str = "
 domain: d
 descriptors:
@@ -41,10 +41,10 @@ descriptors:
   rate_limit: { unit: hour, requests_per_unit: 1000 }
 ";
 
-/// How long anything may take to be as it was.
+/// How long recovery may take.
 const RECOVERY: Duration = Duration::from_secs(5);
 
-/// Starts a replica and waits until its store decides.
+/// Starts a replica and waits until it is connected to its store.
 fn replica(rules: &str, arguments: &[&str]) -> Tollgate {
     let tollgate = Tollgate::start(rules, arguments);
     decides(&tollgate, RECOVERY);
@@ -62,7 +62,7 @@ fn decides(tollgate: &Tollgate, within: Duration) {
     );
 }
 
-/// What the admin port says of readiness, line by line.
+/// The readiness page of the admin port.
 fn verbose(tollgate: &Tollgate) -> String {
     http(tollgate.admin, "GET", "/readyz?verbose", "").1
 }
@@ -71,7 +71,7 @@ async fn client(tollgate: &Tollgate) -> RateLimitServiceClient<Channel> {
     Service::connect(tollgate.grpc).await
 }
 
-/// Asks once for a key: the overall code, or the error's.
+/// Sends one request for a key: the overall code, or the error's.
 async fn ask(client: &mut RateLimitServiceClient<Channel>, key: &str) -> Result<Code, tonic::Code> {
     let request = request("d", vec![descriptor(&[("k", key)])]);
     match client.should_rate_limit(request).await {

@@ -1,10 +1,9 @@
-//! What a process weighs while fifty thousand keys wait for a frozen Redis: no more than the bound on what waits, time and
-//! again; and with a smaller bound less, the rest told at once and counted.
+//! The memory of a process while fifty thousand keys wait for a frozen Redis: bounded, also the
+//! second time; with a smaller bound it is less, and the rest is rejected at once and counted.
 //!
-//! How: the real process's `VmRSS` from the kernel, before, while all of them wait (the gauge says so) and afterwards. Each request
-//! asks for a hundred keys, so that few streams bring many checks.
-//!
-//! What it deliberately does not do: weigh buckets (`tests/memory`), time answers (`failures`).
+//! Measured is `VmRSS` of the real process, before, while all keys wait (the gauge says so) and
+//! afterwards. Each request has a hundred keys, so that few streams carry many checks.
+//! `tests/memory` measures buckets.
 
 use std::time::Duration;
 
@@ -21,17 +20,17 @@ const REQUESTS: usize = 500;
 const KEYS_A_REQUEST: usize = 100;
 const KEYS: u64 = (REQUESTS * KEYS_A_REQUEST) as u64;
 
-/// Time enough for all to wait at once.
+/// Long enough for all to wait at once.
 const DEADLINE_MS: &str = "2000";
 
-/// What the system's pages, the requests' own bytes and the answers may come to besides, in bytes.
+/// Bytes for the system's pages, the requests and the answers.
 const BESIDES: u64 = 24 << 20;
 
 fn waiting(tollgate: &Tollgate) -> u64 {
     tollgate.metric("tollgate_store_waiting_checks")
 }
 
-/// Asks for all keys at once: how many requests had no answer but an error.
+/// Sends all keys at once; returns how many requests got an error.
 fn ask_for_all(clients: &[RateLimitServiceClient<Channel>], round: usize) -> JoinSet<bool> {
     let mut tasks = JoinSet::new();
     for number in 0..REQUESTS {
@@ -69,7 +68,7 @@ async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound(
             let full_before = full();
             redis.signal("STOP");
             let tasks = ask_for_all(&clients, round);
-            // All wait, or those for which there is room, and the rest was told.
+            // All wait, or as many as fit, and the rest was rejected.
             let all =
                 || (waiting(&tollgate) + full() - full_before >= KEYS).then(|| waiting(&tollgate));
             let wait = tokio::task::block_in_place(|| wait_for(RECOVERY, all));
@@ -98,7 +97,7 @@ async fn fifty_thousand_keys_behind_a_frozen_redis_weigh_no_more_than_the_bound(
         );
         let bound = (bound_mib << 20) + BESIDES;
         assert!(most <= before + bound, "{before} {most}");
-        // It does not grow from one time to the next.
+        // It does not grow from one round to the next.
         assert!(afterwards[1] <= afterwards[0] + (8 << 20), "{afterwards:?}");
         assert!(afterwards[1] <= before + bound, "{afterwards:?}");
     }

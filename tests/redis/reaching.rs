@@ -1,5 +1,5 @@
-//! The ways to a Redis: a socket, TLS with certificates on both sides, users and passwords that are exchanged, the
-//! reference's variables, two servers.
+//! Connections to Redis: a socket, TLS with certificates on both sides, users and rotated
+//! passwords, the reference service's variables, two servers.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::{RECOVERY, RULES, ask, client, replica, verbose};
 
 const PATIENT: [&str; 2] = ["--store-deadline-ms", "5000"];
 
-/// Asks a replica of that store, and looks that a bucket came into being there.
+/// Sends a request to a replica with this store and checks that a bucket was created there.
 async fn shares(redis: &RedisServer, store: &str, arguments: &[&str]) {
     let arguments = [&["--store", store], &PATIENT[..], arguments].concat();
     let tollgate = replica(RULES, &arguments);
@@ -41,7 +41,7 @@ async fn another_database() {
     assert!(info.contains("db3:keys=2"), "{info}");
 }
 
-/// Files of an authority, and of somebody whom it signed for that name.
+/// Files of a CA and of a certificate that it signed.
 struct Certified {
     directory: tempfile::TempDir,
 }
@@ -109,7 +109,8 @@ async fn tls_with_certificates_on_both_sides() {
     ];
     let all = [&["--redis-tls-cacert", &ca], &ours[..]].concat();
     shares(&redis, &url, &all).await;
-    // Without a certificate of ours, or without the authority, there is no connection and a sentence that says why.
+    // Without the client certificate, or without the CA, there is no connection, and an error says
+    // why.
     for lacking in [&["--redis-tls-cacert", ca.as_str()][..], &ours[..]] {
         let arguments = [&["--store", &url], lacking].concat();
         let tollgate = Tollgate::start(RULES, &arguments);
@@ -146,7 +147,7 @@ fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// How often somebody has said who they are.
+/// How many logins the server has seen.
 fn logins(redis: &RedisServer) -> u32 {
     let stats: String = redis.say(&["INFO", "commandstats"]);
     let calls = stats
@@ -178,7 +179,7 @@ async fn a_password_that_is_exchanged_is_read_again() {
     let tollgate = replica(RULES, &arguments);
     let mut client = client(&tollgate).await;
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
-    // The new one is good beside the old one, then alone.
+    // The new password is valid beside the old one, then alone.
     let before = logins(&redis);
     user("correct horse");
     file(directory.path(), "password", "correct horse\n");
@@ -188,10 +189,10 @@ async fn a_password_that_is_exchanged_is_read_again() {
     assert!(log.is_empty(), "{log:?}");
     let _: redis::Value = redis.say(&["ACL", "SETUSER", "tollgate", "<hunter2"]);
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
-    // The one that finds out may have no known outcome.
+    // The request that finds the fault may have an unknown outcome.
     let _ = ask(&mut client, "a").await;
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
-    // A password that is wrong is told, and never shown.
+    // A wrong password is reported and never shown.
     file(directory.path(), "password", "wrong horse\n");
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
     let refused = || {
@@ -208,7 +209,7 @@ async fn a_password_that_is_exchanged_is_read_again() {
     }
 }
 
-/// What is said by one that does not start with these arguments.
+/// The error of a process that does not start with these arguments.
 fn refused(arguments: &[&str]) -> String {
     let rules = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(rules.path(), RULES).unwrap();
@@ -322,6 +323,6 @@ async fn by_sentinel_the_primary_is_found_and_found_again() {
     assert!(again.is_ok(), "{}", verbose(&tollgate));
     let role: Vec<redis::Value> = second.say(&["ROLE"]);
     assert_eq!(role[0], redis::Value::BulkString(b"master".to_vec()));
-    // What was counted before came along.
+    // Earlier counts are kept.
     assert!(super::left(&mut client, "a").await <= 998);
 }

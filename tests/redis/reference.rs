@@ -1,9 +1,9 @@
-//! Moving over from Envoy's reference service: both count in one Redis, under its own names.
+//! Migration from Envoy's reference service: both count in one Redis, under that service's names.
 //!
-//! How: that service is played by what it sends, `INCRBY` and `EXPIRE`, and by what it says of the number that comes back:
-//! over the limit where it is greater. Windows are years, so that none turns while a test runs, but where a second is the point.
-//!
-//! What it deliberately does not do: spell every name (`tests/laws`), walk by chance (`tests/twin`).
+//! The reference service is simulated by its commands, `INCRBY` and `EXPIRE`, and by its rule: over
+//! the limit when the returned number is greater. Windows are years, so that none ends during a
+//! test, except where a second is the point. `tests/laws` checks every name, `tests/twin` walks at
+//! random.
 
 use tollgate::clock::{Clock as _, SystemClock};
 use tollgate_test_support::grpc_client::{
@@ -45,7 +45,7 @@ descriptors:
 
 const YEAR_S: u64 = 31_536_000;
 
-/// Both services' keys begin so.
+/// Both services use this prefix.
 const PREFIX: [&str; 2] = ["--cache-key-prefix", "rl:"];
 
 fn reference_keys<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -64,13 +64,13 @@ fn now_s() -> u64 {
     SystemClock::new().now().as_us() / 1_000_000
 }
 
-/// What the reference calls the counter of this year.
+/// The reference service's name for this year's counter.
 fn this_year(text: &str) -> String {
     let now_s = now_s();
     format!("rl:d_{text}_{}", now_s - now_s % YEAR_S)
 }
 
-/// The reference's own hits: the number after them, and whether it lets them pass.
+/// Hits of the reference service: the number afterwards, and whether they pass.
 fn reference_takes(redis: &RedisServer, text: &str, hits: u64) -> (u64, bool) {
     let key = this_year(text);
     let after: u64 = redis.say(&["INCRBY", &key, &hits.to_string()]);
@@ -92,7 +92,7 @@ async fn status(client: &mut RateLimitServiceClient<Channel>, asked: Descriptor)
 async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
-    // As before anybody moved over.
+    // As before the migration.
     assert_eq!(reference_takes(&redis, "k_v", 4), (4, true));
     assert_eq!(reference_takes(&redis, "files_x/*", 9), (9, true));
     assert_eq!(reference_takes(&redis, "pq_p*_*", 9), (9, true));
@@ -102,7 +102,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     assert_eq!(status(&mut client, hits("k", "v", 0)).await, (Code::Ok, 6));
     assert_eq!(status(&mut client, hits("k", "v", 3)).await, (Code::Ok, 3));
     assert_eq!(reference_takes(&redis, "k_v", 2), (9, true));
-    // Hits that do not fit are refused and counted, by both.
+    // Both deny and count hits that do not fit.
     assert_eq!(
         status(&mut client, hits("k", "v", 4)).await,
         (Code::OverLimit, 0)
@@ -113,7 +113,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
         (Code::OverLimit, 0)
     );
     assert_eq!(counted(&redis, "k_v").as_deref(), Some("15"));
-    // What the reference lets many share is shared.
+    // Keys that the reference service merges are merged.
     assert_eq!(
         status(&mut client, hits("files", "x/1", 1)).await,
         (Code::Ok, 0)
@@ -125,7 +125,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     for (value, answer) in [("1", (Code::Ok, 0)), ("2", (Code::OverLimit, 0))] {
         assert_eq!(status(&mut client, hits("pq", value, 1)).await, answer);
     }
-    // New ones begin here, and are kept as long as there.
+    // New counters start here and are kept as long as the reference service keeps its own.
     assert_eq!(
         status(&mut client, hits("k", "new", 0)).await,
         (Code::Ok, 10)
@@ -138,7 +138,7 @@ async fn counters_of_the_reference_are_continued_and_it_continues_ours() {
     let life: u64 = redis.say(&["TTL", &this_year("k_new")]);
     assert!((YEAR_S - 5..YEAR_S + 300).contains(&life), "{life}");
     assert_eq!(reference_takes(&redis, "k_new", 1), (2, true));
-    // A limit that comes along counts where the reference has it count.
+    // A limit override is counted where the reference service counts it.
     let mut own = hits("k", "new", 1);
     own.limit = Some(RateLimitOverride {
         requests_per_unit: 3,
@@ -190,7 +190,7 @@ async fn a_refusal_is_remembered_and_not_counted_meanwhile() {
     let cached = tollgate.metric("tollgate_store_over_limit_cache_answers_total");
     let counted: u64 = counted(&redis, "k_v").unwrap().parse().unwrap();
     assert_eq!((cached > 10, counted + cached), (true, 30));
-    // What is given back is seen at once.
+    // A refund shows at once.
     let mut refund = hits("k", "v", counted - 9);
     refund.is_negative_hits = true;
     status(&mut client, refund).await;

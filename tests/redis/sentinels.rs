@@ -1,8 +1,8 @@
-//! Three sentinels, and failovers that they carry out: on demand, and because a primary has died.
+//! Three sentinels and their failovers: on demand, and because a primary has died.
 //!
-//! Neither is orderly: the new primary is not waited for. On demand the old one takes writes until it is told, and all of those
-//! are lost; a dead one has lost what it had not sent on. How much that was is printed
-//! (`cargo test --test redis -- --nocapture sentinels`).
+//! In neither case is the new primary waited for. On demand, the old primary accepts writes until
+//! it is demoted, and these are lost. A dead primary loses what it had not replicated. The tests
+//! print how much (`cargo test --test redis -- --nocapture sentinels`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use super::{RECOVERY, RULES, ask, client, decides, replica};
 
 const LIMIT: usize = 1_000;
 
-/// A primary, a replica of it, and three who watch.
+/// A primary, its replica, and three sentinels.
 struct Trio {
     servers: [RedisServer; 2],
     sentinels: [RedisServer; 3],
@@ -36,7 +36,7 @@ impl Trio {
         trio
     }
 
-    /// Waits until the sentinels know one another and the replica, and that follows.
+    /// Waits until the sentinels know each other and the replica, and the replica follows.
     fn settle(&self) {
         let settled = || {
             let known = self.sentinels.iter().all(|sentinel| {
@@ -48,7 +48,7 @@ impl Trio {
                 all && primary[1] == self.servers[self.primary()].port().to_string()
                     && !replicas.is_empty()
             });
-            // What is written only now has to be sent on.
+            // What is written now must be replicated.
             let info: String = self.servers[self.primary()].say(&["INFO", "replication"]);
             (known && info.contains("state=online")).then_some(())
         };
@@ -58,7 +58,7 @@ impl Trio {
         follow(primary);
     }
 
-    /// Which server takes writes; of two that do, the one that the others will follow.
+    /// Which server accepts writes; of two, the one that the others will follow.
     fn primary(&self) -> usize {
         let named: Vec<String> =
             self.sentinels[0].say(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
@@ -74,7 +74,8 @@ impl Trio {
     }
 }
 
-/// A crowd at three replicas, something done to the servers in its midst: how many had passed then, and how many in the end.
+/// Three replicas under load while something is done to the servers: how many requests had passed
+/// by then, and how many in the end.
 async fn with_a_crowd(
     replicas: &[Tollgate],
     key: &'static str,
@@ -89,7 +90,7 @@ async fn with_a_crowd(
     for replica in replicas {
         decides(replica, 2 * RECOVERY);
     }
-    // Whatever was lost passes again.
+    // Lost hits can be taken again.
     let mut one = client(&replicas[0]).await;
     let mut over = 0;
     let end = async {
@@ -129,18 +130,18 @@ async fn failovers_lose_what_was_not_sent_on_and_no_more() {
 
     let old = trio.primary();
     let on_demand = |tally: &Tally| {
-        // Sentinels take their time, and the rest of the thousand is to last for as long.
+        // A failover takes time, and the rest of the thousand must last as long.
         tally.pause_ms.store(1_500, Ordering::Relaxed);
         let _: redis::Value = trio.sentinels[0].say(&["SENTINEL", "FAILOVER", "main"]);
     };
     let made = |replica: &Tollgate| replica.metric("tollgate_store_connections_total");
     let connections: Vec<_> = replicas.iter().map(made).collect();
-    // Every replica has gone over to the other one.
+    // Every replica has moved to the new primary.
     let all_went = || {
         let mut both = replicas.iter().zip(&connections);
         trio.primary() != old && both.all(|(replica, before)| made(replica) > *before)
     };
-    // Before Redis tells the old one that it is none, and so us.
+    // Before Redis demotes the old primary and so tells its clients.
     let in_time = async {
         loop {
             let role: Vec<redis::Value> = trio.servers[old].say(&["ROLE"]);
@@ -161,7 +162,7 @@ async fn failovers_lose_what_was_not_sent_on_and_no_more() {
         tally.undecided.load(Ordering::Relaxed)
     );
     assert_eq!(in_time, Ok(true));
-    // What the old one took after the new one was made is lost: a limit's worth at most.
+    // What the old primary accepted after the promotion is lost: a limit's worth at most.
     assert!(passed + unknown(&replicas) >= LIMIT, "{passed}");
     assert!(passed <= 2 * LIMIT, "{passed}");
     trio.settle();

@@ -1,9 +1,8 @@
-//! A Redis that answers, each time too late: by the policy in time, and afterwards all is as before.
+//! A Redis that answers every call too late: requests are answered in time, as the policy says, and
+//! afterwards the service recovers.
 //!
-//! How: what it says goes through a relay of the test's own, which holds every byte for half as long again as the store's
-//! deadline. Fifteen milliseconds and ten would be the same on a machine that does nothing else.
-//!
-//! What it deliberately does not do: lose or change a byte.
+//! A relay of the test holds every byte of the server for half as long again as the store's
+//! deadline. The bytes are not changed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +22,10 @@ use super::{RECOVERY, RULES, ask, client, decides, left, replica};
 const DEADLINE_MS: u64 = 200;
 const LATE_MS: u64 = 300;
 
-/// How long an answer may take: the deadline, and what the machine makes of it.
+/// How long an answer may take: the deadline and some time for the machine.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// A relay to a server, which holds back what the server says. It ends with the test's runtime.
+/// A relay that delays what the server sends. It ends with the test's runtime.
 struct Relay {
     address: SocketAddr,
     late_ms: Arc<AtomicU64>,
@@ -51,12 +50,12 @@ impl Relay {
     }
 }
 
-/// Passes on what comes.
+/// Passes bytes on.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let _ = tokio::io::copy(&mut from, &mut to).await;
 }
 
-/// Passes on what comes, each piece so much later; pieces do not wait for one another.
+/// Passes bytes on, each piece after this delay; pieces do not wait for each other.
 async fn hold(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, late_ms: Arc<AtomicU64>) {
     let (held, mut due) = mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(10_000);
     tokio::spawn(async move {
@@ -128,7 +127,7 @@ async fn a_slow_redis_delays_no_answer_and_is_asked_again_when_it_is_quick() {
     }
 }
 
-/// A log of ten thousand takes Redis up to a millisecond, and nobody else is served meanwhile.
+/// A log of ten thousand takes Redis up to a millisecond, in which it serves no other client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_of_many_marks_ride_alone() {
     let rules = "

@@ -1,5 +1,6 @@
-//! A Redis that is there and cannot decide: read-only, full, busy, loading, unable to save, a cluster with a gap, without the
-//! script. Each is told apart and passes.
+//! A Redis that runs and cannot decide: read-only, out of memory, busy, loading, unable to save, a
+//! cluster with a gap, without the script. Each state is reported as itself, and the service
+//! recovers.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn undecided(tollgate: &Tollgate, reason: &str) -> u64 {
     ))
 }
 
-/// Brings the server into a state and out of it, and looks at what is said meanwhile.
+/// Brings the server into a state and out of it, and checks what is reported meanwhile.
 async fn while_it_is(set: &[&str], back: &[&str], reason: &str, words: &str) {
     let redis = RedisServer::start(&[]);
     let url = redis.url();
@@ -65,7 +66,7 @@ async fn a_redis_whose_script_hangs_is_busy() {
     let busy = || (undecided(&tollgate, "busy") > 0).then_some(());
     let mut seen = None;
     for _ in 0..200 {
-        // Once the breaker is open nobody is asked; what the probes find is told.
+        // While the breaker is open no call is sent; the probes' findings are reported.
         let _ = ask(&mut client, "a").await;
         seen = busy().or_else(|| {
             let shown = verbose(&tollgate);
@@ -118,7 +119,7 @@ async fn what_is_no_bucket_is_left_alone_and_told() {
     assert_eq!(undecided(&tollgate, "garbled"), 1);
     let stays: String = redis.say(&["GET", &keys[0]]);
     assert_eq!(stays, "something else");
-    // Others are decided all the same.
+    // Other buckets are still decided.
     assert_eq!(ask(&mut client, "b").await, Ok(Code::Ok));
     assert_eq!(tollgate.metric("tollgate_store_up"), 1);
 }
@@ -185,7 +186,7 @@ async fn a_redis_that_cannot_save_says_so() {
     let tollgate = replica(RULES, &["--store", &url, "--store-deadline-ms", "5000"]);
     let mut client = client(&tollgate).await;
     assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
-    // Nobody, not even root, can put a file where a folder is.
+    // Not even root can put a file where a folder is.
     let folder = redis.directory().join("taken");
     std::fs::create_dir(&folder).unwrap();
     let _: redis::Value = redis.say(&["CONFIG", "SET", "save", "3600 1"]);
@@ -225,7 +226,7 @@ async fn a_redis_that_reads_its_data_says_so() {
     let _: redis::Value = redis.say(&["DEBUG", "POPULATE", "2000"]);
     let _: redis::Value = redis.say(&["SAVE"]);
     redis.kill();
-    // A millisecond a key, and a look at its connections every kilobyte.
+    // A millisecond per key, and a check of its connections every kilobyte.
     let slow = [
         "--key-load-delay",
         "1000",
@@ -242,7 +243,7 @@ async fn a_redis_that_reads_its_data_says_so() {
     assert_eq!(ask(&mut client, "a").await, Err(tonic::Code::Unavailable));
     assert!(undecided(&tollgate, "loading") > 0, "{}", tollgate.said());
     decides(&tollgate, 2 * RECOVERY);
-    // What it had saved it knows.
+    // It knows what it had saved.
     assert_eq!(super::left(&mut client, "a").await, 999);
 }
 
@@ -261,7 +262,7 @@ async fn a_cluster_that_does_not_serve_every_slot_says_so() {
     let keys: Vec<String> = redis.say(&["KEYS", "tg:{*}:?????*"]);
     let slot: u16 = redis.say(&["CLUSTER", "KEYSLOT", &keys[0]]);
     let slot = slot.to_string();
-    // Without all of its slots it serves none.
+    // Without one of its slots it serves none.
     say(&["CLUSTER", "DELSLOTS", &slot]);
     let down = || {
         let info: String = redis.say(&["CLUSTER", "INFO"]);
@@ -278,7 +279,7 @@ async fn a_cluster_that_does_not_serve_every_slot_says_so() {
     assert!(wait_for(RECOVERY, told).is_some(), "{}", verbose(&tollgate));
     let shown = verbose(&tollgate);
     assert!(shown.contains("its cluster is down"), "{shown}");
-    // Allowed to, it serves the others.
+    // With this setting it serves the others.
     say(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     let served = async {
         while ask(&mut client, "b").await != Ok(Code::Ok) {

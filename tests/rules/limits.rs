@@ -27,7 +27,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky}
 " => "FILE: unknown algorithm 'leaky'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, gcra, token_bucket_interval, leaky_bucket, concurrency"
+  hint: use one of EVERY_ALGORITHM"
 
     an_alias_in_capitals:
 "domain: d
@@ -36,7 +36,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: GCRA}
 " => "FILE: unknown algorithm 'GCRA'
   at FILE:4:40, descriptors[0].rate_limit
-  hint: use one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, gcra, token_bucket_interval, leaky_bucket, concurrency"
+  hint: use one of EVERY_ALGORITHM"
 
     a_multiplier_of_zero:
 "domain: d
@@ -54,7 +54,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm fixed_window has no burst
   at FILE:4:58, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_sliding_window:
 "domain: d
@@ -63,7 +63,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_window has no burst
   at FILE:4:85, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_sliding_log:
 "domain: d
@@ -72,7 +72,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_log has no burst
   at FILE:4:82, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_segments:
 "domain: d
@@ -81,7 +81,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window_segments, segments: 2, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm sliding_window_segments has no burst
   at FILE:4:107, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     burst_beside_concurrency:
 "domain: d
@@ -90,7 +90,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, requests_per_unit: 1, burst: 2}
 " => "FILE: algorithm concurrency has no burst
   at FILE:4:88, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST"
 
     segments_beside_the_default:
 "domain: d
@@ -99,7 +99,7 @@ descriptors:
     rate_limit: {unit: day, segments: 2}
 " => "FILE: algorithm fixed_window has no segments
   at FILE:4:39, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_sliding_log:
 "domain: d
@@ -108,7 +108,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, segments: 2}
 " => "FILE: algorithm sliding_log has no segments
   at FILE:4:63, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_token_bucket:
 "domain: d
@@ -117,7 +117,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket, segments: 2}
 " => "FILE: algorithm token_bucket has no segments
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_token_bucket_interval:
 "domain: d
@@ -126,7 +126,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket_interval, segments: 2}
 " => "FILE: algorithm token_bucket_interval has no segments
   at FILE:4:73, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_leaky_bucket:
 "domain: d
@@ -135,7 +135,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky_bucket, segments: 2}
 " => "FILE: algorithm leaky_bucket has no segments
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     segments_beside_concurrency:
 "domain: d
@@ -144,7 +144,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, segments: 2}
 " => "FILE: algorithm concurrency has no segments
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments"
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS"
 
     refill_beside_the_default:
 "domain: d
@@ -153,7 +153,7 @@ descriptors:
     rate_limit: {unit: day, refill: interval}
 " => "FILE: algorithm fixed_window has no refill
   at FILE:4:37, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_sliding_window:
 "domain: d
@@ -162,7 +162,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_window, refill: interval}
 " => "FILE: algorithm sliding_window has no refill
   at FILE:4:64, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_sliding_log:
 "domain: d
@@ -171,7 +171,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, refill: interval}
 " => "FILE: algorithm sliding_log has no refill
   at FILE:4:61, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_token_bucket_interval:
 "domain: d
@@ -180,7 +180,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: token_bucket_interval, refill: interval}
 " => "FILE: algorithm token_bucket_interval has no refill
   at FILE:4:71, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     refill_beside_leaky_bucket:
 "domain: d
@@ -189,7 +189,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: leaky_bucket, refill: interval}
 " => "FILE: algorithm leaky_bucket has no refill
   at FILE:4:62, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     an_unknown_refill_beside_another_algorithm:
 "domain: d
@@ -198,7 +198,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, refill: never}
 " => "FILE: algorithm sliding_log has no refill
   at FILE:4:61, descriptors[0].rate_limit
-  hint: remove `refill`, or set `algorithm: token_bucket`"
+  hint: remove `refill`, or set ALGORITHM_WITH_REFILL"
 
     calendar_beside_sliding_window:
 "domain: d
@@ -207,7 +207,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, calendar: true}
 " => "FILE: algorithm sliding_window has no calendar
   at FILE:4:67, descriptors[0].rate_limit
-  hint: remove `calendar`, or set `algorithm: fixed_window`"
+  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     time_zone_beside_sliding_window:
 "domain: d
@@ -216,7 +216,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, time_zone: Europe/Paris}
 " => "FILE: algorithm sliding_window has no time_zone
   at FILE:4:68, descriptors[0].rate_limit
-  hint: remove `time_zone`, or set `algorithm: fixed_window`"
+  hint: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
 
     week_start_beside_sliding_window:
 "domain: d
@@ -225,7 +225,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: sliding_window, week_start: monday}
 " => "FILE: algorithm sliding_window has no week_start
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `week_start`, or set `algorithm: fixed_window`"
+  hint: remove `week_start`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_beside_a_token_bucket:
 "domain: d
@@ -234,7 +234,7 @@ descriptors:
     rate_limit: {unit: week, algorithm: token_bucket, calendar: false}
 " => "FILE: algorithm token_bucket has no calendar
   at FILE:4:65, descriptors[0].rate_limit
-  hint: remove `calendar`, or set `algorithm: fixed_window`"
+  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_and_its_zone_beside_another_algorithm:
 "domain: d
@@ -243,10 +243,10 @@ descriptors:
     rate_limit: {unit: week, algorithm: gcra, calendar: true, time_zone: UTC}
 " => "FILE: algorithm token_bucket has no calendar
   at FILE:4:57, descriptors[0].rate_limit
-  hint: remove `calendar`, or set `algorithm: fixed_window`
+  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR
 FILE: algorithm token_bucket has no time_zone
   at FILE:4:74, descriptors[0].rate_limit
-  hint: remove `time_zone`, or set `algorithm: fixed_window`"
+  hint: remove `time_zone`, or set ALGORITHM_WITH_CALENDAR"
 
     calendar_beside_concurrency:
 "domain: d
@@ -255,7 +255,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, calendar: true}
 " => "FILE: algorithm concurrency has no calendar
   at FILE:4:69, descriptors[0].rate_limit
-  hint: remove `calendar`, or set `algorithm: fixed_window`"
+  hint: remove `calendar`, or set ALGORITHM_WITH_CALENDAR"
 
     count_refused_beside_concurrency:
 "domain: d
@@ -264,7 +264,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, slot_seconds: 1, count_refused: none}
 " => "FILE: algorithm concurrency has no count_refused
   at FILE:4:74, descriptors[0].rate_limit
-  hint: remove `count_refused`, or set `algorithm` to one of fixed_window, sliding_window, sliding_window_segments, sliding_log, token_bucket, token_bucket_interval, leaky_bucket"
+  hint: remove `count_refused`, or set ALGORITHM_WITH_COUNT_REFUSED"
 
     holder_key_beside_the_default:
 "domain: d
@@ -273,7 +273,7 @@ descriptors:
     rate_limit: {unit: day, holder_key: id}
 " => "FILE: algorithm fixed_window has no holder_key
   at FILE:4:41, descriptors[0].rate_limit
-  hint: remove `holder_key`, or set `algorithm: concurrency`"
+  hint: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
 
     holder_key_beside_sliding_log:
 "domain: d
@@ -282,7 +282,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, holder_key: id}
 " => "FILE: algorithm sliding_log has no holder_key
   at FILE:4:65, descriptors[0].rate_limit
-  hint: remove `holder_key`, or set `algorithm: concurrency`"
+  hint: remove `holder_key`, or set ALGORITHM_WITH_SLOTS"
 
     slot_seconds_beside_the_default:
 "domain: d
@@ -291,7 +291,7 @@ descriptors:
     rate_limit: {unit: day, slot_seconds: 60}
 " => "FILE: algorithm fixed_window has no slot_seconds
   at FILE:4:43, descriptors[0].rate_limit
-  hint: remove `slot_seconds`, or set `algorithm: concurrency`"
+  hint: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
 
     slot_seconds_beside_sliding_log:
 "domain: d
@@ -300,7 +300,7 @@ descriptors:
     rate_limit: {unit: day, algorithm: sliding_log, slot_seconds: 60}
 " => "FILE: algorithm sliding_log has no slot_seconds
   at FILE:4:67, descriptors[0].rate_limit
-  hint: remove `slot_seconds`, or set `algorithm: concurrency`"
+  hint: remove `slot_seconds`, or set ALGORITHM_WITH_SLOTS"
 
     a_burst_of_zero:
 "domain: d
@@ -723,7 +723,7 @@ descriptors:
     rate_limit: {unit: age, algorithm: token_bucket, refill: daily, segments: 3}
 " => "FILE: algorithm token_bucket has no segments
   at FILE:4:79, descriptors[0].rate_limit
-  hint: remove `segments`, or set `algorithm` to one of sliding_window, sliding_window_segments
+  hint: remove `segments`, or set ALGORITHM_WITH_SEGMENTS
 FILE: unknown refill 'daily'
   at FILE:4:62, descriptors[0].rate_limit
   hint: use continuous or interval

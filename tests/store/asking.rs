@@ -1,9 +1,7 @@
-//! The contract again, through `Store::asking`: many requests in one send, each as if it had come alone.
+//! The contract of a batch client: many requests in one send, each decided as if it were alone.
 //!
-//! How: workers are polled by hand, so that a test says when what was sent is decided; but for the one test that races
-//! threads for room.
-//!
-//! What it deliberately does not do: go through a door (`tests/service`).
+//! Workers are polled by hand, so a test decides when sent checks are decided. One test races
+//! threads for queue space instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +15,7 @@ use tollgate_limiter::Check;
 
 use super::{BOUNDS, Running, check, futures_poll, idle};
 
-/// What came back: each request's answers by position, and what it took on trial.
+/// The replies: each request's answers by position, and its tentative takes.
 #[derive(Default)]
 struct Came {
     answers: BTreeMap<(Ticket, usize), CheckResult>,
@@ -26,7 +24,7 @@ struct Came {
 }
 
 impl Came {
-    /// Which of a request's checks may pass.
+    /// Which of a request's checks pass.
     fn allowed(&self, ticket: Ticket) -> Vec<bool> {
         let answers = self.answers.range((ticket, 0)..=(ticket, usize::MAX));
         answers
@@ -35,7 +33,7 @@ impl Came {
     }
 }
 
-/// Asks for a request that stays taken and waits for ever.
+/// Adds a request that takes at once and has no deadline.
 fn add(
     asking: &mut Box<dyn BatchClient>,
     ticket: Ticket,
@@ -44,14 +42,14 @@ fn add(
     asking.add(ticket, checks, Deadline::NEVER, CommitMode::Immediate)
 }
 
-/// Has the workers do all that they were told.
+/// Lets the workers do everything in their queues.
 fn work(running: &mut Running) {
     for worker in &mut running.workers {
         assert!(futures_poll(worker).is_none());
     }
 }
 
-/// What there is to take.
+/// The replies that have arrived.
 fn come(asking: &mut Box<dyn BatchClient>) -> Came {
     let mut came = Came::default();
     let mut cx = Context::from_waker(Waker::noop());
@@ -71,14 +69,14 @@ fn come(asking: &mut Box<dyn BatchClient>) -> Came {
     came
 }
 
-/// Sends, has it decided and takes what came.
+/// Sends, lets the workers decide, and returns the replies.
 fn round(asking: &mut Box<dyn BatchClient>, running: &mut Running) -> Came {
     asking.send();
     work(running);
     come(asking)
 }
 
-/// How many checks wait, in all mailboxes together.
+/// How many checks wait in all queues.
 fn waiting(running: &Running) -> usize {
     let text = running.metrics.render().unwrap();
     let lines = text.lines();
@@ -105,7 +103,7 @@ fn left(
     answers.map(|answer| answer.unwrap().remaining).collect()
 }
 
-/// Every backend that has a way to ask for many, workers in the test's hand.
+/// Every backend with a batch client; the test polls the workers.
 fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn BatchClient>)> {
     let asked = idle(bounds).filter_map(|running| {
         let asking = running.store.batch_client()?;
@@ -119,7 +117,7 @@ fn each(bounds: memory::MemoryLimits) -> impl Iterator<Item = (Running, Box<dyn 
 #[tokio::test]
 async fn requests_of_one_send_each_get_their_own_answers_in_order() {
     for (mut running, mut asking) in each(BOUNDS) {
-        // Twice, for batches are used again.
+        // Twice, because batches are reused.
         for taken in [0, 1] {
             let mut shares = 0;
             for ticket in 0..50_u32 {
@@ -165,7 +163,7 @@ async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
         ..BOUNDS
     };
     for (mut running, mut asking) in each(bounds) {
-        // Twelve checks over four mailboxes of two: one of them must overflow.
+        // Twelve checks over four queues of two: one queue must overflow.
         let many: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
         for _ in 0..3 {
             let shed = add(&mut asking, 1, &many);
@@ -175,7 +173,7 @@ async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
             running.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
             "36"
         );
-        // There is room for another, in the same send.
+        // There is space for another in the same send.
         add(&mut asking, 2, &[check(0, 10, 1), check(0, 10, 1)]).unwrap();
         let came = round(&mut asking, &mut running);
         assert_eq!(came.answers.len(), 2);
@@ -184,7 +182,7 @@ async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
         for key in 1..12 {
             assert_eq!(left(&mut asking, &mut running, key..key + 1), [10]);
         }
-        // Room that was reserved and not used is given back by a send alone.
+        // A send alone frees reserved space that was not used.
         assert!(add(&mut asking, 1, &many).is_err());
         asking.send();
         assert_eq!(waiting(&running), 0);
@@ -202,7 +200,7 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
         for (mut running, mut asking) in each(bounds) {
             let mut other = running.store.batch_client().unwrap();
             let overloaded = Err(StoreError::Overloaded { waiting_max: max });
-            // The first has room set aside; the second finds all that is not used.
+            // The first client has reserved space; the second finds all that is left.
             for number in 0..max {
                 let who = if number % 2 == 0 {
                     &mut asking
@@ -224,7 +222,7 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
             assert_eq!(shed.map(|_| 1), overloaded);
             assert_eq!(waiting(&running), max);
             let mut answered = 0;
-            // A task of tokio's may take only so much at once.
+            // A tokio task may do only so much per poll.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
                 work(&mut running);
@@ -277,7 +275,7 @@ async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
         }
         let mut came = round(&mut asking, &mut running);
         assert!(came.tentatives[&2].is_empty(), "final is final");
-        // The first passed; of the third nobody ever says anything.
+        // The first request is committed; the third is dropped.
         for trial in came.tentatives.remove(&1).unwrap() {
             trial.commit();
         }
@@ -285,7 +283,7 @@ async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
         work(&mut running);
         assert_eq!(left(&mut asking, &mut running, 0..20), [4; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "20");
-        // A batch that was on trial is used again for what is not.
+        // A batch of a tentative request is reused for one that is not.
         add(&mut asking, 4, &twenty).unwrap();
         assert!(round(&mut asking, &mut running).tentatives[&4].is_empty());
         assert_eq!(left(&mut asking, &mut running, 0..20), [1; 20]);
@@ -296,7 +294,7 @@ async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
 async fn who_asks_and_leaves_takes_nothing() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
-        // Added and not sent; sent and not decided; decided and not looked at.
+        // Added and not sent; sent and not decided; decided and not read.
         let mut leaves = running.store.batch_client().unwrap();
         add(&mut leaves, 1, &twenty).unwrap();
         assert!(waiting(&running) >= 20);
@@ -328,7 +326,7 @@ async fn who_asks_and_leaves_takes_nothing() {
 async fn workers_that_end_leave_nobody_waiting() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 1)).collect();
-        // They end with a question in their mailbox, and are asked again when they have gone.
+        // The workers end with a request in their queue; later requests find them gone.
         add(&mut asking, 1, &twenty).unwrap();
         asking.send();
         let mut applying =
@@ -369,7 +367,7 @@ async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
 
 #[test]
 fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
-    // Less than the longest turn of one thread asks for.
+    // Less than the largest request of a thread.
     const MAX: usize = 60;
     let bounds = memory::MemoryLimits {
         partitions: 1,
@@ -381,7 +379,7 @@ fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
         let done = Arc::new(AtomicBool::new(false));
         let store = &running.store;
         let (decided, shed, seen_most) = std::thread::scope(|threads| {
-            // It ends with the store, after the test.
+            // The thread ends with the store, after the test.
             std::thread::spawn(move || {
                 let mut runtime = tokio::runtime::Builder::new_current_thread();
                 runtime.enable_all().build().unwrap().block_on(worker);
@@ -435,7 +433,7 @@ fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
     }
 }
 
-/// How many answers there are to take, of requests that may use one ticket twice.
+/// How many answers have arrived, for requests that may share a ticket.
 fn count(asking: &mut Box<dyn BatchClient>) -> usize {
     let mut answers = 0;
     let mut cx = Context::from_waker(Waker::noop());

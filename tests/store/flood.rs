@@ -1,23 +1,22 @@
-//! Floods of new keys: what a store may forget, what it never does, and what becomes of keys that find no room.
-//!
-//! What it deliberately does not do: weigh a process (`tests/memory`).
+//! Floods of new keys: what the memory store evicts, what it never evicts, and what happens to keys
+//! without space. `tests/memory` measures the process.
 
 use super::{BOUNDS, Running, check, idle};
 use tollgate::store::memory;
 use tollgate_limiter::{Check, Limit, Unit};
 
-/// Room for a hundred thousand buckets.
+/// Space for a hundred thousand buckets.
 const MEMORY_MAX: usize = 5_200_000;
 
 const EXHAUSTED: u64 = 500;
-/// Twice as many keys as there is room for. `tests/memory` floods a real process for minutes.
+/// In an unoptimised build, a tenth of what `make test-memory` takes.
 const ONE_HIT: u64 = 200_000;
 
-/// How many checks go into one call.
+/// How many checks are sent in one call.
 const AT_ONCE: u64 = 1_000;
 
 impl Running {
-    /// Asks once each for these keys, and says how many passed.
+    /// Checks each of these keys once; returns how many passed.
     async fn flood(&self, keys: std::ops::Range<u64>, limit: u32) -> u64 {
         let mut allowed = 0;
         let mut from = keys.start;
@@ -66,7 +65,7 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
         let forgotten = running.count("tollgate_buckets_forgotten_total");
         assert_eq!(forgotten, EXHAUSTED + ONE_HIT - kept);
 
-        // Keys over their limits push the others out, and then each other into the bucket that they share.
+        // Keys over their limits evict the others and then share a bucket.
         let allowed = running.flood(10_000_000..10_150_000, 1).await;
         let room = running.sum("tollgate_buckets") as u64 - EXHAUSTED;
         assert_eq!(
@@ -82,7 +81,7 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
             "{shared} checks found no room"
         );
 
-        // At the reset all is as it was in the beginning.
+        // At the reset the store is as it was at the start.
         running.clock.advance_us(3_600_000_000);
         assert_eq!(running.flood(0..EXHAUSTED, 1).await, EXHAUSTED);
     }
@@ -104,7 +103,7 @@ async fn rules_do_not_share_the_bucket_of_another() {
         for source in 10..14 {
             let checks = (0..400).map(|key| of_rule(100_000 + key, source)).collect();
             let answers = running.ask(checks).await.unwrap();
-            // Each partition has one for each rule.
+            // Each partition has one per rule.
             let left = answers
                 .iter()
                 .map(|answer| answer.as_ref().unwrap().remaining);

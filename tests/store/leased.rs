@@ -1,8 +1,7 @@
-//! Leases: replicas that hold hits of one shared store, which here is a memory store.
+//! Leases: replicas that hold hits of one shared store, here a memory store.
 //!
-//! The clock is the test's; tokio's time is paused, so that waiting for a worker's tick takes none.
-//!
-//! What it deliberately does not do: ask Redis (`tests/redis`).
+//! The test sets the clock, and tokio's time is paused, so a worker's tick takes no real time.
+//! `tests/redis` runs leases on Redis.
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -24,15 +23,15 @@ const LEASES: LeaseLimits = LeaseLimits {
     leases_max: 10_000,
 };
 
-/// A shared store that says what it is asked, and can stop answering.
+/// A shared store that records its checks and can stop answering.
 struct Shared {
     store: MemoryStore,
     clock: Arc<ManualClock>,
-    /// When, and how many hits were granted.
+    /// When hits were granted, and how many.
     granted: Mutex<Vec<(u64, u64)>>,
-    /// What came back: how many hits, and when they were taken.
+    /// How many hits were given back, and when they had been taken.
     given_back: Mutex<Vec<(u64, Timestamp)>>,
-    /// How long the next call takes to arrive, in microseconds.
+    /// How long the next call takes, in microseconds.
     delay_us: Mutex<u64>,
     calls: Mutex<u64>,
     fails: Mutex<bool>,
@@ -151,7 +150,7 @@ impl Replicas {
             .remaining
     }
 
-    /// Lets a lease's age pass, and the workers see it.
+    /// Lets leases reach their age, and the workers notice it.
     async fn settle(&self) {
         self.clock.advance_us(AGE_US);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -167,7 +166,8 @@ impl Replicas {
         line.unwrap().parse().unwrap()
     }
 
-    /// Many tasks ask at once, in each of these replicas; gives how many hits were admitted.
+    /// Many tasks send checks at once, on each of these replicas; returns how many hits were
+    /// admitted.
     async fn burst(&self, replicas: &[usize], tasks: usize, each: usize, check: &Check) -> u64 {
         let mut set = JoinSet::new();
         for replica in replicas {
@@ -201,7 +201,7 @@ async fn replicas_admit_the_limit_and_not_one_more() {
         let check = check(1, limit, 1);
         let mut admitted = replicas.burst(&[0, 1, 2], 64, 20, &check).await;
         assert!(admitted <= u64::from(limit));
-        // What one holds and does not need goes back, and another one has it.
+        // What one replica holds and does not need goes back, and another replica gets it.
         for _ in 0..20 {
             replicas.settle().await;
             admitted += replicas.burst(&[0, 1, 2], 1, 20, &check).await;
@@ -279,7 +279,7 @@ async fn what_is_refused_is_never_written() {
     replicas.burst(&[0, 1], 4, 50, &check).await;
     replicas.settle().await;
     replicas.burst(&[0, 1], 4, 50, &check).await;
-    // A fixed window counts what it refused, and would give nothing for this.
+    // A fixed window counts denied hits and would grant nothing for this.
     replicas.ask(0, &refunded).await;
     assert_eq!(replicas.left(&check).await, 2);
     replicas.clock.advance_us(1_000_000);
@@ -294,7 +294,7 @@ async fn a_lease_dies_with_its_window() {
         ..check(1, 100, 1)
     };
     for _ in 0..30 {
-        // Half a window at a time: in each whole one a hundred and no more.
+        // Half a window at a time: at most a hundred hits in each whole window.
         let mut admitted = replicas.burst(&[0, 1, 2], 8, 3, &check).await;
         replicas.clock.advance_us(500_000);
         admitted += replicas.burst(&[0, 1, 2], 8, 10, &check).await;
@@ -313,7 +313,7 @@ async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
     for _ in 0..5 {
         replicas.burst(&[0, 1, 2], 8, 12, &check).await;
         assert!(replicas.held() > 0);
-        // The next window, and no worker has seen it yet.
+        // The next window, before any worker has seen it.
         replicas.clock.advance_us(1_000_000);
         let admitted = replicas.burst(&[0, 1, 2], 16, 40, &check).await;
         assert!(admitted <= 1_000, "{admitted}");
@@ -321,8 +321,9 @@ async fn what_a_window_left_unspent_is_not_spent_in_the_next() {
     }
 }
 
-/// A take is sent while hits of an older lease are unspent, and the older lease ends before the shared store decides: by its
-/// window's edge or by its age. The older hits go back under the time at which they were taken, and only those.
+/// A take is sent while an older lease has unspent hits, and the older lease ends (by its window or
+/// by its age) before the shared store decides. The older hits, and only those, go back with the
+/// time at which they were taken.
 #[tokio::test(start_paused = true)]
 async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
     let second = Limit::per(1_000, Unit::Second, NonZeroU32::MIN);
@@ -351,7 +352,7 @@ async fn a_take_that_outlives_the_lease_before_it_keeps_what_it_was_granted() {
             ..one.clone()
         };
         assert!(replicas.ask(0, &more).await.allowed);
-        // The worker sends what goes back, and says what it holds.
+        // The worker sends the refunds and updates the gauge.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let given_back = replicas.shared.given_back.lock().unwrap().clone();
         assert_eq!(given_back, [(unspent, taken_at)], "{name} {limit:?}");
@@ -368,7 +369,7 @@ async fn what_has_reached_its_age_is_not_spent() {
     let check = check(1, 100_000, 1);
     replicas.burst(&[0], 16, 100, &check).await;
     assert!(replicas.held() > 0);
-    // Nobody has looked yet.
+    // No worker has run yet.
     replicas.clock.advance_us(AGE_US);
     let calls = *replicas.shared.calls.lock().unwrap();
     assert!(replicas.ask(0, &check).await.allowed);
@@ -525,8 +526,9 @@ async fn many_at_once_are_answered_each_once() {
     assert_eq!((answered, allowed), (shares, 200));
 }
 
-/// Of sliding windows and token buckets: whatever is admitted was granted no longer before than a lease's age. With what the
-/// shared store promises of what it grants, that is the promise over a span longer by that age.
+/// For sliding windows and token buckets: every admitted hit was granted at most a lease's age
+/// before. With the shared store's promise about grants, this is the promise over a span longer by
+/// that age.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
     for (number, name) in ["sliding_window", "token_bucket", "fixed_window"]
@@ -564,7 +566,8 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                 }
             }
             let granted = replicas.shared.granted.lock().unwrap().clone();
-            // Hall's condition for spans: what is admitted in one was granted in it, or an age before.
+            // Hall's condition for spans: what is admitted in a span was granted in it, or at most
+            // an age before.
             for from in (0..admitted.len()).step_by(7) {
                 for to in from..admitted.len() {
                     let (begin, end) = (admitted[from].0, admitted[to].0);

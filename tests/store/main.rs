@@ -1,12 +1,9 @@
-//! The one contract suite: what every store in `BACKENDS` promises, whatever it is made of.
+//! The contract suite: what every store in `BACKENDS` promises.
 //!
-//! Most of it is asked of each of them (`running`), the Redis store with a real server of each test's own. What needs the
-//! test's own clock, a worker in the test's hand or bounds that only memory has is asked of memory (`idle`).
-//!
-//! What is taken on trial is a contract of its own (`trial`), and so is asking for many at once (`asking`) and what a full
-//! store does (`flood`).
-//!
-//! What it deliberately does not do: look inside a store, or repeat the algorithms' arithmetic (`tests/laws`).
+//! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
+//! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
+//! (`idle`). `trial` tests tentative takes, `asking` the batch client, `flood` a full store.
+//! `tests/laws` tests the arithmetic of the algorithms.
 // tests: a panic is how it says no.
 #![allow(
     missing_docs,
@@ -36,18 +33,18 @@ use tollgate::store::{
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Timestamp, Unit};
 use tollgate_test_support::redis_server::RedisServer;
 
-/// A store that runs, and what it was made of.
+/// A store with its clock, metrics and workers.
 struct Running {
     name: &'static str,
     store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
     workers: Vec<tollgate::store::Worker>,
-    /// Gone with the test, whatever becomes of that.
+    /// Stopped when the test ends.
     _redis: Option<RedisServer>,
 }
 
-/// A backend, its workers not yet spawned.
+/// Builds a backend; its workers are not spawned.
 fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
     let clock = Arc::new(ManualClock::at(Timestamp::from_seconds(1_700_006_410)));
     let metrics = Arc::new(Metrics::new().unwrap());
@@ -77,7 +74,7 @@ fn build(backend: &Backend, bounds: memory::MemoryLimits) -> Running {
     }
 }
 
-/// Memory, its workers not yet spawned.
+/// The memory store; its workers are not spawned.
 fn idle(bounds: memory::MemoryLimits) -> impl Iterator<Item = Running> {
     let memory = BACKENDS.iter().filter(|backend| backend.name == "memory");
     memory.map(move |backend| build(backend, bounds))
@@ -109,7 +106,7 @@ impl Running {
         self
     }
 
-    /// Asks, and whatever is taken stays taken.
+    /// Sends checks whose takes are final.
     async fn ask(&self, checks: Vec<Check>) -> Result<Vec<CheckResult>, StoreError> {
         answers(
             self.store
@@ -142,7 +139,7 @@ const BOUNDS: memory::MemoryLimits = memory::MemoryLimits {
 
 fn check(key: u64, limit: u32, hits: u64) -> Check {
     Check {
-        // Spread over partitions and over the tables, as a keyed hash would.
+        // Spread over partitions and tables, as keyed hashes are.
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
         limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
@@ -171,7 +168,7 @@ async fn exactly_the_limit_passes_under_concurrency_in_every_algorithm() {
                 tasks.spawn(async move {
                     let mut allowed = 0;
                     for _ in 0..100 {
-                        // Nothing comes back of a year's while the test runs, whoever's time it is.
+                        // A limit per year does not reset during the test, by any clock.
                         let check = Check {
                             algorithm,
                             limit: Limit::per(1_000, Unit::Year, NonZeroU32::MIN),
@@ -331,7 +328,7 @@ async fn a_request_over_several_partitions_is_shed_whole() {
         ..BOUNDS
     };
     for running in idle(bounds).map(Running::spawned) {
-        // Twelve checks over four mailboxes of two: one of them must overflow.
+        // Twelve checks over four queues of two: one queue must overflow.
         let checks: Vec<_> = (0..12).map(|key| check(key, 10, 1)).collect();
         let shed = running.ask(checks).await;
         assert_eq!(shed, Err(StoreError::Overloaded { waiting_max: 2 }));
@@ -363,7 +360,7 @@ async fn idle_buckets_are_freed_while_others_are_in_use() {
         }
         // A window, and the part in 512 by which a life is rounded up.
         running.clock.advance_us(3_608_000_000);
-        // Each message sweeps more than it can add, so a lap ends however many come.
+        // Each message sweeps more than it can add, so a lap ends however many messages come.
         for key in 5_000..35_000 {
             running.ask(vec![check(key, 10, 1)]).await.unwrap();
         }
@@ -371,7 +368,7 @@ async fn idle_buckets_are_freed_while_others_are_in_use() {
     }
 }
 
-/// Polls once: what is there, if it is.
+/// Polls once; returns the output if it is ready.
 fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::Pin::new(future).poll(&mut context) {

@@ -1,6 +1,4 @@
-//! What only a store that replicas share promises, and the store that stands in for it.
-//!
-//! What it deliberately does not do: fail in earnest (`tests/redis`).
+//! What only shared stores promise, and the failover store. `tests/redis` has the real failures.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -12,7 +10,7 @@ use tollgate::store::{ApplyFuture, BatchClient, PartialReply, StoreFault, Tentat
 
 use super::*;
 
-/// Takes all answers to so many checks.
+/// Reads the answers to this many checks.
 async fn answers(
     client: &mut Box<dyn BatchClient>,
     checks: usize,
@@ -37,8 +35,13 @@ async fn answers(
 
 #[tokio::test]
 async fn many_requests_of_one_send_each_get_their_own_answers_however_many_calls_it_takes() {
+    let mut stores = 0;
     for running in running().await {
-        let mut client = running.store.batch_client().unwrap();
+        // A store may do without: the single-call path serves it.
+        let Some(mut client) = running.store.batch_client() else {
+            continue;
+        };
+        stores += 1;
         for taken in [0, 1] {
             let mut checks = 0;
             for ticket in 0..600_u32 {
@@ -58,9 +61,10 @@ async fn many_requests_of_one_send_each_get_their_own_answers_however_many_calls
             }
         }
     }
+    assert!(stores > 1);
 }
 
-/// A store that is out of order when told so.
+/// A store that fails when the test says so.
 struct Failing {
     store: Arc<dyn Store>,
     out_of_order: Arc<AtomicBool>,
@@ -69,7 +73,7 @@ struct Failing {
 struct FailingBatchClient {
     client: Box<dyn BatchClient>,
     out_of_order: Arc<AtomicBool>,
-    /// Whether that shows only when answers come.
+    /// Whether the failure shows only in the replies.
     late: bool,
 }
 
@@ -104,7 +108,7 @@ impl BatchClient for FailingBatchClient {
         if self.late && self.out_of_order.load(Ordering::Relaxed) {
             return Err(OUT);
         }
-        // Looks, so that nothing is taken of what will be said to be undecided.
+        // The checks only look, so that nothing is taken although they are reported as undecided.
         let looks: Vec<_> = checks.iter().map(|check| self.look(check)).collect();
         self.client.add(ticket, &looks, deadline, terms)
     }
@@ -139,7 +143,7 @@ impl FailingBatchClient {
     }
 }
 
-/// A store that fails when told so before one that does not, both with workers, and the second.
+/// A store that can fail in front of one that does not, with the workers of both; and the second.
 fn pair() -> (FailoverStore, Arc<AtomicBool>, Running, Running) {
     let mut two = idle(BOUNDS).chain(idle(BOUNDS)).map(Running::spawned);
     let (first, second) = (two.next().unwrap(), two.next().unwrap());
@@ -189,7 +193,7 @@ async fn the_same_when_many_ask_at_once_whether_it_shows_before_or_after() {
         for ticket in 0..40_u32 {
             let key = u64::from(ticket);
             let asked = [check(key, 20, 1), check(key + 100, 20, 1)];
-            // Of every four requests one is not to be decided here.
+            // One of every four requests must not be decided by the second store.
             let asked = match ticket % 4 {
                 0 => asked,
                 _ => asked.map(local),
@@ -227,7 +231,7 @@ async fn what_two_stores_took_on_trial_goes_back_to_each() {
     assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (18, 3));
     tentatives.unwrap().roll_back();
     assert_eq!((first.left(1, 20).await, second.left(2, 5).await), (20, 5));
-    // Nobody polls the first store's answers here; an client that is dropped leaves nothing taken.
+    // The first store's replies are not read here; a dropped client leaves nothing taken.
     let mut client = fallback.batch_client().unwrap();
     out_of_order.store(true, Ordering::Relaxed);
     let asked = [local(check(1, 20, 2))];

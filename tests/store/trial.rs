@@ -1,6 +1,5 @@
-//! What is taken on trial: it stays when the request passed, goes back when it was refused or nobody ever says.
-//!
-//! What it deliberately does not do: race threads (`tests/service/exactness.rs`) or schedules (`tests/simulation`).
+//! Tentative takes: they stay when the request passed, and go back when it was denied or dropped.
+//! `tests/service/exactness.rs` races threads, `tests/simulation` races schedules.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use tollgate_limiter::{CountRefused, Limit, Unit};
 
 use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 
-/// Takes on trial from buckets in several partitions.
+/// Takes tentatively from buckets in several partitions.
 async fn on_trial(running: &Running, checks: Vec<Check>) -> StoreReply {
     let applying = running
         .store
@@ -18,7 +17,7 @@ async fn on_trial(running: &Running, checks: Vec<Check>) -> StoreReply {
     applying.unwrap()
 }
 
-/// Lets workers do what they were told before: a question waits in line behind it.
+/// What is left; the workers carry out refunds that were sent before.
 async fn left(running: &Running, keys: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut left = Vec::new();
     for key in keys {
@@ -64,7 +63,8 @@ async fn what_its_own_limit_refused_is_not_given_back() {
     for running in running().await {
         let mut checks = twenty(3);
         checks.push(check(0, 10, 9));
-        // 3 of the first bucket pass, 9 more do not and are counted all the same, as a fixed window does.
+        // Three hits of the first bucket pass. Nine more are denied and counted, as a fixed window
+        // does.
         on_trial(&running, checks)
             .await
             .tentative
@@ -100,11 +100,11 @@ async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
     for mut running in idle(BOUNDS) {
         let store = Arc::clone(&running.store);
         let ask = || store.apply(twenty(3), Deadline::NEVER, CommitMode::Tentative);
-        // Before any worker has seen it.
+        // Before any worker has run.
         let mut before = ask();
         assert!(futures_poll(&mut before).is_none());
         drop(before);
-        // After one of the workers has answered, and before the others have.
+        // After one worker has answered and before the others have.
         let mut workers: Vec<_> = running.workers.drain(..).collect();
         let mut half_way = ask();
         assert!(futures_poll(&mut half_way).is_none());
@@ -113,7 +113,7 @@ async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
         }
         assert!(futures_poll(&mut half_way).is_none());
         drop(half_way);
-        // After all have, and before the caller has looked.
+        // After all have answered and before the caller has read the answer.
         let mut at_the_end = ask();
         assert!(futures_poll(&mut at_the_end).is_none());
         for worker in &mut workers {

@@ -1,9 +1,12 @@
-//! Rust and script over the same history: every outcome equal, and at its end time, registers and marks.
+//! Rust and the script on the same history: every outcome is equal, and at the end so are time,
+//! registers and marks.
 //!
-//! How: `State::step` walks the history and so makes its questions; then the server is asked all of them in one transaction (in
-//! which no real time passes, so nothing expires), several a call and several calls.
+//! `State::step` walks the history and so produces the checks. The server then gets all of them in
+//! one transaction (no real time passes in it, so nothing expires), in several calls with several
+//! checks.
 //!
-//! Histories reload the limit, look, refuse and set the clock back; so what either side does not write is held equal, too.
+//! Histories reload the limit, look, deny and set the clock back, so what each side does not write
+//! is compared too.
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -26,10 +29,10 @@ type Verdict = Result<(), TestCaseError>;
 /// The only bucket.
 const KEY: &[u8] = b"bucket";
 
-/// What the script keeps before a bucket's marks: see `words.lua`.
+/// The length of a bucket without marks: see `words.lua`.
 const HEAD_LEN: usize = 29;
 
-/// Whether the twins agree on this history.
+/// Whether Rust and the script agree on this history.
 pub(crate) fn hold(
     connection: &mut Connection,
     sha1: &str,
@@ -115,7 +118,7 @@ fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-/// A bucket as the script keeps it.
+/// Reads a bucket of the script.
 fn unpacked(bucket: &[u8], algorithm: &dyn Algorithm) -> Kept {
     let number = |bytes: &[u8]| {
         let mut all = [0; 8];
@@ -136,7 +139,7 @@ fn unpacked(bucket: &[u8], algorithm: &dyn Algorithm) -> Kept {
     )
 }
 
-/// Looks for a history on which they do not agree.
+/// Searches for a history on which they disagree.
 pub(crate) fn challenge(
     text: &str,
     algorithm: &'static dyn Algorithm,
@@ -151,7 +154,7 @@ pub(crate) fn challenge(
     })
 }
 
-/// New histories at every run, after those that once failed.
+/// New histories in every run, after those that once failed.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
         cases: cases_or(4_000),
@@ -162,7 +165,7 @@ fn searching() -> TestRunner {
     })
 }
 
-/// One test an algorithm, so that they run side by side.
+/// One test per algorithm, so that they run in parallel.
 macro_rules! twins_agree {
     ($($algorithm:ident)+) => {
         $(#[test]

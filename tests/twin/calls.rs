@@ -1,4 +1,5 @@
-//! A call as Redis sees it: many checks, a bucket's expiry, what cannot be read, a script that was forgotten.
+//! Calls of the script: many checks, a bucket's expiry, unreadable values, a script that the server
+//! has lost.
 
 use tollgate::store::redis::script::{self, CHECKS_MAX, InvalidBucket};
 use tollgate_limiter::{
@@ -11,7 +12,7 @@ use crate::connection::{Call, Connection, Reply};
 const NOON: Timestamp = Timestamp::from_seconds(1_800_000_000);
 const MINUTE_US: u64 = 60_000_000;
 
-/// A server that knows the script.
+/// A server that has the script.
 fn begun() -> (RedisServer, Connection) {
     let server = RedisServer::start(&[]);
     let mut connection = Connection::open(&server);
@@ -39,7 +40,7 @@ fn one(connection: &mut Connection, key: &str, check: &Check, now: Timestamp) ->
     connection.call(&call)[0].unwrap()
 }
 
-/// What is left of a key's life.
+/// The remaining life of a key.
 fn left_ms(connection: &mut Connection, key: &str) -> i64 {
     match connection.say(&format!("PTTL {key}")) {
         Reply::Number(left_ms) => left_ms,
@@ -50,7 +51,7 @@ fn left_ms(connection: &mut Connection, key: &str) -> i64 {
 #[test]
 fn checks_of_one_call_are_decided_as_one_by_one() {
     let (_server, mut connection) = begun();
-    // Every algorithm, some buckets twice and more, in one call of all that may ride.
+    // Every algorithm, some buckets several times, in one call of the largest size.
     let asked: Vec<(String, Check)> = (0..CHECKS_MAX)
         .map(|number| {
             let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
@@ -87,7 +88,7 @@ fn a_bucket_of_many_marks_takes_more_of_a_call() {
     assert_eq!(weigh("token_bucket", u32::MAX), 1);
     assert_eq!(weigh("sliding_log", 640), 21);
     assert_eq!(weigh("concurrency", 5_000), 157);
-    // Alone it may always ride.
+    // A single check always fits in a call.
     assert_eq!(weigh("sliding_log", u32::MAX), CHECKS_MAX);
 }
 
@@ -142,7 +143,7 @@ fn an_expiry_is_set_once_a_window() {
             "{algorithm:?}: {first_ms} ms"
         );
 
-        // An expiry that the script never sets tells whether it has set one.
+        // An expiry that the script never sets shows whether it has set one.
         let mut set = 0;
         for hit in 0..=120 {
             connection.say(&format!("PEXPIRE {key} 999999999"));
@@ -154,7 +155,7 @@ fn an_expiry_is_set_once_a_window() {
             );
             set += i32::from(left_ms(&mut connection, key) < 900_000_000);
         }
-        // Nothing within the first window, and then once for each.
+        // Never within the first window, and then once per window.
         assert_eq!(set, 1, "{algorithm:?}");
     }
 }
@@ -173,7 +174,7 @@ fn a_limit_that_needs_longer_gets_longer_at_once() {
     };
     one(&mut connection, "bucket", &take(1, limit(1)), NOON);
     assert!(left_ms(&mut connection, "bucket") < 3_000);
-    // As after a reload, in the same window: what was taken is to be remembered for a thousand seconds.
+    // As after a reload in the same window: the takes must be remembered for a thousand seconds.
     one(&mut connection, "bucket", &take(999, limit(1_000)), NOON);
     assert!(left_ms(&mut connection, "bucket") >= 999_000);
 }
@@ -270,7 +271,7 @@ fn what_cannot_be_read_is_an_error_of_that_check_alone() {
             Some(NOON),
         );
     }
-    // What is no string at all.
+    // A value that is not a string.
     connection.say("RPUSH list 1");
     call.add(b"list", &check(fixed, 5, Hits::Take(1)), Some(NOON));
     call.add(b"good", &check(fixed, 5, Hits::Take(1)), Some(NOON));
@@ -285,7 +286,7 @@ fn what_cannot_be_read_is_an_error_of_that_check_alone() {
         );
     }
     assert_eq!(last.unwrap().used_before, 1);
-    // Nothing was written over.
+    // Nothing was overwritten.
     assert_eq!(connection.say("LLEN list"), Reply::Number(1));
     for (key, value, _) in garbled {
         assert_eq!(bucket(&mut connection, key), value, "{key}");

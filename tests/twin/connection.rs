@@ -1,8 +1,7 @@
-//! Redis's protocol, as much as is needed: commands out, replies in, many at once.
+//! A minimal client of Redis's protocol: commands out, replies in, many at once.
 //!
-//! Why not the store's own connection: what a test says of the script should not hang on how the store speaks.
-//!
-//! What it deliberately does not do: reconnect, or understand RESP3.
+//! The store's own connection is not used, so that a test of the script does not depend on it. No
+//! reconnect, no RESP3.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,7 +12,7 @@ use tollgate_test_support::redis_server::RedisServer;
 
 pub(crate) struct Connection {
     stream: BufReader<UnixStream>,
-    /// Commands not sent yet, and how many those are.
+    /// Commands to send, and how many there are.
     commands: Vec<u8>,
     waiting: usize,
 }
@@ -47,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Adds a command to what the next [`Connection::replies`] sends.
+    /// Adds a command to the next [`Connection::replies`].
     pub(crate) fn add(&mut self, words: &[&[u8]]) {
         let out = &mut self.commands;
         write!(out, "*{}\r\n", words.len()).unwrap();
@@ -59,7 +58,7 @@ impl Connection {
         self.waiting += 1;
     }
 
-    /// Adds a call of the script of that name.
+    /// Adds a call of the script with this SHA-1.
     pub(crate) fn add_call(&mut self, sha1: &str, call: &Call) {
         let count = call.keys.len().to_string();
         let mut words = vec![b"EVALSHA".as_slice(), sha1.as_bytes(), count.as_bytes()];
@@ -69,7 +68,7 @@ impl Connection {
         self.add(&words);
     }
 
-    /// Sends what was added and gives one reply each.
+    /// Sends what was added and returns one reply each.
     pub(crate) fn replies(&mut self) -> Vec<Reply> {
         self.stream.get_mut().write_all(&self.commands).unwrap();
         self.commands.clear();
@@ -83,19 +82,19 @@ impl Connection {
         self.replies().pop().unwrap()
     }
 
-    /// The same, of words.
+    /// The same for a command in words.
     pub(crate) fn say(&mut self, line: &str) -> Reply {
         let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
         self.ask(&words)
     }
 
-    /// The answers to one call of the script.
+    /// The results of one call of the script.
     pub(crate) fn call(&mut self, call: &Call) -> Vec<ScriptResult> {
         self.add_call(script::sha1(), call);
         self.replies().pop().unwrap().answers(call.keys.len())
     }
 
-    /// Has the server learn a script. Gives its name there.
+    /// Loads a script. Returns its SHA-1.
     pub(crate) fn load(&mut self, text: &str) -> String {
         match self.ask(&[b"SCRIPT", b"LOAD", text.as_bytes()]) {
             Reply::Text(sha1) => String::from_utf8(sha1).unwrap(),
@@ -132,7 +131,7 @@ impl Connection {
 // === impl Call ===
 
 impl Call {
-    /// Adds a check of that bucket. Without a time it is decided at Redis's own.
+    /// Adds a check of this bucket. Without a time it is decided by Redis's own.
     pub(crate) fn add(&mut self, key: &[u8], check: &Check, now: Option<Timestamp>) {
         let mut argument = Vec::new();
         script::argument(check, now.unwrap_or_default(), &mut argument);
@@ -145,7 +144,7 @@ impl Call {
 // === impl Reply ===
 
 impl Reply {
-    /// The script's answers to so many checks.
+    /// The script's results for this many checks.
     pub(crate) fn answers(&self, asked: usize) -> Vec<ScriptResult> {
         let Self::Text(text) = self else {
             panic!("the script failed: {self:?}");

@@ -1,26 +1,29 @@
-//! The twins: every algorithm in Rust, and the same in the script that Redis runs, asked the same questions.
+//! Twin tests: every algorithm in Rust and in the script that Redis runs, on the same checks.
 //!
-//! Why: a decision exists twice, and a limit shared through Redis is only as good as the copy. Whole numbers past 2^53, an edge
-//! met to the microsecond, a clock set back: a script in doubles gets such things wrong quietly.
+//! A decision exists twice, and a limit shared through Redis is only as good as the copy. Whole
+//! numbers above 2^53, a boundary met to the microsecond, a clock set back: a script in doubles can
+//! get these wrong without an error.
 //!
-//! How: a real server in a folder of its own, on a socket there; the random histories of `bucket_histories` in tests/support, four
-//! thousand an algorithm, and every outcome and what is left in the bucket must be equal. Time is an argument of the script, so nothing
-//! waits.
+//! The tests run a real server in a folder of its own, on a socket there, with the random histories
+//! of `tests/laws`, ten thousand per algorithm. Every outcome and the bucket's contents must be
+//! equal. Time is an argument of the script, so no test waits.
 //!
 //! | file or folder | what it holds |
 //! | --- | --- |
 //! | `agreement` | histories, outcome by outcome |
-//! | `planted` | mistakes put into the script; each must be found |
+//! | `planted` | faults planted in the script; each must be found |
 //! | `numbers` | the script's arithmetic against 128 bits |
-//! | `calls` | many checks in a call, expiry, what cannot be read, a script that the server forgot |
-//! | `reference` | a counter of Envoy's reference service, to which both add |
-//! | `connection` | as much of its protocol as is needed |
+//! | `calls` | many checks per call, expiry, unreadable values, a lost script |
+//! | `reference` | a counter that Envoy's reference service also adds to |
+//! | `server` | starts and stops Redis |
+//! | `connection` | a minimal client of its protocol |
+//! | `../laws/histories` | random histories of one bucket |
 //!
-//! A history that ever failed stays in `regressions.txt` and is replayed first. `PROPTEST_CASES=100000 cargo test --test twin`
-//! looks longer; `REDIS_SERVER=…` asks another server (`make test-servers`).
+//! A history that ever failed stays in `regressions.txt` and is replayed first.
+//! `PROPTEST_CASES=100000 cargo test --test twin` searches longer; `REDIS_SERVER=…` tests another
+//! server (`make test-servers`).
 //!
-//! What it deliberately does not do: judge the algorithms (`tests/laws` does), test connections, time-outs or what happens when
-//! a server fails.
+//! `tests/laws` judges the algorithms; `tests/redis` tests connections, timeouts and failures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,6 @@
-//! The script's arithmetic against 128 bits, at random and where it might tip over.
+//! The script's arithmetic against 128 bits, at random and near the limits of exactness.
 //!
-//! Why beside the histories: they reach such numbers, and not every one of them that a double might round.
+//! The histories reach such numbers too, but not every one that a double might round.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -10,7 +10,7 @@ use tollgate_test_support::redis_server::RedisServer;
 
 use crate::connection::{Connection, Reply};
 
-/// Gives what each line of four numbers comes to: a quotient and a rest, then the limbs of a sum.
+/// Returns for each line of four numbers a quotient and a remainder, then the limbs of a sum.
 const HARNESS: &str = "
 local out = {}
 for place = 1, #ARGV do
@@ -22,7 +22,7 @@ for place = 1, #ARGV do
 end
 return table.concat(out)";
 
-/// What `script::text` puts in as numbers.
+/// The names that `script::text` replaces with numbers.
 const NAMES: &str = "
 local TWO_13, TWO_20, TWO_40, TWO_53, MAX = 2 ^ 13, 2 ^ 20, 2 ^ 40, 2 ^ 53, 2 ^ 53 - 1
 local NOT_COUNTED = 0
@@ -42,10 +42,10 @@ struct Line {
 // === impl Line ===
 
 impl Line {
-    /// Whether the quotient may be asked for.
+    /// Whether the quotient is defined.
     fn divides(self) -> bool {
         self.c > 0 && self.product() / u128::from(self.c) <= u128::from(Timestamp::MAX_US)
-            // Of quotient and divisor one must be small.
+            // One of quotient and divisor must be small.
             && (self.c < 1 << 39 || self.product() / u128::from(self.c) < 1 << 38)
     }
 
@@ -60,7 +60,7 @@ impl Line {
             .collect()
     }
 
-    /// What the answer must be.
+    /// The right answer.
     fn answer(self) -> [u128; 3] {
         let (quotient, rest) = if self.divides() {
             let c = u128::from(self.c);
@@ -77,7 +77,7 @@ fn lines() -> impl Strategy<Value = Line> {
     let any_of = |bits: std::ops::RangeInclusive<u32>| {
         (bits, any::<u64>(), 0..=2_u64, any::<bool>()).prop_map(|(bits, number, near, round)| {
             let most = (1_u64 << bits) - 1;
-            // Powers of two and their neighbours are where a double rounds.
+            // Doubles round at powers of two and their neighbours.
             if round {
                 most.saturating_add(1)
                     .saturating_sub(near)

@@ -33,7 +33,7 @@ use tollgate_limiter::algorithm;
 
 use crate::agreement::challenge;
 
-/// The same histories at every run: what is found once is found every time.
+/// The same histories in every run: a fault that is found once is found every time.
 fn repeatable() -> TestRunner {
     let config = Config {
         cases: 4_000,
@@ -44,7 +44,7 @@ fn repeatable() -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
-/// The script with one piece put otherwise.
+/// The script with one piece replaced.
 fn with(piece: &str, otherwise: &str) -> String {
     let text = script::text();
     assert!(text.contains(piece), "{piece}");
@@ -60,7 +60,7 @@ fn must_be_found(name: &str, text: &str) {
     }
 }
 
-/// A name, the algorithms asked, the piece and what stands in its place.
+/// A name, the algorithms, the piece and its replacement.
 macro_rules! planted {
     ($($bug:ident in $($algorithm:ident),+: $piece:literal => $otherwise:literal;)+) => {$(
         #[test]

@@ -1,10 +1,9 @@
-//! A counter of Envoy's reference service, to which both services add: every answer is what that service says of the number, and
-//! the number is what it would be.
+//! A counter of Envoy's reference service, to which both services add: every answer is what that
+//! service would give for the number, and the number is what it would have.
 //!
-//! How: a walk by chance on a few counters, in which either service asks next. The other one is two commands
-//! (`INCRBY`, `EXPIRE`); the model is a map of numbers and one comparison.
-//!
-//! What it deliberately does not do: name counters (`tests/laws`, `tests/redis`).
+//! A random walk on a few counters; either service sends the next hits. The other service is two
+//! commands (`INCRBY`, `EXPIRE`); the model is a map of numbers and one comparison. `tests/laws`
+//! and `tests/redis` check the names of counters.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -42,7 +41,7 @@ fn check(requests: u32, hits: Hits) -> Check {
     }
 }
 
-/// Adds a check of the counter that the present window has, at the caller's time.
+/// Adds a check of the counter of the present window, by the caller's time.
 fn add(call: &mut Call, name: &str, check: &Check, now: Timestamp) -> String {
     let start = now.as_us() / 1_000_000 / MINUTE_S * MINUTE_S;
     let key = format!("d_k_{name}_{start}");
@@ -81,7 +80,7 @@ fn both_services_add_to_one_number_and_agree_on_it() {
     let (mut refused, mut turned, mut given_back) = (0, 0, 0);
     let mut taken: Option<(&str, u64, Timestamp)> = None;
     for step in 0..STEPS {
-        // Mostly within a window; now and then into the next, and sometimes a clock goes back.
+        // Mostly within a window; sometimes into the next; sometimes the clock goes back.
         now = match chance(40) {
             0 => NOON.plus_us(now.since_us(NOON) + MINUTE_S * 1_000_000),
             1 => now.minus_us(chance(5_000_000)),
@@ -122,7 +121,7 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         let limit = u64::from(limit);
         let after = match hits {
             Hits::Take(hits) => before + hits,
-            // The window it was taken in has turned; or its clock was ahead of this one.
+            // The window of the take is over, or its clock was ahead of this one.
             Hits::Undo { taken_at, .. }
                 if taken_at.as_us() / 1_000_000 / MINUTE_S * MINUTE_S != start
                     || taken_at > now =>
@@ -234,7 +233,7 @@ fn a_counter_is_kept_as_long_as_the_reference_keeps_it_and_not_all_alike() {
         let key = add(&mut call, &number_of.to_string(), &take, NOON);
         connection.call(&call)[0].unwrap();
         lives.push(number(&mut connection, &format!("TTL {key}")));
-        // What is there keeps the life it has.
+        // The expiry of an existing counter stays.
         number(&mut connection, &format!("EXPIRE {key} 77777"));
         connection.call(&call)[0].unwrap();
         assert!(number(&mut connection, &format!("TTL {key}")) > 77_000);
@@ -276,7 +275,7 @@ fn what_is_no_number_is_left_alone() {
     let mut call = Call::default();
     add(&mut call, "v", &check(5, Hits::Take(1)), NOON);
     assert_eq!(connection.call(&call), [Err(InvalidBucket)]);
-    // Past what a double holds it is over every limit, and stays what it is.
+    // A number that a double cannot hold is over every limit and stays as it is.
     connection.say(&format!("SET {key} 900719925474099312"));
     assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);
     assert_eq!(

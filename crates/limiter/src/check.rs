@@ -69,7 +69,7 @@ impl Check {
 
 // === impl LimitOrigin ===
 
-impl<'r> LimitOrigin<'r> {
+impl LimitOrigin<'_> {
     /// Whether the limit is counted and never enforced.
     pub fn shadow_mode(self) -> bool {
         match self {

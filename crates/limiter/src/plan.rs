@@ -22,9 +22,9 @@ use super::store_failure::OnStoreFailure;
 /// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DescriptorPlan {
-    /// No limit applies: no rule, a rule without a limit, a replaced rule, an unknown domain.
+    /// No limit applies: no rule, a node without one, a replaced rule, an unknown domain.
     NoLimit,
-    /// A rule without a limit matched.
+    /// A rule with `unlimited` matched.
     Unlimited,
     /// These of [`Plan::checks`] decide. The range is never empty.
     Checks(Range<usize>),
@@ -82,20 +82,14 @@ impl<'r> Plan<'r> {
         hasher: &impl KeyHasher,
     ) -> Self {
         buffer.clear();
-        let mut plan = Self {
-            rules,
-            buffer: buffer,
-        };
+        let mut plan = Self { rules, buffer };
         plan.fill(request, hasher);
         plan
     }
 
     /// The plan in this buffer. `rules` must be the rules that it was made from.
     pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
-        Self {
-            rules,
-            buffer: buffer,
-        }
+        Self { rules, buffer }
     }
 
     /// Gives the buffer back, to use it again.

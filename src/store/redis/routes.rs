@@ -1,4 +1,5 @@
-//! Which queue of the Redis store a check goes to: by the limit's unit, and in a cluster by the key.
+//! Which queue of the Redis store a check goes to: by the limit's unit, and in a cluster by the
+//! key.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Lists, prefixes and regular expressions beside values and patterns: the same search written the obvious way, and
-//! random siblings on which the two must agree.
+//! Lists, prefixes and regular expressions beside values and patterns: an obvious matcher, and
+//! random siblings on which both must agree.
 //!
-//! How: siblings are a list, searched once for each kind from the top. An address is a row of bits and a prefix what
-//! such a row begins with. Regular expressions come from a small language of their own, whose matcher tries everything:
-//! from each place the set of places where a part may end.
+//! How: siblings are a list, searched once for each kind from the top. An address is a string of
+//! bits, and a prefix is its beginning. Regular expressions come from a small language of their
+//! own, whose matcher tries everything: from each position the set of positions where a part can
+//! end.
 //!
 //! What it deliberately does not do: be fast, or go deeper than one level (`obvious` does).
 
@@ -43,7 +44,7 @@ enum Kind {
 
 type Sibling = (String, Kind);
 
-/// Like which sibling, by which choices; a byte to change; or anything instead.
+/// The index of a similar sibling, and choices for it; a byte to change; or anything instead.
 type Wanted = (Index, Vec<usize>, Option<(Index, u8)>, Option<Vec<u8>>);
 
 // === the obvious ===
@@ -68,7 +69,7 @@ impl Regex {
         }
     }
 
-    /// Where a match that begins here may end.
+    /// Where a match that begins here can end.
     fn ends(&self, text: &[u8], from: usize) -> BTreeSet<usize> {
         let one = |fits: bool| fits.then_some(from + 1).into_iter().collect();
         match self {
@@ -107,7 +108,7 @@ impl Regex {
         self.ends(text, 0).contains(&text.len())
     }
 
-    /// Something that it matches, chosen by these numbers.
+    /// A text that it matches, chosen by these numbers.
     fn sample(&self, choices: &mut impl Iterator<Item = usize>) -> Vec<u8> {
         let mut choose = |among: usize| choices.next().unwrap_or(0) % among;
         match self {
@@ -126,7 +127,7 @@ impl Regex {
     }
 }
 
-/// An address as a row of bits, of either version.
+/// An address as a string of bits, of either version.
 fn bits(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => format!("4{:032b}", address.to_bits()),
@@ -145,7 +146,7 @@ fn holds(prefix: (IpAddr, u8), value: &[u8]) -> bool {
     address.is_some_and(|address| bits(address).starts_with(&prefix_bits(prefix)))
 }
 
-/// The places of all siblings that an entry fits, the one that it finds first.
+/// The indices of all siblings that an entry matches, the one that it finds first.
 fn fitting(siblings: &[&Sibling], key: &[u8], value: &[u8]) -> Vec<usize> {
     let mut all: Vec<(u32, usize)> = Vec::new();
     for (place, (of, kind)) in siblings.iter().enumerate() {
@@ -190,7 +191,7 @@ impl Kind {
         }
     }
 
-    /// A value that fits, more or less.
+    /// A value that matches, or almost.
     fn sample(&self, choices: &[usize]) -> Vec<u8> {
         let first = choices.first().copied().unwrap_or(0);
         match self {
@@ -205,7 +206,7 @@ impl Kind {
     }
 }
 
-/// An address of a prefix, with something in the bits that are free.
+/// An address in a prefix, with random bits after the prefix.
 fn within(address: IpAddr, length: u8, choices: &[usize]) -> IpAddr {
     let filling = choices.iter().fold(0_u128, |all, one| {
         all.rotate_left(17) ^ (*one as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
@@ -238,7 +239,7 @@ fn spelled(address: IpAddr, which: usize) -> String {
     }
 }
 
-/// Adds what is not refused as alike; rules are called by their place among those kept.
+/// Adds siblings, except duplicates. Rules are named by their index among those kept.
 fn configured(siblings: &[Sibling]) -> (RuleSet, Vec<&Sibling>) {
     let mut rules = RuleSet::default();
     rules.add_domain(Tree::DOMAIN);
@@ -277,7 +278,7 @@ fn regexes() -> impl Strategy<Value = Regex> {
     })
 }
 
-/// Few addresses, so that prefixes meet.
+/// Few addresses, so that prefixes overlap.
 fn prefixes() -> impl Strategy<Value = (IpAddr, u8)> {
     let v4 = (
         select(&[0x0a00_0001_u32, 0x0a01_0203, 0xc0a8_0001][..]),
@@ -320,7 +321,7 @@ fn siblings() -> impl Strategy<Value = Sibling> {
     (key.prop_map(str::to_owned), kind)
 }
 
-/// A value like that of one sibling, perhaps with a byte changed, or anything.
+/// A value like that of one sibling, perhaps with a byte changed, or any value.
 fn values() -> impl Strategy<Value = Wanted> {
     let byte = select(&[b'a', b'b', b'1', b'.', b':', b'*', b'\n', 0, 0xff][..]);
     (
@@ -360,7 +361,7 @@ proptest! {
                 found_by(&rules, &[entry]), expected.first().copied(),
                 "{:?} of {:?}", value.escape_ascii().to_string(), kept
             );
-            // The long way says the same, and what else would fit.
+            // The trace agrees, and lists the other matches.
             let steps = rules.trace(Tree::DOMAIN.as_bytes(), &[entry]);
             let told = steps[0].matched.iter().chain(&steps[0].other_matches);
             let told: Vec<Values> = told.map(|(_, level)| (*level.values).clone()).collect();
@@ -410,7 +411,7 @@ fn the_kinds_are_told_apart() {
         MatchKind::Regex,
         MatchKind::Default,
     ];
-    // Each wins once what comes before it is gone.
+    // Each wins once those before it are removed.
     for (gone, expected) in expected.into_iter().enumerate() {
         from = siblings.len() - gone;
         let (rules, _) = configured(&siblings[..from]);

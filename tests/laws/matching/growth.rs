@@ -1,9 +1,11 @@
-//! What finding a node costs: the same among ten siblings and among thousands, and never an allocation.
+//! The cost of finding a node: the same among ten siblings and among thousands, and never an
+//! allocation.
 //!
-//! How: by counting, not by the clock. Allocations are counted as they are. Automata are counted by a compiler that
-//! wraps the real one and notes each time one is asked; a table of states reads its text once, a step a byte, so one
-//! question is one pass. Values, lists and prefixes are hash tables (`limiter/siblings`), prefixes one look-up a
-//! length, of which there are no more than there are bits.
+//! How: by counts, not by time. Allocations are counted directly. Automata are counted by a
+//! compiler that wraps the real one and records each use. An automaton reads its text once, a step
+//! a byte, so one use is one pass. Values, lists and prefixes are hash tables
+//! (`descriptor_matcher`), prefixes with one look-up for each length, of which there are no more
+//! than bits.
 //!
 //! What it deliberately does not do: measure time (`make bench` does).
 
@@ -20,7 +22,7 @@ use tollgate_limiter::{
 
 use crate::scenery::limited;
 
-/// Counts how often an automaton is asked.
+/// Counts the uses of an automaton.
 #[derive(Default)]
 struct Counting {
     automata: Automata,
@@ -63,7 +65,7 @@ impl fmt::Debug for Counted {
     }
 }
 
-/// So many siblings of each kind below one key.
+/// This many siblings of each kind below one key.
 fn crowd(count: usize) -> (RuleSet, Counting) {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
@@ -171,7 +173,7 @@ fn keys_with_stars_cost_two_automata_and_no_allocation() {
     }
 }
 
-/// Values of two kilobytes that find many of the patterns, and their parts again and again.
+/// Values of two kilobytes that match many of the patterns, and their parts again and again.
 fn long_values() -> [Vec<u8>; 3] {
     let of_all = (0..400)
         .map(|n| format!("v{n}."))
@@ -197,7 +199,7 @@ fn thousands_of_patterns_with_two_stars_take_steps_by_the_value_and_not_by_their
                 made.first_match(&value, &steps);
             });
             let taken = u64::MAX - steps.remaining();
-            // A byte, the occurrences that end there, and what was found of 5,000 patterns.
+            // A byte, the occurrences that end there, and the matches found of 5,000 patterns.
             let bound = 4 * value.len() as u64;
             assert!(
                 taken <= bound,

@@ -1,6 +1,7 @@
 //! Lists, prefixes and regular expressions by hand: what they match, and what they do not.
 //!
-//! What it deliberately does not do: read a rules file, or order one kind before another (`every_kind`).
+//! What it deliberately does not do: parse a rules file, or order one kind before another
+//! (`every_kind`).
 
 use tollgate::rules::patterns::Automata;
 use tollgate_limiter::{
@@ -32,7 +33,7 @@ fn list(texts: &[&str]) -> Values {
     Values::List(texts.iter().map(|&text| text.to_owned()).collect())
 }
 
-/// A tree in which each of these has a rule called by its place.
+/// A tree in which each of these has a rule named by its index.
 fn tree(all: &[Values]) -> Tree {
     all.iter()
         .enumerate()
@@ -94,7 +95,7 @@ fn one_address_has_many_spellings() {
         ("2001:db8::", Some(1)),
         ("2001:0DB8:0000:0000:0000:0000:0000:0001", Some(1)),
         ("2001:db9::1", Some(2)),
-        // What is no address is in no prefix.
+        // A text that is not an address is in no prefix.
         ("", None),
         ("10.1.2", None),
         ("10.1.2.3.4", None),
@@ -190,7 +191,7 @@ fn a_list_matches_its_values_and_nothing_else() {
 
 #[test]
 fn a_regex_matches_the_whole_value_as_bytes() {
-    // Both ends hold for every branch, and no comment or flag swallows them.
+    // Both anchors hold for every branch, and no comment or flag removes them.
     for regex in [
         "a|b",
         "(?x) a | b # either",
@@ -211,7 +212,7 @@ fn a_regex_matches_the_whole_value_as_bytes() {
             assert_eq!(matches(regex, value), expected, "{regex} and {value:?}");
         }
     }
-    // Whatever somebody sends, `.` is it.
+    // `.` matches any byte.
     for value in [
         &b""[..],
         b"\n",
@@ -248,7 +249,7 @@ fn a_regex_matches_the_whole_value_as_bytes() {
 
 #[test]
 fn an_expression_without_a_table_of_its_own_matches_the_same() {
-    // Half done in 2^18 ways, which is more than a table is made for.
+    // 2^18 states half-way, more than the table may have.
     let regex = "(?:a|b)*a(?:a|b){18}";
     let made = Automata::default()
         .compile(&[Pattern::Regex(regex)])
@@ -262,7 +263,7 @@ fn an_expression_without_a_table_of_its_own_matches_the_same() {
         (15, true),
         (14, false),
     ] {
-        // The nineteenth from the end must be an a: here the last one, or the first.
+        // The nineteenth from the end must be an `a`: here the last one, or the first.
         assert_eq!(matches(regex, value(tail)), expected, "{tail}");
     }
     assert!(!matches(regex, "a\n"));
@@ -279,7 +280,10 @@ fn patterns_that_do_not_fit_into_one_automaton_go_into_several_and_keep_their_or
     let mut patterns: Vec<_> = texts.iter().map(|text| Pattern::Wildcard(text)).collect();
     patterns.push(Pattern::Regex("/v[0-9]/.*"));
     let made = Automata::default().compile(&patterns).unwrap();
-    assert!(format!("{made:?}").starts_with("Parts"), "{made:?}");
+    assert!(
+        format!("{made:?}").starts_with("GroupedMatcher"),
+        "{made:?}"
+    );
     let all = |value: &str| {
         let mut all = Vec::new();
         made.each_match(value.as_bytes(), &StepBudget::unlimited(), &mut |one| {
@@ -335,7 +339,7 @@ fn siblings_alike_are_refused_item_by_item() {
         Err(AddNodeError::Duplicate)
     );
     assert_eq!(add(Values::Regex("(?:a)".to_owned())), Ok(()));
-    // Of another kind the same text is another thing.
+    // The same text in another kind is distinct.
     for value in ["a", "10.0.0.0/8", "a*"] {
         assert_eq!(add(Values::from_text(value)), Ok(()), "{value}");
     }

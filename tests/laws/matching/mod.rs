@@ -1,10 +1,12 @@
-//! Which rule a descriptor finds, by hand from the reference's rules; `obvious` has a search of its own to agree with.
+//! Which rule a descriptor finds, by hand from the reference service's rules. `obvious` compares
+//! with a matcher of its own.
 //!
-//! The rules: one level of the tree per entry; at each, an exact value wins over the patterns of that level in the
-//! order configured, and these over the key's default; the branch taken is final; only the node of the *last* entry
-//! counts. Where the reference compares joined text, keys and values are compared apart here.
+//! The rules: one level of the tree for each entry. At each level an exact value wins over the
+//! patterns of that level in the order configured, and these over the key's default. The branch
+//! taken is final. Only the node of the *last* entry counts. The reference service compares joined
+//! text; keys and values are compared separately here.
 //!
-//! What it deliberately does not do: read a rules file, or count.
+//! What it deliberately does not do: parse a rules file, or count.
 
 mod every_kind;
 mod growth;
@@ -16,7 +18,7 @@ use tollgate_limiter::{AddNodeError, Entry, Level, Match, RuleSet, Unit};
 
 use crate::scenery::{Path, Tree, called, entries, limited};
 
-/// A tree in which each path has a rule that is called by its place in the list.
+/// A tree in which each path has a rule that is named by its index in the list.
 fn tree(paths: &[Path<'_>]) -> Tree {
     paths
         .iter()
@@ -26,7 +28,7 @@ fn tree(paths: &[Path<'_>]) -> Tree {
         })
 }
 
-/// The place of the rule that the descriptor finds.
+/// The index of the rule that the descriptor finds.
 fn found(tree: &Tree, path: Path<'_>) -> Option<usize> {
     found_by(&tree.rules, &entries(path))
 }
@@ -54,7 +56,7 @@ fn exact_beats_wildcard_beats_default() {
 fn the_first_wildcard_configured_wins() {
     let one_way = tree(&[&[("k", "a*")], &[("k", "*b")]]);
     let other_way = tree(&[&[("k", "*b")], &[("k", "a*")]]);
-    // Both patterns match both times; the more specific one has no advantage.
+    // Both patterns match in both orders. The more specific one has no precedence.
     assert_eq!(found(&one_way, &[("k", "ab")]), Some(0));
     assert_eq!(found(&other_way, &[("k", "ab")]), Some(0));
     assert_eq!(found(&one_way, &[("k", "xb")]), Some(1));
@@ -111,7 +113,7 @@ fn stars_stand_for_zero_or_more_bytes_in_order_and_without_overlap() {
 
 #[test]
 fn the_text_of_a_pattern_is_an_exact_match_of_it() {
-    // The first pattern also matches the second's text, and comes first; exact comes before both.
+    // The first pattern also matches the second's text, and comes first. Exact comes before both.
     let tree = tree(&[&[("k", "*")], &[("k", "files/*")]]);
     assert_eq!(found(&tree, &[("k", "files/*")]), Some(1));
     assert_eq!(found(&tree, &[("k", "files/a")]), Some(0));
@@ -125,7 +127,7 @@ fn stars_in_keys_work_and_do_not_reach_the_value() {
     assert_eq!(found(&tree, &[("x-b", "anything")]), Some(0)); // a wildcard beats a default, in keys too
     assert_eq!(found(&tree, &[("y-a", "on")]), Some(1));
     assert_eq!(found(&tree, &[("y-a", "off")]), None);
-    // Joined with `_` this would read y-a_on.
+    // Joined with `_` this would be y-a_on.
     assert_eq!(found(&tree, &[("y-a_on", "")]), None);
 }
 
@@ -150,7 +152,7 @@ fn only_the_node_of_the_last_entry_counts() {
 
 #[test]
 fn the_branch_taken_is_final() {
-    // Under the exact node there is no c, under the wildcard's and the default's there is.
+    // The exact node has no child c; the wildcard's and the default's have one.
     let tree = tree(&[
         &[("a", "1"), ("b", "")],
         &[("a", "1*"), ("c", "")],
@@ -185,7 +187,7 @@ fn keys_and_values_do_not_run_together() {
     assert_eq!(found(&tree, &[("a", "b_c")]), Some(0));
     assert_eq!(found(&tree, &[("a_b", "c")]), Some(1));
     assert_eq!(found(&tree, &[("a_b_c", "")]), None);
-    // The reference would fall back to the map key p_q.
+    // The reference service would fall back to the map key p_q.
     assert_eq!(found(&tree, &[("p_q", "unknown")]), None);
 }
 
@@ -202,7 +204,7 @@ fn siblings_alike_and_unknown_parents_are_refused() {
     assert_eq!(add(root, "k", ""), Err(AddNodeError::Duplicate));
     assert!(add(root, "k", "*").is_ok());
     assert_eq!(add(root, "k", "*"), Err(AddNodeError::Duplicate));
-    // Elsewhere the same pair is another node.
+    // The same pair under another parent is another node.
     assert!(add(Parent::Node(node), "k", "v").is_ok());
     assert_eq!(add(Parent::Node(99), "k", "v"), Err(AddNodeError::NoParent));
     assert_eq!(

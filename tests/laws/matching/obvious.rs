@@ -1,10 +1,10 @@
-//! The same search written the obvious way, and random trees on which the two must agree.
+//! An obvious matcher, and random trees on which it and the real one must agree.
 //!
-//! How: a level is a list searched three times from the top, and a star is tried at every length. Few letters are
-//! used, and most descriptors are made from what is configured, with something put for each star and a letter left
-//! out now and then, so that patterns meet values.
+//! How: a level is a list searched three times from the top, and a `*` is tried at every length.
+//! Few letters are used, and most descriptors are made from what is configured, with text for each
+//! `*` and a letter left out now and then, so that patterns match values.
 //!
-//! What it deliberately does not do: be fast. A pattern of five stars takes it a while.
+//! What it deliberately does not do: be fast. A pattern with five `*` takes a while.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -17,21 +17,21 @@ use tollgate_limiter::{Level, RuleSet, Unit};
 use super::found_by;
 use crate::scenery::{Tree, called, entries, limited};
 
-/// A node of the tree, before siblings alike are refused.
+/// A node of the tree, before duplicates are refused.
 type Node = (String, String, Vec<(String, String)>);
 
-/// A node as configured: key, value, the place of its rule, and its children's.
+/// A node as configured: key, value, the index of its rule, and its children.
 type Kept<'n> = (&'n str, &'n str, usize, Vec<(&'n str, &'n str, usize)>);
 
-/// How an entry of a descriptor comes about.
+/// How an entry of a descriptor is made.
 #[derive(Clone, Debug)]
 enum Wanted {
     Any(String, String),
-    /// Like one that is configured.
+    /// Like a configured one.
     Like(Index, Filling),
 }
 
-/// What is put for each star, and which letter is left out.
+/// The text for each `*`, and the letter left out.
 #[derive(Clone, Debug)]
 struct Filling {
     stars: Vec<String>,
@@ -40,7 +40,7 @@ struct Filling {
 
 // === the obvious ===
 
-/// Whether the pattern matches, by trying every length for every star.
+/// Whether the pattern matches, by trying every length for every `*`.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
@@ -51,7 +51,7 @@ pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The place among siblings of the one that an entry finds.
+/// The index of the sibling that an entry finds.
 fn place(siblings: &[(&str, &str)], entry: (&str, &str)) -> Option<usize> {
     let (key, value) = entry;
     let exact = |one: &(&str, &str)| *one == entry && !value.is_empty();
@@ -67,7 +67,7 @@ fn place(siblings: &[(&str, &str)], entry: (&str, &str)) -> Option<usize> {
         .or_else(|| first(&default))
 }
 
-/// The place of the rule that a path of one or two entries finds.
+/// The index of the rule that a path of one or two entries finds.
 fn expected(kept: &[Kept<'_>], path: &[(&str, &str)]) -> Option<usize> {
     let level: Vec<_> = kept.iter().map(|one| (one.0, one.1)).collect();
     let (_, _, rule, children) = &kept[place(&level, path[0])?];
@@ -78,7 +78,7 @@ fn expected(kept: &[Kept<'_>], path: &[(&str, &str)]) -> Option<usize> {
     Some(children[place(&level, *entry)?].2)
 }
 
-/// Configures what is not refused as a sibling alike; rules are called by their place.
+/// Adds nodes, except duplicates. Rules are named by their index.
 fn configured(nodes: &[Node]) -> (RuleSet, Vec<Kept<'_>>) {
     let mut rules = RuleSet::default();
     rules.add_domain(Tree::DOMAIN);

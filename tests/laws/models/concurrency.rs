@@ -1,9 +1,9 @@
-//! Concurrency, naively: a list of who holds how many slots since when.
+//! A naive model of concurrency: a list of holders, slots and times.
 //!
-//! How: a slot counts until its time is over; a look with an id sets the clock of all slots of that id to now. Slots of
-//! one id are freed oldest first. Law 2 moves every time in the list.
+//! How: a slot counts until it expires. A peek with an id renews all slots of that id. Slots of one
+//! id are freed oldest first. Law 2 moves every time in the list.
 //!
-//! What it deliberately does not do: keep a sum, or keep the list in any order.
+//! What it deliberately does not do: keep a sum, or sort the list.
 
 use tollgate_limiter::{Hits, Holder, Operation, Outcome};
 
@@ -62,7 +62,7 @@ impl Model for Concurrency {
         }
         let now = asked_at.max(self.newest);
         self.newest = now;
-        // A slot whose time was over stays free, also when a reload makes slots last longer.
+        // An expired slot stays free, also when a reload makes slots last longer.
         self.held
             .retain(|held| held.slots > 0 && now < held.since + terms.window_us);
 

@@ -1,6 +1,6 @@
-//! Fixed window, naively: a map from the window's number to what was counted in it.
+//! A naive model of fixed windows: a map from the window's number to its count.
 //!
-//! What it deliberately does not do: throw a window away.
+//! What it deliberately does not do: remove a window.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) struct FixedWindow {
 impl Model for FixedWindow {
     fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome {
         if self.newest - asked_at > terms.window_us {
-            // Law 2: the count comes along, the window does not.
+            // Law 2: the count moves, the window does not.
             let count = self
                 .counts
                 .remove(&terms.number_of(self.newest))
@@ -55,18 +55,19 @@ impl Model for FixedWindow {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // Into a window that has turned, where it makes no difference.
+                // For a window that has ended, where it makes no difference.
                 add(taken_at.as_us().into(), -i128::from(hits));
                 true
             }
         };
         let after = self.counts[&terms.number_of(now)];
-        // Windows that have turned count no more.
+        // Windows that have ended no longer count.
         self.counts
             .retain(|number, _| *number == terms.number_of(now));
         let mut edge = terms.edge(terms.number_of(now) + 1);
         if terms.edges.is_some() {
-            // A calendar ends with time, but nothing is as good as new before the next microsecond.
+            // A calendar ends with the last timestamp, but no bucket resets before the next
+            // microsecond.
             edge = edge.min(Timestamp::MAX_US.into()).max(now + 1);
         }
         Outcome {

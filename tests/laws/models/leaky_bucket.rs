@@ -1,8 +1,9 @@
-//! Leaky bucket, naively: the list of all that was poured in or taken out and when, poured anew at each question.
+//! A naive model of the leaky bucket: the list of all hits added or removed, replayed at each
+//! operation.
 //!
-//! How: water is counted in 1/window of a hit; a microsecond lets `requests` of them run out, down to an empty bucket.
-//! Each entry of the list says how fast water ran out up to it, since a reload may have changed that. Law 2 moves every
-//! time in the list, so that nothing runs out by it.
+//! How: water is counted in 1/window of a hit. A microsecond lets `requests` of them leak, down to
+//! an empty bucket. Each entry of the list holds the leak rate up to it, since a reload can have
+//! changed it. Law 2 moves every time in the list, so that nothing leaks because of it.
 //!
 //! What it deliberately does not do: keep a level.
 
@@ -14,26 +15,26 @@ use super::{
 
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct LeakyBucket {
-    /// Oldest first; one a question.
+    /// Oldest first; one for each operation.
     poured: Vec<Poured>,
 }
 
 #[derive(Clone, PartialEq)]
 struct Poured {
     at: i128,
-    /// What runs out each microsecond before it.
+    /// What leaks each microsecond before it.
     requests: i128,
-    /// A rate counts in steps of the greatest number that divides both its sides. After a reload the water may stand
-    /// between two steps, and is rounded so as never to give anything away.
+    /// A rate counts in steps of the greatest common divisor of its sides. After a reload the water
+    /// can be between two steps, and is rounded so that nothing is given away.
     step: i128,
-    /// How much came in; less than none when it was taken out.
+    /// The water added; negative when removed.
     water: i128,
 }
 
 // === impl LeakyBucket ===
 
 impl LeakyBucket {
-    /// How much there is after the last entry.
+    /// The level after the last entry.
     fn level(&self) -> i128 {
         let mut level = 0;
         let mut since = self.poured.first().map_or(0, |poured| poured.at);
@@ -79,7 +80,7 @@ impl Model for LeakyBucket {
             }
             Hits::Refund(refunded) => -i128::from(refunded) * terms.window_us,
             Hits::Undo { hits, taken_at } => {
-                // What could have run out of it since is taken as gone.
+                // What could have leaked since counts as gone.
                 let gone = terms.requests * (now - i128::from(taken_at.as_us()));
                 -(i128::from(hits) * terms.window_us - gone).max(0)
             }
@@ -87,10 +88,10 @@ impl Model for LeakyBucket {
         self.poured.last_mut().unwrap().water = water;
 
         let after = self.level();
-        // No more comes out than was in.
+        // No more is removed than there was.
         self.poured.last_mut().unwrap().water = after - before;
         let behind_us = now - asked_at;
-        // A rate of at least 1 lets one step run out a microsecond.
+        // With a rate of at least 1 a step leaks each microsecond.
         let first = |passes: &dyn Fn(i128) -> bool| {
             let level = |us: i128| (after - terms.requests * us).max(0);
             match first_instant(0, after, |us| passes(level(us))) {

@@ -1,13 +1,15 @@
-//! Each algorithm again, written in the most obvious way: too simple to be fast, and too simple to be wrong.
+//! Naive models of the algorithms: too simple to be fast, and too simple to be wrong.
 //!
-//! Why: a model that shares an idea with the real thing shares its mistakes. So nothing here is reduced, cached or
-//! solved for: windows are a map or a list, a level is a fraction, and "when would it pass?" is answered by trying
-//! instants until the first that does. Numbers are `i128`, which holds every product, and times before 1970.
+//! Why: a model that shares an idea with the real algorithm shares its mistakes. So nothing here is
+//! reduced, cached or solved: windows are a map or a list, a level is a fraction, and the retry
+//! time is found by trying instants. Numbers are `i128`, which holds every product, and times
+//! before 1970.
 //!
-//! The two clock laws (see `src/limiter/algorithm/mod.rs`), debt, and what it means to undo a take are told by each
-//! model in its own terms. Only what is remembered one by one cannot have happened before 1970.
+//! Each model has its own version of the two clock laws (see
+//! `crates/limiter/src/algorithm/mod.rs`), of debt, and of undo. Only what is remembered one by one
+//! cannot have happened before 1970.
 //!
-//! A question that takes and gives back nothing is forgotten, by all of them alike ([`WrittenOnChange`]).
+//! All of them forget an operation that takes and gives back nothing ([`WrittenOnChange`]).
 //!
 //! What they deliberately do not do: forget what counts, run fast, know `State`.
 
@@ -25,19 +27,19 @@ use tollgate_test_support::bucket_histories::Terms;
 
 /// A bucket that remembers everything.
 pub(crate) trait Model {
-    /// One question, at `asked_at` by the caller's clock, in microseconds.
+    /// One operation, at `asked_at` by the caller's clock, in microseconds.
     fn ask(&mut self, terms: &Terms, ask: Operation, asked_at: i128) -> Outcome;
 }
 
-/// A model that is written only when a question changes it: one that leaves no more than a look at the same instant leaves no
-/// trace at all, unless the second clock law brings the bucket back.
+/// A model that is written only when an operation changes it. An operation that leaves the same as
+/// a peek at the same instant leaves no trace, unless the second clock law sets the bucket back.
 #[derive(Default)]
 struct WrittenOnChange<M> {
     model: M,
     written_at: i128,
 }
 
-/// A bucket never used, of the algorithm of that name.
+/// An unused bucket of the algorithm with that name.
 pub(crate) fn model_of(algorithm: &str) -> Box<dyn Model> {
     fn model<M: Model + Default + Clone + PartialEq + 'static>() -> Box<dyn Model> {
         Box::new(WrittenOnChange::<M>::default())
@@ -70,8 +72,8 @@ impl<M: Model + Clone + PartialEq> Model for WrittenOnChange<M> {
     }
 }
 
-/// What is asked in the bucket's present. What is said to have been taken later than that was taken before the clock
-/// was brought back, and cannot be undone any more: then nothing is given back.
+/// The operation in the bucket's present. A take in the future was before the clock was set back
+/// and cannot be undone: then nothing is given back.
 fn in_the_present(ask: Operation, now: i128) -> Operation {
     match ask.hits {
         Hits::Undo { taken_at, .. } if i128::from(taken_at.as_us()) > now => Hits::Refund(0).into(),
@@ -79,7 +81,7 @@ fn in_the_present(ask: Operation, now: i128) -> Operation {
     }
 }
 
-/// How many of refused `hits` stay where `used` are used already: no more than make two bursts.
+/// How many of the refused `hits` stay after `used` hits: at most two bursts in total.
 fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
     match terms.count_refused {
         None | Some(CountRefused::None) => 0,
@@ -89,7 +91,7 @@ fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
     }
 }
 
-/// The first instant from `from` on, and no later than `until`, at which `passes` comes true and stays true.
+/// The first instant from `from` to `until` at which `passes` becomes true and stays true.
 fn first_instant(from: i128, until: i128, passes: impl Fn(i128) -> bool) -> i128 {
     assert!(passes(until), "it never comes true");
     let (mut from, mut until) = (from, until);
@@ -104,22 +106,22 @@ fn first_instant(from: i128, until: i128, passes: impl Fn(i128) -> bool) -> i128
     from
 }
 
-/// A count or a time as it is told: saturating.
+/// A count or a time as an outcome reports it: saturating.
 fn told(number: i128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// An instant as it is told.
+/// An instant as an outcome reports it.
 fn instant(time: i128) -> Timestamp {
     Timestamp::from_us(told(time))
 }
 
-/// `dividend` over `divisor`, a begun one counted whole.
+/// `dividend` over `divisor`, rounded up.
 fn rounded_up(dividend: i128, divisor: i128) -> i128 {
     (dividend + divisor - 1).div_euclid(divisor)
 }
 
-/// By Euclid's own words: take the smaller from the greater until they agree.
+/// Euclid's algorithm by subtraction: subtracts the smaller from the greater until they agree.
 fn greatest_divisor(a: i128, b: i128) -> i128 {
     if a == 0 {
         b

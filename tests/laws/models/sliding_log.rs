@@ -1,8 +1,9 @@
-//! Sliding log, naively: a list of every hit counted and when, of which those younger than a window count.
+//! A naive model of the sliding log: a list of every hit counted and its time, of which those
+//! younger than a window count.
 //!
 //! How: retry and reset are found by trying instants. Law 2 moves every time in the list.
 //!
-//! What it deliberately does not do: keep a sum, or put together what came at once.
+//! What it deliberately does not do: keep a sum, or merge hits of one instant.
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
@@ -11,7 +12,7 @@ use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingLog {
     newest: i128,
-    /// When, and how many, oldest first.
+    /// Time and hits, oldest first.
     log: Vec<(i128, i128)>,
 }
 
@@ -48,7 +49,7 @@ impl Model for SlidingLog {
         }
         let now = asked_at.max(self.newest);
         self.newest = now;
-        // What is a window old never comes back, whatever the clock does.
+        // A hit that is a window old never counts again, whatever the clock does.
         self.log.retain(|(at, _)| now < at + terms.window_us);
 
         let hits = in_the_present(ask, now).hits;

@@ -1,7 +1,9 @@
-//! Sliding window, naively: a list of every hit counted and when, added up anew at each question.
+//! A naive model of the sliding window: a list of every hit counted and its time, summed at each
+//! operation.
 //!
-//! How: what is used at an instant is told in 1/window of a hit, by walking the list. It only falls while nobody asks,
-//! so retry and reset are the first instants at which it has fallen far enough, found by looking.
+//! How: the hits used at an instant are computed in 1/window of a hit, from the list. They only
+//! fall without further operations, so retry and reset are the first instants at which they have
+//! fallen far enough, found by trying.
 //!
 //! What it deliberately does not do: keep a count.
 
@@ -12,14 +14,14 @@ use super::{Model, Terms, first_instant, in_the_present, instant, owed, rounded_
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindow {
     newest: i128,
-    /// When, and how many, oldest first.
+    /// Time and hits, oldest first.
     counted: Vec<(i128, i128)>,
 }
 
 // === impl SlidingWindow ===
 
 impl SlidingWindow {
-    /// What was counted in the window of that number.
+    /// The count of the window with this number.
     fn count(&self, terms: &Terms, number: i128) -> i128 {
         self.counted
             .iter()
@@ -28,14 +30,14 @@ impl SlidingWindow {
             .sum()
     }
 
-    /// What counts at `time`, in 1/window of a hit.
+    /// The hits that count at `time`, in 1/window of a hit.
     fn used(&self, terms: &Terms, time: i128) -> i128 {
         let number = time.div_euclid(terms.window_us);
         let left_us = terms.window_us - time.rem_euclid(terms.window_us);
         self.count(terms, number - 1) * left_us + self.count(terms, number) * terms.window_us
     }
 
-    /// Law 2: this window's hits now happened at `present`, and the last one's a window before it.
+    /// Law 2: this window's hits move to `present`, and the last one's to a window before it.
     fn bring_back(&mut self, terms: &Terms, present: i128) {
         let number = self.newest.div_euclid(terms.window_us);
         for (time, hits) in &mut self.counted {
@@ -48,7 +50,7 @@ impl SlidingWindow {
         self.newest = present;
     }
 
-    /// Gives back, newest first, what was taken in any of the windows meant.
+    /// Gives hits back, newest first, that were taken in any of the given windows.
     fn give_back(&mut self, terms: &Terms, mut hits: i128, meant: impl Fn(i128) -> bool) {
         for (time, counted) in self.counted.iter_mut().rev() {
             if meant(time.div_euclid(terms.window_us)) {
@@ -98,7 +100,7 @@ impl Model for SlidingWindow {
             }
         };
 
-        // What has slid out whole counts no more, whatever is given back.
+        // Hits that have slid out no longer count, whatever is given back.
         let previous = now.div_euclid(terms.window_us) - 1;
         self.counted
             .retain(|(time, _)| time.div_euclid(terms.window_us) >= previous);

@@ -1,13 +1,14 @@
-//! Sliding window in segments, naively: a list of every hit counted and when the segment began in which it came.
+//! A naive model of the sliding window in segments: a list of every hit counted and the start of
+//! its segment.
 //!
-//! How: segments are numbered from 1970; that of an instant is the instant times n over the window, rounded down, and
-//! it begins with the first instant that has its number, found by trying. What came in a segment counts as long as
-//! fewer than a window has gone since that.
+//! How: segments are numbered from 1970. The number of an instant is the instant times n over the
+//! window, rounded down. A segment begins with the first instant that has its number, found by
+//! trying. Hits of a segment count for less than a window after its start.
 //!
-//! Why the beginning is kept and not the number: a reload to another n numbers segments anew, and what came before it
-//! still leaves with the segment it came in.
+//! Why the start is kept and not the number: a reload to another n renumbers segments, and earlier
+//! hits still leave with the segment they came in.
 //!
-//! What it deliberately does not do: keep a count a segment.
+//! What it deliberately does not do: keep a count for each segment.
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
@@ -16,7 +17,7 @@ use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct SlidingWindowSegments {
     newest: i128,
-    /// When the segment began, and how many came; oldest first.
+    /// Start of the segment and hits; oldest first.
     counted: Vec<(i128, i128)>,
 }
 
@@ -74,7 +75,7 @@ impl Model for SlidingWindowSegments {
                 } else {
                     owed(terms, before, taken.into())
                 };
-                // After law 2 what is remembered may lie within the present segment, and is younger than its beginning.
+                // After law 2 a stored time can be in the present segment, later than its start.
                 let begin = begin_of_segment(terms, now);
                 let older = self.counted.iter().filter(|(other, _)| *other <= begin);
                 let place = older.count();

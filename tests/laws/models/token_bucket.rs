@@ -1,8 +1,8 @@
-//! Token bucket, naively: the level as an exact fraction, refilled from event to event.
+//! A naive model of the token bucket: the level as an exact fraction, refilled from event to event.
 //!
-//! How: the level is counted in 1/window of a hit, unreduced: a microsecond fills `requests` of them and a hit costs
-//! `window` of them. What is told apart from the level is how much is missing from a full bucket, because a reload
-//! may change what full means and must not change what was consumed.
+//! How: the level is counted in 1/window of a hit, unreduced: a microsecond fills `requests` of
+//! them and a hit costs `window` of them. The model keeps what is missing from a full bucket,
+//! because a reload can change the size and must not change what was consumed.
 //!
 //! What it deliberately does not do: reduce the fraction, or solve for an instant.
 
@@ -15,7 +15,7 @@ use super::{
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct TokenBucket {
     newest: i128,
-    /// From a full bucket, in 1/window of a hit.
+    /// Missing from a full bucket, in 1/window of a hit.
     missing: i128,
 }
 
@@ -33,8 +33,8 @@ impl Model for TokenBucket {
             self.newest = asked_at; // law 2: what is missing stays missing
         }
         let now = asked_at.max(self.newest);
-        // A rate counts in steps of the greatest number that divides both its sides. After a reload what is missing
-        // may lie between two steps, and is rounded so as never to give anything away.
+        // A rate counts in steps of the greatest common divisor of its sides. After a reload what
+        // is missing can be between two steps, and is rounded so that nothing is given away.
         let step = greatest_divisor(terms.requests, terms.window_us);
         self.missing = rounded_up(self.missing, step) * step;
         self.missing = self.missing_after(terms, now - self.newest);
@@ -61,7 +61,8 @@ impl Model for TokenBucket {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // What has come since, it would have missed: a bucket holds no more than it holds.
+                // The refill since then would have been lost without the take: a full bucket holds
+                // no more.
                 let come = terms.requests * (now - i128::from(taken_at.as_us()));
                 let still = (i128::from(hits) * terms.window_us - come).max(0);
                 self.missing = (before - still).max(0);
@@ -70,7 +71,7 @@ impl Model for TokenBucket {
         };
 
         let behind_us = now - asked_at;
-        // A rate of at least 1 fills one step a microsecond.
+        // With a rate of at least 1 a step fills each microsecond.
         let first = |passes: &dyn Fn(i128) -> bool| {
             let us = first_instant(0, self.missing, passes);
             told(if us == 0 {

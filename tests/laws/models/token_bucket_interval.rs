@@ -1,8 +1,10 @@
-//! Token bucket refilled in steps, naively: what is missing, and the edges that lie between two questions.
+//! A naive model of the token bucket that refills once per window: what is missing, and the edges
+//! between two operations.
 //!
-//! How: an edge is a multiple of the window; N come at each. Retry and reset are found by trying instants.
+//! How: an edge is a multiple of the window. N hits come at each. Retry and reset are found by
+//! trying instants.
 //!
-//! What it deliberately does not do: solve for the number of edges that it takes.
+//! What it deliberately does not do: solve for the number of edges.
 
 use tollgate_limiter::{Hits, Operation, Outcome};
 
@@ -11,11 +13,11 @@ use super::{Model, Terms, first_instant, in_the_present, instant, owed, told};
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct TokenBucketInterval {
     newest: i128,
-    /// From a full bucket, in hits.
+    /// Missing from a full bucket, in hits.
     missing: i128,
 }
 
-/// What has come after `from`, up to and with `until`.
+/// The hits that come after `from`, up to and including `until`.
 fn come(terms: &Terms, from: i128, until: i128) -> i128 {
     terms.requests * (terms.number_of(until) - terms.number_of(from))
 }
@@ -47,7 +49,8 @@ impl Model for TokenBucketInterval {
                 true
             }
             Hits::Undo { hits, taken_at } => {
-                // What has come since, it would have missed: a bucket holds no more than it holds.
+                // The refill since then would have been lost without the take: a full bucket holds
+                // no more.
                 let still = i128::from(hits) - come(terms, taken_at.as_us().into(), now);
                 self.missing = (before - still.max(0)).max(0);
                 true

@@ -1,9 +1,9 @@
-//! The step that all algorithms share, got wrong. The list is in `mod.rs`.
+//! Bugs in the step that all algorithms share. The list is in `mod.rs`.
 //!
-//! How: [`State::step`] is what a [`Candidate`] is asked through, so a bug in it is another function in its place.
-//! Each must be found in every algorithm.
+//! How: a [`Candidate`] is asked through [`State::apply`], so a bug in it is another function in
+//! its place. Each must be found in every algorithm.
 //!
-//! What it deliberately does not do: get an algorithm wrong.
+//! What it deliberately does not do: plant bugs in an algorithm.
 
 use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Limit, Operation, Outcome, State, Timestamp};
 

@@ -1,13 +1,14 @@
-//! Concurrency got wrong. The list is in `mod.rs`.
+//! Bugs in concurrency. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use tollgate_limiter::algorithm::Concurrency;
 use tollgate_limiter::{Algorithm, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 
 use super::{Planted, decide_at, undoing_as_refund};
 
-/// Who holds the oldest slot; who asks, if there is none.
+/// The holder of the oldest slot, or else the caller.
 fn oldest_holder(state: &State, ask: Operation) -> Option<Holder> {
     let oldest = state.marks.iter().next();
     oldest.map_or(ask.holder, |mark| mark.holder)
@@ -21,7 +22,7 @@ fn is_refund(ask: Operation) -> bool {
     matches!(ask.hits, Hits::Refund(_))
 }
 
-/// What is over is no more in the state.
+/// Expired slots are no longer in the state.
 fn at_present(limit: &Limit, state: &mut State, now: Timestamp) -> Outcome {
     Concurrency.decide(limit, state, Hits::PEEK.into(), now)
 }
@@ -154,7 +155,7 @@ fn a_slot_counts_a_microsecond_longer(
     decide_at(then, &Concurrency, limit, state, ask, now)
 }
 
-/// As a counter does that knows no slots.
+/// A counter without slots.
 fn slots_never_run_out(
     limit: &Limit,
     state: &mut State,

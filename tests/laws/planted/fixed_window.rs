@@ -1,6 +1,7 @@
-//! Fixed windows got wrong. The list is in `mod.rs`.
+//! Bugs in fixed windows. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{

@@ -1,6 +1,6 @@
-//! Leaky buckets got wrong. The list is in `mod.rs`.
+//! Bugs in leaky buckets. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat what is wrong with a token bucket, whose arithmetic it shares.
+//! What it deliberately does not do: repeat the bugs of a token bucket, whose arithmetic it shares.
 
 use tollgate_limiter::algorithm::{LeakyBucket, TokenBucketInterval};
 use tollgate_limiter::{Algorithm, Limit, Operation, Outcome, State, Timestamp};
@@ -36,7 +36,7 @@ fn undoes_what_has_leaked_already(
     LeakyBucket.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-/// Every answer is right for the burst it was built with, and the burst is not what was promised.
+/// Every outcome is right for the burst it was built with, but the burst is not the promised one.
 #[test]
 fn holds_n_unless_told_otherwise() {
     static PLANTED: Planted = Planted {

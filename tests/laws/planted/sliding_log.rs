@@ -1,6 +1,7 @@
-//! Sliding logs got wrong. The list is in `mod.rs`.
+//! Bugs in sliding logs. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use std::num::NonZeroU32;
 
@@ -94,7 +95,7 @@ fn undoes_the_oldest(limit: &Limit, state: &mut State, ask: Operation, now: Time
     SlidingLog.decide(limit, state, undoing_as_refund(ask), now)
 }
 
-/// No answer is wrong, but what has run out is never thrown away.
+/// No outcome is wrong, but expired marks are never removed.
 fn never_forgets(limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {
     let mut forgetful = state.clone();
     let said = SlidingLog.decide(limit, &mut forgetful, ask, now);

@@ -1,6 +1,7 @@
-//! Sliding windows got wrong. The list is in `mod.rs`.
+//! Bugs in sliding windows. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use tollgate_limiter::algorithm::{REGISTER_MAX, SlidingWindow};
 use tollgate_limiter::{
@@ -9,7 +10,8 @@ use tollgate_limiter::{
 
 use super::{Planted, counts_refused, undoing_as_refund};
 
-/// Hits as the real one has them, but for how the previous window's count is weighed, in 1/window of a hit.
+/// Decides like the real one, except for the weight of the previous window's count, in 1/window of
+/// a hit.
 fn admit_by_weight(
     limit: &Limit,
     state: &mut State,

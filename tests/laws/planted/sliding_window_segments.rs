@@ -1,9 +1,10 @@
-//! Sliding windows in segments got wrong. The list is in `mod.rs`.
+//! Bugs in sliding windows in segments. The list is in `mod.rs`.
 //!
-//! How: a log that is asked at the beginning of the present segment, whenever it really is, is a window in segments; so
-//! a wrong beginning makes a wrong window.
+//! How: a log that is always asked at the start of the present segment is a window in segments. So
+//! a wrong start makes a wrong window.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -16,8 +17,8 @@ fn segments(limit: &Limit) -> u64 {
     limit.segments().unwrap().get().into()
 }
 
-/// The limit with another number of requests, in a window of so many segments of the same length; none when that is no
-/// whole number of seconds.
+/// The limit with another number of requests, in a window of so many segments of the same length;
+/// none when that is not a whole number of seconds.
 fn other(limit: &Limit, requests: u32, segments: u64) -> Option<Limit> {
     let scaled_us = limit.window().as_us() * segments;
     let unit_us = self::segments(limit) * 1_000_000;
@@ -29,7 +30,7 @@ fn other(limit: &Limit, requests: u32, segments: u64) -> Option<Limit> {
         .then_some(other.with_segments(segments))
 }
 
-/// A log asked at the beginning of segments.
+/// A log asked at the start of segments.
 fn segments_begin(
     limit: &Limit,
     state: &mut State,
@@ -91,7 +92,7 @@ fn oldest_leaves_a_segment_early(
     SlidingWindowSegments.decide(&shorter.unwrap_or(*limit), state, ask, now)
 }
 
-/// What `sliding_window` does with its previous window, done with the oldest segment.
+/// Weighs the oldest segment as `sliding_window` weighs its previous window.
 fn oldest_leaves_by_and_by(
     limit: &Limit,
     state: &mut State,

@@ -1,6 +1,7 @@
-//! Token buckets got wrong. The list is in `mod.rs`.
+//! Bugs in token buckets. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use tollgate_limiter::algorithm::{REGISTER_MAX, TokenBucket};
 use tollgate_limiter::{Algorithm, CountRefused, Limit, Operation, Outcome, State, Timestamp};
@@ -84,7 +85,8 @@ fn reset_is_late(limit: &Limit, state: &mut State, ask: Operation, now: Timestam
     }
 }
 
-/// No answer is wrong, only what a store makes of it: a bucket that it forgets too soon is full too soon.
+/// No outcome is wrong, only the store's use of the TTL: a bucket that is dropped too soon is full
+/// too soon.
 #[test]
 fn lives_one_window_whatever_the_burst() {
     static PLANTED: Planted = Planted {

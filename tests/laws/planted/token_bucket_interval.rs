@@ -1,6 +1,7 @@
-//! Token buckets refilled in steps got wrong. The list is in `mod.rs`.
+//! Bugs in token buckets that refill once per window. The list is in `mod.rs`.
 //!
-//! What it deliberately does not do: repeat the arithmetic where a change before or after the real one will do.
+//! What it deliberately does not do: repeat the arithmetic where a change before or after the real
+//! one is enough.
 
 use tollgate_limiter::algorithm::{TokenBucket, TokenBucketInterval};
 use tollgate_limiter::{Algorithm, Hits, Limit, Operation, Outcome, State, Timestamp};

@@ -1,6 +1,6 @@
-//! Agreement: every answer, all of it, is the naive model's.
+//! Agreement: every outcome, in full, equals the naive model's.
 //!
-//! What it deliberately does not do: compare state. A register means what it makes the answers be.
+//! What it deliberately does not do: compare states. Only outcomes matter.
 
 use super::{Candidate, Verdict, ensure};
 use crate::models::model_of;

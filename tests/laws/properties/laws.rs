@@ -1,9 +1,9 @@
-//! The laws: what the answers mean, whatever the algorithm.
+//! The laws: what the outcomes mean, for every algorithm.
 //!
-//! How: after each step the bucket is copied and the copies are asked what a caller might ask next. A copy costs
-//! a few words, so every law is tried at every step.
+//! How: after each step the bucket is cloned, and the clones get what a caller could do next. A
+//! clone costs a few words, so every law is tried at every step.
 //!
-//! What it deliberately does not do: know how much should be left, or when. That is the model's.
+//! What it deliberately does not do: know how much should be left, or when. The model does.
 
 use std::num::NonZeroU16;
 
@@ -14,7 +14,7 @@ use tollgate_test_support::bucket_histories::{History, Question, Size, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
 
-/// A bucket that was just asked, and what it said.
+/// A bucket after an operation, and the outcome.
 struct Asked<'a> {
     candidate: &'a Candidate,
     question: Question,
@@ -63,7 +63,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     Ok(())
 }
 
-/// What a bucket has been through that its memory may show.
+/// What happened to a bucket that its memory can show.
 #[derive(Default)]
 struct Past {
     /// The largest limit so far.
@@ -95,7 +95,7 @@ impl Past {
 // === impl Asked ===
 
 impl Asked<'_> {
-    /// A script keeps the same registers in doubles; what is remembered one by one is no more than it must be.
+    /// A script keeps the same registers in doubles. Marks are not more than needed.
     fn memory_is_bounded(&self, past: &Past) -> Verdict {
         let State {
             registers,
@@ -109,7 +109,8 @@ impl Asked<'_> {
         let algorithm = self.candidate.algorithm;
         let most = match algorithm.name() {
             _ if !algorithm.has_marks() => 0,
-            // After a clock came back, marks lie beside where segments begin: those of before and those of now by themselves.
+            // After a clock was set back, marks can be beside the starts of segments: those of
+            // before and those of now separately.
             "sliding_window_segments" => {
                 let eras = past.segments * (1 + past.returns) + past.reloads;
                 eras.min(2 * past.requests)
@@ -122,7 +123,7 @@ impl Asked<'_> {
         ensure(len as u64 <= most, || {
             format!("{len} marks where {most} are enough")
         })?;
-        // Room is doubled when it is used up and given back when a quarter is enough.
+        // The capacity doubles when it is used up and shrinks when a quarter is enough.
         let room_max = match len {
             0 if most == 0 => 0,
             len => (4 * len + 4).max(64),
@@ -141,7 +142,7 @@ impl Asked<'_> {
         ensure(!empty, || "a mark of nothing".to_owned())
     }
 
-    /// A refund always passes, and what passes may pass now.
+    /// A refund always passes, and what passes can pass now.
     fn allowed_means_now(&self) -> Verdict {
         let Outcome {
             allowed, retry_us, ..
@@ -155,7 +156,7 @@ impl Asked<'_> {
         })
     }
 
-    /// As many as are left pass now, and not one more: a store tells by it who is refused.
+    /// As many as remain pass now, and not one more: a store relies on it to refuse early.
     fn what_is_left_passes(&self) -> Verdict {
         let Question { limit, now, .. } = self.question;
         let left = self.said.remaining;
@@ -172,7 +173,8 @@ impl Asked<'_> {
         })
     }
 
-    /// A bucket never used has the whole burst, and a store that has no room for it refuses what is more.
+    /// An unused bucket has the whole burst, and a store without memory for it refuses what is
+    /// more.
     fn a_burst_passes_when_unused(&self) -> Verdict {
         let Question { limit, now, .. } = self.question;
         let left = self.look(&mut State::default(), now).remaining;
@@ -181,7 +183,7 @@ impl Asked<'_> {
         })
     }
 
-    /// A twin at which somebody also looks, before the question and half-way there, answers alike.
+    /// A twin with an additional peek before the operation and half-way there has the same outcome.
     fn looking_changes_nothing(&self, twin: &mut State) -> Verdict {
         let now = self.question.now;
         let half_way = twin.updated_at.plus_us(now.since_us(twin.updated_at) / 2);
@@ -195,12 +197,12 @@ impl Asked<'_> {
         })
     }
 
-    /// A look on somebody's behalf starts the time of that holder's slots anew, and changes nothing else.
+    /// A peek with a holder renews that holder's slots, and changes nothing else.
     fn a_look_renews_its_own_slots(&self) -> Verdict {
         let Question { limit, now, .. } = self.question;
         let (_, registers, looked_at) = self.candidate.settled(&self.after, &limit, now);
         let has_slots = self.candidate.algorithm.name() == "concurrency";
-        // Of these nobody calls himself 4.
+        // No history uses holder 4.
         for holder in [1, 2, 3, 4].map(Holder::from_hash) {
             let mut expected = looked_at.clone();
             let is_its = |holds: Option<Holder>| has_slots && holds == Some(holder);
@@ -231,8 +233,8 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// A refusal leaves what `count_refused` says: nothing, or as many as make no more than two bursts. Fixed windows,
-    /// by their own way, all of it.
+    /// A refusal leaves what `count_refused` says: nothing, or at most two bursts in total. Fixed
+    /// windows by their default leave all of it.
     fn refusals_leave_what_is_said(&self) -> Verdict {
         if self.said.allowed {
             return Ok(());
@@ -254,14 +256,14 @@ impl Asked<'_> {
         })?;
         let mut only_looked = self.before.clone();
         self.look(&mut only_looked, now);
-        // A look that is refused still renews slots.
+        // A refused peek still renews slots.
         let is_look = ask.hits == Hits::PEEK;
         ensure(left > 0 || is_look || self.after == only_looked, || {
             format!("left {:?}, a look {only_looked:?}", self.after)
         })
     }
 
-    /// The same hits pass at the retry time and not a microsecond sooner; without one, never.
+    /// The same hits pass at the retry time and not a microsecond earlier; without one, never.
     fn retry_is_the_first_instant(&self) -> Verdict {
         let Question {
             limit, ask, now, ..
@@ -290,7 +292,7 @@ impl Asked<'_> {
         }
     }
 
-    /// As good as new at the reset time, and not a microsecond sooner if anything was used.
+    /// Unused again at the reset time, and not a microsecond earlier if anything was used.
     fn reset_is_the_first_instant(&self) -> Verdict {
         let Question { limit, now, .. } = self.question;
         let Some(at) = reachable(now, self.said.reset_us) else {
@@ -299,7 +301,7 @@ impl Asked<'_> {
         if never_fills(&limit, self.candidate) {
             return Ok(());
         }
-        // By the bucket's own time, which may be ahead of the caller's.
+        // By the bucket's own time, which can be ahead of the caller's.
         self.is_new(at.max(self.after.updated_at), "at the reset time")?;
         if self.used(&limit, now) == 0 {
             return Ok(());
@@ -309,14 +311,14 @@ impl Asked<'_> {
         })
     }
 
-    /// A store may forget a bucket it has not seen for that long.
+    /// A store can drop a bucket that was unchanged for its TTL.
     fn unseen_for_its_life_is_new(&self, reloaded: bool) -> Verdict {
         let limit = &self.question.limit;
         let life_us = self.candidate.algorithm.ttl_us(limit);
         ensure(life_us >= limit.window().as_us(), || {
             "lives shorter than a window".to_owned()
         })?;
-        // A reload to a smaller burst leaves a bucket in debt, which outlives the new limit's life.
+        // A reload to a smaller burst leaves a bucket in debt, which outlives the new limit's TTL.
         match reachable(self.after.updated_at, life_us) {
             Some(at) if !(reloaded && self.candidate.has_burst()) => {
                 self.is_new(at, "when unseen for its life")
@@ -325,8 +327,9 @@ impl Asked<'_> {
         }
     }
 
-    /// Another number of requests, or another burst, in the same window: consumed stays consumed, there and back. What refills
-    /// does so at the new rate from its last change on, so it is asked at that instant.
+    /// With another number of requests, or another burst, in the same window, consumed hits stay
+    /// consumed, there and back. A refill continues at the new rate from the last change, so the
+    /// bucket is asked at that instant.
     fn a_reload_keeps_what_was_used(&self, history: &History) -> Verdict {
         let Question { limit, now, .. } = self.question;
         if self.candidate.has_burst() && self.after.updated_at < now {
@@ -341,7 +344,7 @@ impl Asked<'_> {
                 ..history.size
             };
             let other = history.limit(other, self.candidate.algorithm);
-            // How long slots are held may change as well, and then what is held does.
+            // The slot time can change too, and then what is held changes.
             let other = if limit.unit().is_none() {
                 let seconds = limit.unit_multiplier();
                 Limit::in_flight(other.requests_per_unit(), seconds)
@@ -371,7 +374,7 @@ impl Asked<'_> {
             .ask(state, &self.question.limit, Hits::PEEK, at)
     }
 
-    /// What a look finds used then.
+    /// The hits that a peek then finds used.
     fn used(&self, limit: &Limit, at: Timestamp) -> u64 {
         let mut copy = self.after.clone();
         self.candidate
@@ -379,7 +382,7 @@ impl Asked<'_> {
             .used_before
     }
 
-    /// At that time the bucket answers as one that was never used.
+    /// At that time the bucket answers like an unused one.
     fn is_new(&self, at: Timestamp, when: &str) -> Verdict {
         let limit = &self.question.limit;
         for first in [0, 1, limit.burst(), limit.burst().saturating_add(1)] {
@@ -398,7 +401,8 @@ impl Asked<'_> {
     }
 }
 
-/// A bucket that refills, with a limit of 0: what a larger limit left missing before a reload stays missing.
+/// A refilling bucket with a limit of 0: what a larger limit left missing before a reload stays
+/// missing.
 fn never_fills(limit: &Limit, candidate: &Candidate) -> bool {
     limit.requests() == 0 && candidate.has_burst()
 }

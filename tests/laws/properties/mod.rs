@@ -1,17 +1,17 @@
-//! What must hold in every history, and the run that looks for a history in which it does not.
+//! What must hold in every history, and the search for a history in which it does not.
 //!
-//! | property | says |
+//! | property | meaning |
 //! | --- | --- |
-//! | `agreement` | every answer is the naive model's |
-//! | `laws` | retry, reset, look-only, refusals and reloads mean what they say, without a model; memory is bounded |
-//! | `undoing` | what is given back was as good as never taken, and never better |
-//! | `promise` | what was admitted never exceeds what the algorithm promises |
+//! | `agreement` | every outcome is the naive model's |
+//! | `laws` | retry, reset, peek, refusals and reloads are right, without a model; memory is bounded |
+//! | `undoing` | an undone take equals no take, and is never better |
+//! | `promise` | admitted hits never exceed what the algorithm promises |
 //!
-//! Why four where one might do: a model can share a mistake with the thing it models; a law has no model, and a
-//! promise not even an idea of how the algorithm works. How: each is a function of a [`Candidate`] and a history, so
-//! that a bug planted on purpose can stand where the algorithm does.
+//! Why four: a model can share a mistake with the algorithm. A law has no model, and a promise
+//! knows nothing of how the algorithm works. How: each is a function of a [`Candidate`] and a
+//! history, so that a planted bug can replace the algorithm.
 //!
-//! What they deliberately do not do: know which algorithm is which, except where a promise differs.
+//! What they deliberately do not do: know the algorithm, except where a promise differs.
 
 mod agreement;
 mod laws;
@@ -26,14 +26,14 @@ use tollgate_limiter::{
 };
 use tollgate_test_support::bucket_histories::{History, Question, cases_or, histories};
 
-/// What is put to the test: the real thing, or one with a bug planted in it.
+/// What is tested: the real algorithm, or one with a planted bug.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) algorithm: &'static dyn Algorithm,
     pub(crate) step: StepFn,
 }
 
-/// [`State::step`], or what a bug makes of it.
+/// [`State::apply`], or a version of it with a bug.
 pub(crate) type StepFn = fn(&mut State, &dyn Algorithm, &Limit, Operation, Timestamp) -> Outcome;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -52,7 +52,7 @@ pub(crate) type Verdict = Result<(), TestCaseError>;
 // === impl Candidate ===
 
 impl Candidate {
-    /// As the crate has it.
+    /// The real algorithm of the crate.
     pub(crate) fn honest(algorithm: &'static dyn Algorithm) -> Self {
         Self {
             algorithm,
@@ -74,8 +74,8 @@ impl Candidate {
         (self.step)(state, self.algorithm, limit, ask.into(), now)
     }
 
-    /// What a bucket would be if it were written at `now`: its time, registers and marks. Two buckets that were last written at
-    /// different times can be compared by it.
+    /// The bucket as if written at `now`: its time, registers and marks. It makes two buckets
+    /// comparable that were last written at different times.
     fn settled(&self, state: &State, limit: &Limit, now: Timestamp) -> Settled {
         let mut state = state.clone();
         if state.updated_at.since_us(now) > limit.window().as_us() {
@@ -108,7 +108,7 @@ impl Property {
         }
     }
 
-    /// Looks for a history in which it does not hold.
+    /// Searches for a history in which the property does not hold.
     pub(crate) fn challenge(
         self,
         candidate: &Candidate,
@@ -118,10 +118,10 @@ impl Property {
     }
 }
 
-/// How every verdict against a candidate begins: a panic on the way there is no verdict.
+/// The start of every failure of a property: a panic before it is none.
 pub(crate) const BROKEN: &str = "broken: ";
 
-/// Passes when `holds`, and otherwise says in these words how the history contradicts the property.
+/// Passes when `holds`, and otherwise reports how the history contradicts the property.
 fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
     if holds {
         Ok(())
@@ -130,13 +130,13 @@ fn ensure(holds: bool, words: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-/// That long after `now`, unless time ends before: its last instant is all that would come later.
+/// That long after `now`, or the last timestamp if that is earlier.
 fn reachable(now: Timestamp, us: u64) -> Option<Timestamp> {
     let at = now.as_us().checked_add(us)?;
     (at < Timestamp::MAX_US).then(|| Timestamp::from_us(at))
 }
 
-/// New histories at every run, after those that once failed.
+/// New histories at every run, after those that failed before.
 fn searching() -> TestRunner {
     TestRunner::new(Config {
         cases: cases_or(4_000),
@@ -147,7 +147,7 @@ fn searching() -> TestRunner {
     })
 }
 
-/// The same histories at every run, for bugs that must be found every time.
+/// The same histories at every run, for bugs that every run must find.
 pub(crate) fn repeatable() -> TestRunner {
     let config = Config {
         cases: 1_500,

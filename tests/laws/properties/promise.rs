@@ -1,17 +1,18 @@
-//! The promise: what was admitted, added up by what the algorithm says of it, and nothing else.
+//! The promise: the sum of admitted hits, by the sentence of the algorithm alone.
 //!
-//! Why reloads and clocks that come back from more than a window ahead are left out: each of them rightly lets more
-//! pass than the sentence says, and so do refunds, except of slots. A clock that steps back less stays in, because law
-//! 1 answers it; time is the newest at which the bucket was changed. What was undone was not admitted.
+//! Why reloads and clocks that return from more than a window ahead are left out: each of them
+//! rightly lets more pass than the sentence says, and so do refunds, except of slots. A clock that
+//! steps back less stays in, because of law 1: time is the newest at which the bucket was changed.
+//! What was undone was not admitted.
 //!
-//! What it deliberately does not do: mind what was refused.
+//! What it deliberately does not do: check refusals.
 
 use tollgate_limiter::{Hits, Holder, Operation, State};
 use tollgate_test_support::bucket_histories::{History, Step, Terms, Walk};
 
 use super::{Candidate, Verdict, ensure};
 
-/// Hits admitted, and when by the bucket's own time.
+/// Hits admitted, and the bucket's time.
 struct Admitted {
     time: i128,
     hits: i128,
@@ -82,7 +83,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     Ok(())
 }
 
-/// Takes up to so many hits out again, oldest first.
+/// Removes up to so many hits, oldest first.
 fn take_out(admitted: &mut [Admitted], hits: u64, meant: impl Fn(&Admitted) -> bool) {
     let mut left = i128::from(hits);
     let mut meant: Vec<_> = admitted.iter_mut().filter(|one| meant(one)).collect();
@@ -94,7 +95,7 @@ fn take_out(admitted: &mut [Admitted], hits: u64, meant: impl Fn(&Admitted) -> b
     }
 }
 
-/// What was admitted at times of that kind.
+/// The hits admitted at the times for which `counts` holds.
 fn sum(admitted: &[Admitted], counts: impl Fn(i128) -> bool) -> i128 {
     let counting = admitted.iter().filter(|one| counts(one.time));
     counting.map(|one| one.hits).sum()
@@ -119,7 +120,8 @@ fn sliding_window(terms: &Terms, admitted: &[Admitted]) -> bool {
     })
 }
 
-/// At most N in any n consecutive segments: in those that end with the present one, the last that can have changed.
+/// At most N in any n consecutive segments: checks those that end with the present one, the last
+/// that can have changed.
 fn segments(terms: &Terms, admitted: &[Admitted]) -> bool {
     admitted.last().is_none_or(|last| {
         let number = |time: i128| (time * terms.segments).div_euclid(terms.window_us);
@@ -128,7 +130,7 @@ fn segments(terms: &Terms, admitted: &[Admitted]) -> bool {
     })
 }
 
-/// At most N in any window whatever: in the one that ends now, the last that can have changed.
+/// At most N in any window: checks the one that ends now, the last that can have changed.
 fn sliding_log(terms: &Terms, admitted: &[Admitted]) -> bool {
     admitted.last().is_none_or(|last| {
         let begin = last.time - terms.window_us;
@@ -136,7 +138,8 @@ fn sliding_log(terms: &Terms, admitted: &[Admitted]) -> bool {
     })
 }
 
-/// In every stretch that ends now, whichever hit it begins with, no more than `most` of the times it lies between.
+/// In every interval that ends now and begins at a hit, at most what `most` allows between its
+/// ends.
 fn every_stretch(admitted: &[Admitted], most: impl Fn(i128, i128) -> bool) -> bool {
     let mut sum = 0;
     admitted.iter().rev().all(|first| {
@@ -164,7 +167,7 @@ fn interval(terms: &Terms, admitted: &[Admitted]) -> bool {
     })
 }
 
-/// At most N in flight: of what was admitted, all that was not freed, is not over, and was renewed or not.
+/// At most N in flight: the admitted hits that were not freed and have not expired, with renewals.
 fn concurrency(terms: &Terms, admitted: &[Admitted]) -> bool {
     sum(admitted, |_| true) <= terms.requests
 }

@@ -1,15 +1,15 @@
-//! Undoing: a take that is given back was as good as never taken, and never better.
+//! Undo: a take that is undone equals no take, and is never better.
 //!
-//! Why: a store takes first and gives back when another limit refuses, and time goes on in between. Whatever it gives
-//! back too much is a hit above the promise.
+//! Why: a store takes first and undoes when another limit refuses, and time passes in between. Each
+//! hit given back too much exceeds the promise.
 //!
-//! How: at once, the bucket must be as if somebody had only looked. Later, it is held against a [`Twin`] in which the
-//! take never was, and which was asked everything else that passed. Hits that were refused because of the take are not
-//! brought up again, so the twin never knows more of the future than the bucket did.
+//! How: undone at once, the bucket must be as after a peek. Undone later, it is compared with a
+//! [`Twin`] without the take, which got everything else that passed. Hits that were refused because
+//! of the take are not repeated, so the twin never knows more of the future than the bucket did.
 //!
-//! What it deliberately does not do: reload, refund or bring the clock back between a take and its undoing (a store
-//! does it within milliseconds; `agreement` has them). A refund of what was never taken finds more to free where the take
-//! was, and undoing the take then cannot know.
+//! What it deliberately does not do: reload, refund or set the clock back between a take and its
+//! undo (a store undoes within milliseconds; `agreement` covers them). A refund of what was never
+//! taken finds more to free with the take than without, and undo cannot know.
 
 use std::collections::HashMap;
 
@@ -19,19 +19,19 @@ use tollgate_test_support::bucket_histories::{History, Question, Walk};
 
 use super::{Candidate, Verdict, ensure, reachable};
 
-/// A bucket in which one take never was.
+/// A bucket without one take.
 struct Twin {
     state: State,
-    /// What would undo that take.
+    /// The undo of that take.
     undo: Operation,
-    /// Whether undoing must leave nothing at all of the take: a bucket that refills cannot say what would have
-    /// overflowed, and one that counts refused hits has those the take was in the way of.
+    /// Whether undo must leave nothing of the take: a bucket that refills cannot know what would
+    /// have overflowed, and one that counts refused hits has those that the take caused.
     exact: bool,
-    /// How many questions since.
+    /// The number of operations since.
     age: usize,
 }
 
-/// After so many another take is followed.
+/// After this many another take is followed.
 const TWIN_AGE_MAX: usize = 8;
 
 pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
@@ -44,7 +44,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
         let said = candidate.step(&mut state, &question);
         walk.answered(&question, &said);
 
-        // The twin has not seen the time of the take, and would take an older one as it is.
+        // The twin has not seen the time of the take, and would accept an older one.
         let went_back = before.updated_at > question.now;
         let taken = matches!(question.ask.hits, Hits::Take(_));
         let ends = step.reload.is_some() || went_back || !taken;
@@ -73,7 +73,7 @@ pub(super) fn hold(candidate: &Candidate, history: &History) -> Verdict {
     Ok(())
 }
 
-/// A question and what came of it.
+/// An operation and its outcome.
 struct Step<'a> {
     candidate: &'a Candidate,
     question: Question,
@@ -85,7 +85,7 @@ struct Step<'a> {
 // === impl Step ===
 
 impl Step<'_> {
-    /// What would undo this step, if it took anything.
+    /// The undo of this step, if it took anything.
     fn undo(&self) -> Option<Operation> {
         let Operation { hits, holder } = self.question.ask;
         (self.said.allowed && hits.requested() > 0).then_some(Operation {
@@ -97,7 +97,7 @@ impl Step<'_> {
         })
     }
 
-    /// A twin in which this step never was.
+    /// A twin without this step.
     fn twin(&self) -> Option<Twin> {
         let undo = self.undo()?;
         let mut state = self.before.clone();
@@ -115,7 +115,7 @@ impl Step<'_> {
         self.candidate.ask(state, &limit, ask, now)
     }
 
-    /// Undone before anything else happens, the bucket is as if somebody had only looked.
+    /// Undone before anything else happens, the bucket is as after a peek.
     fn at_once(&self) -> Verdict {
         let (Some(undo), Some(twin)) = (self.undo(), self.twin()) else {
             return Ok(());
@@ -128,7 +128,7 @@ impl Step<'_> {
         })
     }
 
-    /// What does not count any more, and what was taken in a future that did not come, is not given back.
+    /// What no longer counts, and what was taken in a future that did not come, is not given back.
     fn too_late(&self) -> Verdict {
         let Some(undo) = self.undo() else {
             return Ok(());
@@ -155,7 +155,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Undone some questions after it, it is never better than never taken.
+    /// Undone after some operations, it is never better than without the take.
     fn later(&self, twin: &mut Twin) -> Verdict {
         let ask = self.question.ask;
         twin.age += 1;
@@ -168,7 +168,7 @@ impl Step<'_> {
             self.ask(&mut twin.state, Hits::PEEK.into());
             twin.exact &= self.refused_leave_nothing();
         }
-        // A slot that was renewed is no more known by when it was taken.
+        // A renewed slot can no longer be found by the time of its take.
         twin.exact &= ask.hits != Hits::PEEK || ask.holder != twin.undo.holder;
         let mut undone = self.after.clone();
         self.ask(&mut undone, twin.undo);
@@ -186,12 +186,13 @@ impl Step<'_> {
         })
     }
 
-    /// Whether two buckets remember the same now.
+    /// Whether two buckets have the same state now.
     fn same(&self, one: &State, other: &State) -> bool {
         self.same_at(one, other, self.question.now)
     }
 
-    /// The same at another time. What law 2 brought to the beginning of time is one, in however many marks.
+    /// The same at another time. Marks that law 2 moved to the first timestamp count together,
+    /// however many they are.
     fn same_at(&self, one: &State, other: &State, at: Timestamp) -> bool {
         let settled = |state| {
             let limit = &self.question.limit;

@@ -1,8 +1,9 @@
-//! Fixed windows by a calendar, with a pencil.
+//! Fixed windows by a calendar, worked out by hand.
 //!
-//! How: a calendar of four windows: from 0, from 10, from 13 and from 20 seconds on, the last until 25.
+//! How: a calendar of four windows: from 0, from 10, from 13 and from 20 seconds on, the last until
+//! 25.
 //!
-//! What it deliberately does not do: know a zone (`config` brings them).
+//! What it deliberately does not do: know a zone (`rules` brings them).
 
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Calendar, CountRefused, Hits, Limit, Span, State, Timestamp, Unit};
@@ -108,7 +109,7 @@ fn a_clock_is_far_ahead_by_more_than_the_longest_window() {
             (19, Take(10), true, 0, 1),
             // Ten seconds back: it is still 19 for the bucket, and 20 is eleven ahead.
             (9, Take(1), false, 0, 11),
-            // Eleven back: the count comes along, into the window that ends at 10.
+            // Eleven back: the count moves into the window that ends at 10.
             (8, Take(1), false, 0, 2),
             (10, Take(10), true, 0, 3),
         ],

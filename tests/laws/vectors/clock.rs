@@ -1,9 +1,9 @@
-//! A clock that is stepped: the two laws, with a pencil.
+//! A stepped clock: the two laws, worked out by hand.
 //!
-//! How: ten a minute, a bucket first asked at 1234 seconds (34 into the minute that began at 1200), and then asked by
-//! a clock that says something else.
+//! How: ten a minute, a bucket first asked at 1234 seconds (34 into the minute that began at 1200),
+//! and then asked by a clock that shows another time.
 //!
-//! What it deliberately does not do: go through all combinations (`histories` do).
+//! What it deliberately does not do: try all combinations (`histories` does).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -15,7 +15,7 @@ use tollgate_limiter::{Algorithm, Hits, Limit, Outcome, State, Unit};
 
 use crate::scenery::{SECOND_US, at, per};
 
-/// All ten taken at 1234, and then one more by a clock that says `clock`.
+/// All ten taken at 1234, and then one more when the clock shows `clock`.
 fn one_more_at(algorithm: &dyn Algorithm, clock: u64) -> Outcome {
     let limit = match algorithm.name() {
         "concurrency" => Limit::in_flight(10, NonZeroU32::new(60).unwrap()),
@@ -52,7 +52,8 @@ fn fixed_windows() {
         &FixedWindow,
         &[
             (1_234, false, 26),
-            // Law 1: it is still 1234 for the bucket, whose window ends at 1260, 30 seconds from the caller's 1230.
+            // Law 1: it is still 1234 for the bucket, whose window ends at 1260, 30 seconds from
+            // the caller's 1230.
             (1_230, false, 30),
             // So it is in the caller's previous window, 1260 − 1199,
             (1_199, false, 61),
@@ -61,7 +62,7 @@ fn fixed_windows() {
             // Law 2, a second further: all ten are now in the window from 1140 to 1200.
             (1_173, false, 27),
             (100, false, 20),
-            // Ahead is not special.
+            // A clock that is ahead needs no law.
             (1_260, true, 0),
             (100_000, true, 0),
         ],

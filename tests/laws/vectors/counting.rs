@@ -1,7 +1,7 @@
-//! What every algorithm counts, and what fixed windows count as the reference does: straddling hits whole, refused
-//! hits too, and look-only passing at exactly the limit.
+//! What every algorithm counts, and what fixed windows count as the reference service does:
+//! straddling hits whole, refused hits too, and a peek that passes at exactly the limit.
 //!
-//! How: a row is a question to one bucket, and the rows of a table follow each other.
+//! How: a row is an operation on one bucket, and the rows of a table follow each other.
 //!
 //! What it deliberately does not do: move the clock (`smooth` and `clock` do).
 
@@ -37,7 +37,7 @@ fn straddling_hits_count_whole() {
             (Take(8), true, 0, 2, 8),
             // 8 + 5 = 13 > 10: refused whole, counted whole.
             (Take(5), false, 8, 0, 13),
-            // Only 8 were ever granted, but 13 + 1 = 14 > 10.
+            // Only 8 passed, but 13 + 1 = 14 > 10.
             (Take(1), false, 13, 0, 14),
         ],
     );
@@ -62,7 +62,7 @@ fn looking_passes_at_exactly_the_limit_and_not_beyond() {
         &[
             (Take(0), true, 0, 10, 0),
             (Take(10), true, 0, 0, 10),
-            // 10 + 0 = 10, not > 10, though one more would be refused.
+            // 10 + 0 = 10, not > 10, although one more would be refused.
             (Take(0), true, 10, 0, 10),
             (Take(1), false, 10, 0, 11),
             // 11 + 0 > 10.
@@ -114,7 +114,7 @@ fn the_most_hits_there_are_never_wrap() {
             (Take(1), false, most, 0, most),
         ],
     );
-    // With the largest limit there is, 2^32 − 1: one too many by as little as can be.
+    // With the largest limit, 2^32 − 1: one too many by the smallest margin.
     let largest = u64::from(u32::MAX);
     fixed(
         u32::MAX,
@@ -209,7 +209,9 @@ fn every_algorithm_refuses_everything_at_a_limit_of_zero() {
 #[test]
 fn the_table_knows_its_names() {
     let table: Vec<&str> = ALGORITHMS.iter().map(|one| one.name()).collect();
-    let every = [
+    assert_eq!(table[0], "fixed_window", "the default");
+    // Names in use in rules files. A new algorithm need not be added here.
+    let in_use = [
         "fixed_window",
         "sliding_window",
         "sliding_window_segments",
@@ -219,7 +221,12 @@ fn the_table_knows_its_names() {
         "leaky_bucket",
         "concurrency",
     ];
-    assert_eq!(table, every);
+    for name in in_use {
+        assert!(table.contains(&name), "{name}");
+    }
+    for (index, name) in table.iter().enumerate() {
+        assert!(!table[..index].contains(name), "{name} is there twice");
+    }
     let named = |name| tollgate_limiter::algorithm::from_name(name).map(Algorithm::name);
     assert_eq!(named("gcra"), Some("token_bucket"));
     assert_eq!(named("sliding_window"), Some("sliding_window"));

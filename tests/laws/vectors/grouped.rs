@@ -1,10 +1,10 @@
-//! Which values share a bucket where a level speaks of many: each its own, all one by `share_threshold`, and of
-//! addresses each one, or each network, however spelled.
+//! Which values share a bucket at a level that matches many: each has its own, all share one by
+//! `share_threshold`, and addresses have one each or one for each network, however spelled.
 //!
-//! How: the keys of one rule for several values; and, since an address and a whole level are told by marks and not by
-//! text, that no text a stranger sends comes to either.
+//! How: the keys of one rule for several values. An address and a whole level are hashed with tags,
+//! so no text that a client sends has the same hash.
 //!
-//! What it deliberately does not do: match (`matching`).
+//! What it deliberately does not do: match (`matching` does).
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -107,7 +107,7 @@ fn levels_that_share_do_not_share_with_each_other() {
             panic!("{values:?} and {twin:?} share a bucket");
         }
     }
-    // The first item stands for all: more at the end of a list go on with its bucket.
+    // The first item stands for all: a list that is extended at its end keeps its bucket.
     let longer = Values::List(vec!["free".to_owned(), "new".to_owned()]);
     let shared = |values| {
         tree(&Level {
@@ -143,7 +143,7 @@ fn networks_of_version_6_are_one_bucket_each() {
         ipv6_prefix: Some(64),
         ..level(prefixes(&["0.0.0.0/0", "::/0"]))
     };
-    // Beside a prefix, and alone, where what is no address is left as it is.
+    // With a prefix and without, where a text that is not an address stays as it is.
     for level in [
         grouped.clone(),
         Level {
@@ -169,7 +169,7 @@ fn networks_of_version_6_are_one_bucket_each() {
         key(&tree(&level(Values::Any)), "bob"),
         "as it is"
     );
-    // Another size of the network is another bucket, as another window is.
+    // Another network size is another bucket, like another window.
     let smaller = tree(&Level {
         ipv6_prefix: Some(65),
         ..grouped.clone()
@@ -210,7 +210,7 @@ fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
         (list(), "free|trial"),
         (prefixes(&["10.0.0.0/8", "fd00::/8"]), "10.0.0.0/8|fd00::/8"),
         (regex(), "~[a-z]+"),
-        // No more than there is room for in a label.
+        // The label is cut to its maximum.
         (Values::Regex("a".repeat(300)), &long[..64]),
     ] {
         let shown = format!("{values:?}");
@@ -219,7 +219,7 @@ fn sets_of_labels_are_told_apart_by_what_stands_in_them_and_without_memory() {
     assert_ne!(told(list()), told(regex()));
 }
 
-/// Keeps what is hashed.
+/// Records what is hashed.
 #[derive(Clone, Copy)]
 struct Keeping<'k>(&'k Mutex<Vec<u8>>);
 

@@ -1,8 +1,8 @@
-//! What a bucket is, and what it is not: any other domain, entries, algorithm, window, name or origin is another
+//! The identity of a bucket: another domain, entries, algorithm, window, name or origin is another
 //! bucket; another number of requests is not.
 //!
-//! How: the hash is one to which only the bytes matter, not in how many pieces they come, so that texts which run
-//! into each other would be seen.
+//! How: the test hash depends only on the bytes, not on how they are split, so that texts which run
+//! into each other would show.
 //!
 //! What it deliberately does not do: judge a hash.
 
@@ -78,7 +78,7 @@ fn bucket() -> Bucket {
     }
 }
 
-/// The same bucket but for one thing.
+/// The same bucket with one change.
 fn but(change: impl FnOnce(&mut Bucket)) -> Bucket {
     let mut bucket = bucket();
     change(&mut bucket);
@@ -148,8 +148,8 @@ fn another_number_of_requests_or_burst_is_the_same_bucket() {
 
 #[test]
 fn bytes_moved_to_a_neighbouring_text_are_another_bucket() {
-    // Algorithm and domain have the limit's name between them, and there are only three algorithms; of the others
-    // every cut of one long text is tried.
+    // Algorithm and domain have the limit's name between them, and there are only three algorithms;
+    // of the others every cut of one long text is tried.
     let all = b"aaaaaa";
     let mut seen = HashMap::new();
     for cuts in increasing_cuts(all.len(), 5) {
@@ -186,7 +186,7 @@ fn increasing_cuts(len: usize, count: usize) -> Vec<Vec<usize>> {
 
 #[test]
 fn no_byte_within_a_text_separates() {
-    // Were the texts separated by that byte, both would read a, it, b, it, c.
+    // If that byte separated the texts, both would read a, it, b, it, c.
     for byte in 0..=u8::MAX {
         let texts = |key: &[u8], value: &[u8]| {
             but(|b| b.texts = vec![(key.to_vec(), value.to_vec())]).key()
@@ -201,8 +201,8 @@ fn no_byte_within_a_text_separates() {
 
 #[test]
 fn texts_that_look_like_lengths_are_another_bucket() {
-    // Were a length kept in only one byte, or two, a text could hold the next one's length and look like two: both
-    // of these would read 0, 1, x…x, 1, y.
+    // If a length had only one byte, or two, a text could hold the next one's length and look like
+    // two: both of these would read 0, 1, x…x, 1, y.
     for width in [1, 2] {
         let one = &1_u64.to_le_bytes()[..width];
         let filling = vec![b'x'; (1 << (8 * width)) - width];

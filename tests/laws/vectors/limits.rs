@@ -1,4 +1,4 @@
-//! Windows and rates: where a window begins, how long until it turns, and what cannot be built.
+//! Windows and rates: where a window begins, how long until it ends, and what cannot be built.
 //!
 //! What it deliberately does not do: count hits.
 
@@ -38,7 +38,7 @@ fn windows_begin_at_whole_units_since_1970() {
     for &(unit, clock, start, reset) in WINDOWS {
         let limit = per(10, unit);
         assert_eq!(limit.window().start_of(at(clock)), at(start), "{unit:?}");
-        // Every algorithm knows the window; this one tells it, whether the hits pass or not.
+        // Every algorithm uses the window; this one reports it, whether the hits pass or not.
         let mut state = State::default();
         for hits in [1, 10] {
             let said = state.apply(&FixedWindow, &limit, Hits::Take(hits), at(clock));

@@ -1,9 +1,10 @@
-//! Tables worked out by hand from what the reference service does; each row says how its figures came about.
+//! Tables worked out by hand from what the reference service does. Each row has its derivation.
 //!
-//! Why: a model and the thing it models can both be wrong about what Envoy's users expect. These rows are what they
-//! expect, in figures that a reader can check with a pencil.
+//! Why: a model and the real algorithm can both be wrong about what Envoy's users expect. These
+//! rows are what they expect, in figures that a reader can check by hand.
 //!
-//! What they deliberately do not do: random inputs, or anything that one pencil stroke does not decide.
+//! What they deliberately do not do: random inputs, or cases that need a calculation of several
+//! steps.
 
 mod calendars;
 mod clock;

@@ -1,10 +1,11 @@
 //! The overall code: quotas, and the modes that apply to every rule.
 //!
-//! The reference's rule: over limit when any status is that is no quota's, or when there are quotas and all of them
-//! are. Unlimited descriptors take no part. Under the quota mode of the whole service every other descriptor is a
-//! quota, those that match nothing too; under its shadow mode the overall code is OK and the statuses tell the truth.
+//! The rule of the reference service: over limit when any status is that is not a quota's, or when
+//! there are quotas and all of them are. Unlimited descriptors do not take part. In the quota mode
+//! of the whole service every other descriptor is a quota, also those that match nothing. In its
+//! shadow mode the overall code is OK, and the statuses still report the refusal.
 //!
-//! What it deliberately does not do: look into statuses (`statuses` does).
+//! What it deliberately does not do: check statuses (`statuses` does).
 
 use tollgate_limiter::{Code, Modes, Override, Plan, Unit};
 
@@ -13,8 +14,9 @@ use crate::scenery::{
     take_within, unlimited,
 };
 
-/// What a letter asks: a rule or a quota that is within (`r`, `q`) or over (`R`, `Q`), a quota that is over in shadow
-/// mode (`S`), an override that is over (`O`), unlimited (`u`), nothing configured (`-`).
+/// What a letter asks: a rule or a quota that is within (`r`, `q`) or over (`R`, `Q`), a quota that
+/// is over in shadow mode (`S`), an override that is over (`O`), unlimited (`u`), nothing
+/// configured (`-`).
 fn asked(letter: char) -> Asked<'static> {
     match letter {
         'r' => take(&[("rule", "within")], 1),
@@ -28,7 +30,7 @@ fn asked(letter: char) -> Asked<'static> {
     }
 }
 
-/// Overall code and whether it was shadowed, each descriptor with a bucket of its own to begin with.
+/// Overall code and whether it was shadowed. Each descriptor starts with a bucket of its own.
 fn overall(letters: &str, modes: Modes) -> (Code, bool) {
     let one = || limited(1, Unit::Minute);
     let tree = Tree::new()
@@ -54,7 +56,7 @@ const QUOTA: Modes = Modes {
     ..NONE
 };
 
-/// What is asked, over limit or not, over limit or not under the service's quota mode.
+/// Descriptors, over limit or not, over limit or not in the service's quota mode.
 const OVERALL: &[(&str, bool, bool)] = &[
     ("", false, false),
     ("r", false, false),

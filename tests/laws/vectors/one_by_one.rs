@@ -1,6 +1,7 @@
-//! What is remembered one by one, with a pencil: logged hits, segments, held slots.
+//! Marks, worked out by hand: logged hits, segments, held slots.
 //!
-//! What it deliberately does not do: step the clock back (`clock` does), or undo a take (`undone` does).
+//! What it deliberately does not do: step the clock back (`clock` does), or undo a take (`undone`
+//! does).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -13,7 +14,7 @@ use Hits::{Refund, Take};
 
 const S: u64 = SECOND_US;
 
-/// So many, of which the window slides in so many steps.
+/// A limit with a window that slides in so many steps.
 fn in_segments(requests: u32, unit: Unit, segments: u16) -> Limit {
     per(requests, unit).with_segments(NonZeroU16::new(segments).unwrap())
 }
@@ -117,7 +118,7 @@ fn one_segment_is_a_fixed_window_that_counts_nothing_it_refused() {
 
 // === slots ===
 
-/// Seconds, who asks (nobody when 0) for what, and then: allowed, remaining, retry and reset in seconds.
+/// Seconds, holder (0 for none), hits, and then: allowed, remaining, retry and reset in seconds.
 type Row = (u64, u64, Hits, bool, u64, Option<u64>, u64);
 
 /// Three in flight, for a minute each.
@@ -148,12 +149,12 @@ fn a_slot_is_held_until_its_holder_frees_it_or_its_time_is_over() {
         (10, 2, Take(2), true, 0, Some(0), 60),
         // The first slot is over at 60, the others at 70.
         (10, 3, Take(1), false, 0, Some(50), 60),
-        // Envoy gives back what was refused, too: 3 has nothing to give.
+        // Envoy gives back what was refused, too: 3 holds nothing.
         (10, 3, Refund(1), true, 0, Some(0), 60),
         (20, 1, Refund(1), true, 1, Some(0), 50),
-        // A second time is once too often,
+        // The second refund frees nothing,
         (20, 1, Refund(1), true, 1, Some(0), 50),
-        // and nobody holds none.
+        // and neither does one without a holder.
         (20, 0, Refund(1), true, 1, Some(0), 50),
         (59, 3, Take(2), false, 1, Some(11), 11),
         (69, 0, Take(2), false, 1, Some(1), 1),
@@ -171,10 +172,10 @@ fn a_look_of_its_holder_renews_a_slot() {
         (30, 2, Take(0), true, 0, Some(0), 60),
         (30, 0, Take(1), false, 0, Some(30), 60),
         (60, 0, Take(1), true, 0, Some(0), 60),
-        // A look of nobody's renews nobody's: that of 60 is over at 120.
+        // A peek without a holder renews nothing: the slot of 60 expires at 120.
         (70, 0, Take(0), true, 0, Some(0), 50),
         (89, 3, Take(2), false, 0, Some(1), 31),
-        // What is over cannot be renewed.
+        // An expired slot cannot be renewed.
         (90, 2, Take(0), true, 2, Some(0), 30),
     ]);
 }
@@ -184,7 +185,7 @@ fn an_id_sent_twice_holds_two_slots() {
     held(&[
         (0, 1, Take(1), true, 2, Some(0), 60),
         (10, 1, Take(1), true, 1, Some(0), 60),
-        // The older is freed first, the other is over at 70.
+        // The older is freed first, the other expires at 70.
         (20, 1, Refund(1), true, 2, Some(0), 50),
         (20, 1, Refund(9), true, 3, Some(0), 0),
     ]);
@@ -200,7 +201,7 @@ fn nobodys_slots_are_freed_by_nobody_in_particular() {
     ]);
 }
 
-// === room ===
+// === capacity of marks ===
 
 #[test]
 fn room_for_what_has_gone_is_given_back() {
@@ -219,13 +220,13 @@ fn room_for_what_has_gone_is_given_back() {
         );
         state
     };
-    // Gone by itself, given back, and all but a few.
+    // Expired, given back, and all but a few.
     for (clock, hits, left) in [
         (at(60), Take(1), 1),
         (at(5).plus_us(10_000), Refund(10_000), 0),
         (at(5).plus_us(10_000), Refund(9_900), 100),
         (at(6).plus_us(8_999), Take(1), 1_001),
-        // What takes nothing changes nothing.
+        // A peek changes nothing.
         (at(60), Hits::PEEK, 10_000),
     ] {
         let mut state = fill();

@@ -1,6 +1,8 @@
-//! What Envoy's reference service calls the same counters: its own test's names, and where there is none.
+//! The names of counters in Envoy's reference service: those of its own test, and buckets without
+//! one.
 //!
-//! What it deliberately does not do: count (`tests/twin`), write when a window began (`store/redis/key`).
+//! What it deliberately does not do: count (`tests/twin` does), append the start of a window
+//! (`store/redis/key` does).
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -58,7 +60,7 @@ fn it_is_the_domain_and_every_key_and_value_as_sent() {
         take(&[("key2", "value2"), ("subkey2", "subvalue2")], 1),
         take(&[("any", "")], 1),
         take(&[("key", "other")], 1),
-        // A limit that came along counts where a rule's would.
+        // A request's own limit counts where a rule's would.
         take_within(&[("key", "value")], 1, Override::Limit(per(5, Unit::Hour))),
         take_within(
             &[("not", "configured")],
@@ -107,7 +109,8 @@ fn what_many_values_share_is_called_by_its_pattern() {
     assert_eq!(names(&tree, &asked), expected(&named));
 }
 
-/// The reference looks for the key as sent at the front of the joined pattern `key_value`, and removes it only there.
+/// The reference service looks for the key as sent at the front of the joined pattern `key_value`,
+/// and removes it only there.
 #[test]
 fn a_pattern_in_the_key_is_part_of_what_many_values_share() {
     for (key, value, sent, name) in [
@@ -119,7 +122,7 @@ fn a_pattern_in_the_key_is_part_of_what_many_values_share() {
         // No value is configured.
         ("a*", "", ("ab", "v"), "ab_a*"),
         ("a*", "", ("a*", "v"), "a*_a*"),
-        // What is sent is the pattern's own text.
+        // The value sent is the pattern's own text.
         ("a*", "x*", ("a*", "x*"), "a*_x*"),
         ("a*", "x*", ("a*", "x1"), "a*_x*"),
         ("ab", "x*", ("ab", "x1"), "ab_x*"),
@@ -209,7 +212,8 @@ fn what_the_reference_cannot_count_has_no_name_there() {
             "{level:?} {limit:?} {algorithm}"
         );
     }
-    // Two limits of one descriptor would meet wherever their windows begin together, also where only one is left.
+    // Two limits of one descriptor would collide when their windows begin together, also where only
+    // one is left.
     let both = [limited(1, Unit::Second), limited(5, Unit::Minute)];
     let tree = Tree::new().with_all(&[("k", "")], both);
     assert_eq!(

@@ -1,6 +1,8 @@
-//! What refused hits leave, with a pencil: nothing, all of them, or no more than makes two bursts.
+//! What refused hits leave, worked out by hand: nothing, all of them, or at most two bursts in
+//! total.
 //!
-//! What it deliberately does not do: ask several limits (`all_or_nothing` is the store's affair).
+//! What it deliberately does not do: ask several limits (`all_or_nothing` is tested with the
+//! store).
 
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket, count_refused, from_name};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
@@ -8,7 +10,8 @@ use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Limit, State, Unit};
 use crate::scenery::{SECOND_US, at, per, with_burst};
 use Hits::{Refund, Take};
 
-/// Of ten, four are taken, nine refused, and a hundred refused. Used after each refusal.
+/// Of ten, four are taken, nine refused, and a hundred refused. Gives what is used after each
+/// refusal.
 fn used(algorithm: &str, count_refused: Option<CountRefused>) -> [u64; 2] {
     let algorithm = tollgate_limiter::algorithm::from_name(algorithm).unwrap();
     let limit = per(10, Unit::Minute);
@@ -24,7 +27,7 @@ fn used(algorithm: &str, count_refused: Option<CountRefused>) -> [u64; 2] {
 
 const NOTHING: [u64; 2] = [4, 4];
 
-/// 4 + 9, and then as many as there is room for in 2 × 10.
+/// 4 + 9, and then as many as the debt allows: 2 × 10.
 const DEBT: [u64; 2] = [13, 20];
 
 /// 4 + 9, 13 + 100.
@@ -73,9 +76,9 @@ fn who_is_in_debt_waits_until_it_is_paid() {
     };
     let seconds = |seconds: u64| Some(seconds * SECOND_US);
     assert_eq!(ask(Take(7), 0), (true, 3, Some(0)));
-    // After the work was done: 7 + 9 = 16 used. Nine more fit when there is one used: 15 × 6.
+    // A charge after the work: 7 + 9 = 16 used. Nine more fit when one is used: 15 × 6.
     assert_eq!(ask(Take(9), 0), (false, 0, seconds(90)));
-    // A look passes when no more than ten are used: 6 × 6.
+    // A peek passes when no more than ten are used: 6 × 6.
     assert_eq!(ask(Take(0), 0), (false, 0, seconds(36)));
     assert_eq!(ask(Take(0), 36), (true, 0, Some(0)));
     assert_eq!(ask(Refund(1), 36), (true, 1, Some(0)));

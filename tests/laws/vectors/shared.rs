@@ -1,8 +1,9 @@
-//! Shared thresholds: all values that match a pattern count in one bucket, if the level says so, and in one bucket each
-//! if it does not.
+//! Shared thresholds: all values that match a pattern count in one bucket if the level sets it, and
+//! otherwise in one bucket each.
 //!
-//! How: the reference's three vectors. Its keys carry the pattern in place of the value where it is shared:
-//! `files_files/*`, `parent_value1_files_nested/*`, `files_top/*_files_nested/*`.
+//! How: the reference service's three vectors. Its keys hold the pattern in place of the value
+//! where it is shared: `files_files/*`, `parent_value1_files_nested/*`,
+//! `files_top/*_files_nested/*`.
 //!
 //! What it deliberately does not do: labels of metrics.
 

@@ -1,4 +1,5 @@
-//! Sliding windows, token buckets and leaky ones, with a pencil: weights, refills, and the first instant that passes.
+//! Sliding windows, token buckets and leaky buckets, worked out by hand: weights, refills, and the
+//! first instant that passes.
 //!
 //! What it deliberately does not do: step the clock back (`clock` does).
 
@@ -46,7 +47,8 @@ fn sliding_windows_weigh_the_previous_window_by_what_is_left_of_it() {
             // 5 fit beside the one when ten weigh 4: 60 − e = 24, so e = 36, at 96.
             (90 * S, Take(5), false, 4, Some(6 * S), 90 * S),
             (96 * S, Take(5), true, 0, Some(0), 84 * S),
-            // Ten hits need all of it: six in this window weigh until it and the next are over, at 180.
+            // Ten hits need all of it: six in this window weigh until it and the next are over, at
+            // 180.
             (96 * S, Take(10), false, 0, Some(84 * S), 84 * S),
             // Eleven never fit.
             (96 * S, Take(11), false, 0, None, 84 * S),
@@ -77,9 +79,11 @@ fn sliding_windows_give_back_to_the_present_window_first() {
             (0, Take(8), true, 2, Some(0), 120 * S),
             // Half-way into the next: 8 weigh 4, with 4 more 8 are used.
             (90 * S, Take(4), true, 2, Some(0), 90 * S),
-            // Five back: the four of this window, and one of the eight. 7 weigh 3.5, so 6.5 are left.
+            // Five back: the four of this window, and one of the eight. 7 weigh 3.5, so 6.5 are
+            // left.
             (90 * S, Refund(5), true, 6, Some(0), 30 * S),
-            // Seven fit when 7 × (60 − e) / 60 ≤ 3, rounded up to a microsecond: e = 60 − 180/7 = 34.285714…
+            // Seven fit when 7 × (60 − e) / 60 ≤ 3, rounded up to a microsecond: e = 60 − 180/7 =
+            // 34.285714…
             (90 * S, Take(7), false, 6, Some(4_285_715), 30 * S),
         ],
     );
@@ -109,7 +113,8 @@ fn token_buckets_refill_a_part_of_a_hit_at_a_time() {
 
 #[test]
 fn token_buckets_do_not_drift() {
-    // Seven a second: a hit every 142857.142857… µs, so the k-th at k × 10^6 / 7, rounded up; the seventh is exact.
+    // Seven a second: a hit every 142857.142857… µs, so the k-th at k × 10^6 / 7, rounded up; the
+    // seventh is exact.
     let instants = [142_858, 285_715, 428_572, 571_429, 714_286, 857_143, S];
     let limit = per(7, Unit::Second);
     let mut state = State::default();
@@ -178,7 +183,7 @@ fn a_bucket_refilled_in_steps_gets_all_of_it_at_the_edge() {
             (60 * S, Refund(6), true, 6, Some(0), 120 * S),
             (179 * S, Take(0), true, 16, Some(0), S),
             (180 * S, Take(25), true, 0, Some(0), 180 * S),
-            // Only 25 are held, however long nobody asks.
+            // Only 25 are held, however long the bucket is idle.
             (3_600 * S, Take(26), false, 25, None, 0),
         ],
     );
@@ -222,13 +227,14 @@ fn a_reload_keeps_what_was_consumed() {
         (said.allowed, said.used_before, said.remaining)
     };
     assert_eq!(ask(per(10, Unit::Minute), Take(8)), (true, 0, 2));
-    // Of 5, 8 are used: not even a look passes.
+    // Of 5, 8 are used: not even a peek passes.
     assert_eq!(ask(per(5, Unit::Minute), Take(0)), (false, 8, 0));
     assert_eq!(ask(per(100, Unit::Minute), Take(0)), (true, 8, 92));
     assert_eq!(ask(per(10, Unit::Minute), Take(2)), (true, 8, 0));
 }
 
-/// Questions that change nothing are no matter: neither a refusal nor a look makes the old rate count.
+/// Operations that change nothing do not matter: neither a refusal nor a peek makes the old rate
+/// count.
 #[test]
 fn a_reload_fills_at_the_new_rate_from_the_last_change() {
     for algorithm in [

@@ -1,6 +1,6 @@
-//! Whose check it is: what shares a bucket where there is no room for one a key.
+//! Fingerprints: which checks share a bucket when the store has no memory for one each.
 //!
-//! What it deliberately does not do: look at buckets (`store`).
+//! What it deliberately does not do: look at buckets (`store` does).
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use tollgate_limiter::{
 
 use crate::scenery::{TwoHashes, called, limited};
 
-/// Rules of that name for two keys, and so many requests.
+/// Rules with that name for two keys, and so many requests.
 fn rules(name: &str, requests: u32) -> RuleSet {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
@@ -26,7 +26,7 @@ fn rules(name: &str, requests: u32) -> RuleSet {
     rules
 }
 
-/// The source of a check for this key and value, of a rule or of a limit that comes along.
+/// The fingerprint of a check for this key and value, of a rule or of an override.
 fn source(rules: &RuleSet, key: &str, value: &str, limit: Option<Limit>) -> u64 {
     let mut request = Request::new(b"d");
     let entry = Entry {
@@ -56,7 +56,7 @@ fn values_of_a_rule_are_of_one_source_and_rules_are_of_several_whatever_they_all
     for key in ["a", "b"] {
         let first = source(&before, key, "x", None);
         assert_eq!(first, source(&before, key, "y", None));
-        // A reload that changes how many may pass changes no bucket, and not this one.
+        // A reload that changes the number of requests changes no bucket, and not this one.
         assert_eq!(first, source(&after, key, "x", None));
         assert_ne!(first, source(&rules("other", 1), key, "x", None));
     }

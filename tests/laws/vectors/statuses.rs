@@ -1,7 +1,7 @@
-//! The answer: one status a descriptor, complete, in the order asked.
+//! The answer: one complete status for each descriptor, in the order sent.
 //!
-//! How: requests go all the way through rules, plan, buckets and conclusion, at 1234 seconds, 26 before the minute
-//! turns. The table is the reference's:
+//! How: requests run from rules to decision, at 1234 seconds, 26 before the minute ends. The table
+//! is the reference service's:
 //!
 //! | case | code | current limit | remaining | duration |
 //! | --- | --- | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! | over | OVER_LIMIT | yes | 0 | yes |
 //! | over, rule in shadow mode | OK | yes | 0 | yes |
 //!
-//! What it deliberately does not do: quotas, headers, or who is asked (`who_is_asked` does).
+//! What it deliberately does not do: quotas, headers, or the plan (`who_is_asked` does).
 
 use tollgate_limiter::{
     Code, CurrentLimit, Hits, Limit, Override, Plan, Request, Status, Timestamp, Unit,
@@ -64,7 +64,7 @@ fn statuses<'r>(tree: &'r Tree, buckets: &mut Buckets, asked: &[Asked<'_>]) -> V
     told(decision.statuses)
 }
 
-/// What a caller is told: not which check of the plan it was.
+/// The statuses without the index of the check, which callers do not see.
 fn told(statuses: Vec<Status<'_>>) -> Vec<Status<'_>> {
     let told = |status| Status {
         check_index: None,
@@ -204,11 +204,12 @@ fn over_limit_tells_retry_and_everything_else_tells_reset() {
             statuses[0].until_reset_us.unwrap() / 1_000_000,
         )
     };
-    // One comes every six seconds: ten are there again after sixty, one after six, two after twelve.
+    // One comes every six seconds: ten are there again after sixty, one after six, two after
+    // twelve.
     assert_eq!(seconds(&[("bucket", "a")], 10), (Code::Ok, 60));
     assert_eq!(seconds(&[("bucket", "a")], 1), (Code::OverLimit, 6));
     assert_eq!(seconds(&[("bucket", "a")], 2), (Code::OverLimit, 12));
-    // Eleven never fit, so there is no retry to tell: reset.
+    // Eleven never fit, so the duration is reset.
     assert_eq!(seconds(&[("bucket", "a")], 11), (Code::OverLimit, 60));
     // In shadow mode the code is OK, and so the duration is reset.
     assert_eq!(seconds(&[("shadow", "a")], 10), (Code::Ok, 60));

@@ -1,11 +1,14 @@
-//! Near, over, within, shadow: the reference's arithmetic of its counters.
+//! Near, over, within, shadow: the reference service's arithmetic of its counters.
 //!
 //! The rules, with `near` the limit times the ratio, in 32-bit floats, rounded down:
-//! - passed: within += hits; and when after > near, near_limit += hits if before ≥ near, else after − near;
-//! - refused: over += hits if before ≥ limit, else after − limit and near_limit += limit − max(near, before);
-//! - a rule in shadow mode: shadow_mode += what over got.
 //!
-//! What it deliberately does not do: ask a bucket. Whether the hits passed is part of the row.
+//! - passed: within += hits; and when after > near, near_limit += hits if before ≥ near, else after
+//!   − near;
+//! - refused: over += hits if before ≥ limit, else after − limit and near_limit += limit −
+//!   max(near, before);
+//! - a rule in shadow mode: shadow_mode += the same as over.
+//!
+//! What it deliberately does not do: ask a bucket. Each row states whether the hits passed.
 
 use tollgate_limiter::algorithm::{FixedWindow, TokenBucket};
 use tollgate_limiter::{Algorithm, Check, Hits, Key, Limit, Outcome, Tally, Unit};
@@ -58,10 +61,12 @@ const PASSED: &[Passed] = &[
     // near = 3 × 0.8 = 2.4, so 2.
     (3, 0.8, 2, 1, 1),
     (3, 0.8, 1, 1, 0),
-    // 0.7f32 is 0.699999988; times 10 that is 6.99999988, which 32 bits round to 7 and 64 would not.
+    // 0.7f32 is 0.699999988; times 10 that is 6.99999988, which 32 bits round to 7 and 64 would
+    // not.
     (10, 0.7, 6, 1, 0), // after 7, not beyond 7; it would be beyond 6
     (10, 0.7, 7, 1, 1),
-    // 2^32 − 1 becomes 2^32 in 32 bits, and 0.8f32 is 13421773 / 2^24: near = 13421773 × 2^8 = 3435973888.
+    // 2^32 − 1 becomes 2^32 in 32 bits, and 0.8f32 is 13421773 / 2^24: near = 13421773 × 2^8 =
+    // 3435973888.
     (u32::MAX, 0.8, 3_435_973_886, 2, 0), // after …888
     (u32::MAX, 0.8, 3_435_973_887, 2, 1), // after …889: one beyond
     (u32::MAX, 0.8, 3_435_973_888, 5, 5),
@@ -115,7 +120,8 @@ const REFUSED: &[Refused] = &[
     // Nothing fits in a limit of 0: before ≥ limit.
     (0, 0.8, 0, 1, 1, 0),
     (0, 0.8, 7, 3, 3, 0),
-    // The largest limit: near = 3435973888 (see above); after 2^32: 1 over; 4294967295 − 4294967294 near.
+    // The largest limit: near = 3435973888 (see above); after 2^32: 1 over; 4294967295 − 4294967294
+    // near.
     (u32::MAX, 0.8, 4_294_967_294, 2, 1, 1),
     // after 2^32 + 9: 10 over; 4294967295 − 3435973888 near.
     (u32::MAX, 0.8, 10, 4_294_967_295, 10, 858_993_407),
@@ -176,7 +182,8 @@ fn with_a_burst_the_burst_is_the_limit() {
     let passed = tally(limit, 0.8, 14, Hits::Take(4), true, false);
     assert_eq!((passed.near_limit, passed.over_limit), (2, 0)); // after 18: 18 − 16
     let refused = tally(limit, 0.8, 18, Hits::Take(4), false, false);
-    // A token bucket keeps nothing of what it refuses, so there is nothing to split: all four are over.
+    // A token bucket keeps nothing of what it refuses, so there is nothing to split: all four are
+    // over.
     assert_eq!((refused.near_limit, refused.over_limit), (0, 4));
 }
 

@@ -1,8 +1,8 @@
-//! A take that led to nothing and is undone, with a pencil: as far as it still weighs, and never better than not taken.
+//! Undone takes, worked out by hand: as far as they still weigh, and never better than no take.
 //!
-//! How: ten a minute; rows name the take that is undone by when it was.
+//! How: ten a minute. Rows identify the take that is undone by its time.
 //!
-//! What it deliberately does not do: ask a store, which is the only one to undo anything.
+//! What it deliberately does not do: use a store, the only caller of undo.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +14,7 @@ use tollgate_limiter::{ALGORITHMS, Algorithm, Hits, Holder, Limit, Operation, St
 use crate::scenery::{SECOND_US, at, per};
 use Hits::Take;
 
-/// So many taken at that second are undone.
+/// Undoes this many that were taken at that second.
 fn undo(hits: u64, seconds: u64) -> Hits {
     let taken_at = at(seconds);
     Hits::Undo { hits, taken_at }
@@ -41,7 +41,7 @@ fn in_fixed_windows_until_the_window_turns() {
             (50, Take(4), 6),
             (55, Take(3), 3),
             (59, undo(4, 50), 7),
-            // The three from 55 count no more, and the six are somebody else's.
+            // The three from 55 no longer count, and the six are another caller's.
             (60, Take(6), 4),
             (60, undo(3, 55), 4),
         ],
@@ -85,7 +85,8 @@ fn in_buckets_that_refill_less_what_has_come_since() {
         &TokenBucket,
         &[
             (0, Take(10), 0),
-            // Five come in thirty seconds, and are taken: had the ten not been, there would be five.
+            // Five come in thirty seconds, and are taken: had the ten not been, there would be
+            // five.
             (30, Take(5), 0),
             (30, undo(10, 0), 5),
             (60, undo(5, 30), 10), // all of it has come already: 5 + 5

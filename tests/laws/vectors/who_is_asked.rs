@@ -1,6 +1,6 @@
-//! The plan: which descriptors become checks, of which bucket, and which rules fall out because others replace them.
+//! The plan: which descriptors become checks, of which bucket, and which rules others replace.
 //!
-//! What it deliberately does not do: find rules by wildcard or level (`matching` does), or conclude.
+//! What it deliberately does not do: match wildcards or levels (`matching` does), or decide.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -152,7 +152,8 @@ fn an_override_skips_the_tree() {
         .with(&[("gold", "")], unlimited())
         .with(&[("x", "")], replacing(&["k"], named("x")));
     let five = override_of(5, Unit::Hour);
-    // Where a rule would match, where none does, where it would be unlimited, with no entries at all.
+    // Where a rule would match, where none does, where it would be unlimited, with no entries at
+    // all.
     for path in [K, &[("un", "known")], &[("gold", "")], &[]] {
         assert_eq!(letters(&tree, &[take_within(path, 1, five)]), "o");
     }
@@ -180,7 +181,7 @@ fn an_override_skips_the_tree() {
 fn an_override_has_a_bucket_of_its_own() {
     let tree = Tree::new().with(K, limited(5, Unit::Minute));
     let minute = override_of(5, Unit::Minute);
-    // The rule allows the same in the same window, and yet.
+    // The rule allows the same in the same window, but they do not share a bucket.
     let keys: Vec<_> = checks(
         &tree,
         &[
@@ -218,7 +219,7 @@ fn an_override_without_a_usable_unit_is_not_obeyed_and_counted() {
     let request = request(&asked);
     let plan = Plan::new(&tree.rules, &request, &TwoHashes);
     assert_eq!(plan.invalid_overrides(), 2);
-    // The third brought a limit of its own.
+    // The third has a limit of its own.
     assert_eq!(plan.descriptors()[2], DescriptorPlan::Checks(1..2));
     assert!(matches!(
         plan.planned_check(1).unwrap().origin,
@@ -246,7 +247,7 @@ fn equal_descriptors_are_two_checks_of_one_bucket() {
 
 #[test]
 fn a_check_asks_for_the_hits_of_its_descriptor() {
-    // Which hits those are, given a descriptor's addend and the request's, is the wire's affair.
+    // Which hits apply, of a descriptor's addend and the request's, is decided on the wire.
     let tree = Tree::new().with(&[("k", "")], limited(10, Unit::Minute));
     for hits in [
         Hits::PEEK,
@@ -313,7 +314,7 @@ fn only_what_has_slots_is_told_who_holds_one() {
     assert_eq!(holders, [Some(hash_holder(b"x", &TwoHashes)), None]);
 }
 
-/// Hashes, and counts how often.
+/// Hashes, and counts the calls.
 #[derive(Default)]
 struct Counting(AtomicU32);
 

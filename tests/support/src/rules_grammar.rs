@@ -3,6 +3,8 @@
 //! Why: several test binaries compare whole hints, and a new name is one line here. The lists are not
 //! taken from the loader, which would then be compared with itself.
 
+use tollgate_limiter::{ALGORITHMS, AlgorithmOption};
+
 /// At the top of a file.
 const AT_THE_ROOT: &[&str] = &[
     "domain",
@@ -51,9 +53,11 @@ const IN_A_LIMIT: &[&str] = &[
     "slot_seconds",
 ];
 
-/// A text in which `AT_THE_ROOT`, `IN_A_DESCRIPTOR` and `IN_A_LIMIT` stand for these lists.
+/// Replaces `AT_THE_ROOT`, `IN_A_DESCRIPTOR` and `IN_A_LIMIT` by these lists, `EVERY_ALGORITHM` by
+/// all names of algorithms, and `ALGORITHM_WITH_BURST` and the like by the setting that a hint
+/// suggests. The algorithms come from the limiter's table, so a new one changes no test here.
 pub fn with_names(text: &str) -> String {
-    [
+    let text = [
         ("AT_THE_ROOT", AT_THE_ROOT),
         ("IN_A_DESCRIPTOR", IN_A_DESCRIPTOR),
         ("IN_A_LIMIT", IN_A_LIMIT),
@@ -61,5 +65,38 @@ pub fn with_names(text: &str) -> String {
     .iter()
     .fold(text.to_owned(), |text, (place, names)| {
         text.replace(place, &names.join(", "))
-    })
+    });
+    let every: Vec<_> = ALGORITHMS
+        .iter()
+        .flat_map(|one| std::iter::once(one.name()).chain(one.aliases().iter().copied()))
+        .collect();
+    OPTIONS.iter().fold(
+        text.replace("EVERY_ALGORITHM", &every.join(", ")),
+        |text, (place, option)| text.replace(place, &algorithm_with(*option)),
+    )
+}
+
+/// The options that a hint suggests another algorithm for.
+const OPTIONS: &[(&str, AlgorithmOption)] = &[
+    ("ALGORITHM_WITH_BURST", AlgorithmOption::Burst),
+    ("ALGORITHM_WITH_SEGMENTS", AlgorithmOption::Segments),
+    ("ALGORITHM_WITH_REFILL", AlgorithmOption::Refill),
+    ("ALGORITHM_WITH_CALENDAR", AlgorithmOption::Calendar),
+    (
+        "ALGORITHM_WITH_COUNT_REFUSED",
+        AlgorithmOption::CountRefused,
+    ),
+    ("ALGORITHM_WITH_SLOTS", AlgorithmOption::Slots),
+];
+
+fn algorithm_with(option: AlgorithmOption) -> String {
+    let with: Vec<_> = ALGORITHMS
+        .iter()
+        .filter(|algorithm| algorithm.options().contains(&option))
+        .map(|algorithm| algorithm.name())
+        .collect();
+    match with.as_slice() {
+        [one] => format!("`algorithm: {one}`"),
+        several => format!("`algorithm` to one of {}", several.join(", ")),
+    }
 }

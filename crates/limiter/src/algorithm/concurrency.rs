@@ -123,8 +123,10 @@ impl Algorithm for Concurrency {
             retry_us: if allowed {
                 Some(0)
             } else {
-                let room = limit.requests().checked_sub(operation.hits.requested());
-                room.and_then(|room| marks.aged_in_us(held.saturating_sub(room), slot_us, now))
+                let headroom = limit.requests().checked_sub(operation.hits.requested());
+                headroom.and_then(|headroom| {
+                    marks.aged_in_us(held.saturating_sub(headroom), slot_us, now)
+                })
             },
         }
     }

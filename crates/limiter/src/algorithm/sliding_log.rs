@@ -121,9 +121,9 @@ pub(super) fn slide(
         retry_us: if allowed {
             Some(0)
         } else {
-            let room = limit.requests().checked_sub(operation.hits.requested());
-            room.and_then(|room| {
-                let too_many = used.saturating_sub(room);
+            let headroom = limit.requests().checked_sub(operation.hits.requested());
+            headroom.and_then(|headroom| {
+                let too_many = used.saturating_sub(headroom);
                 state.marks.aged_in_us(too_many, window_us, now)
             })
         },

@@ -104,24 +104,26 @@ impl Counts {
 
     /// The time until refused `hits` would first pass; none when they exceed the limit.
     fn retry_us(&self, requests: u64, hits: u64) -> Option<u64> {
-        let room = requests.checked_sub(hits)?;
+        let headroom = requests.checked_sub(hits)?;
         // In the present window, the previous one's weight must fall until it fits beside the
         // present count.
-        if let Some(room) = room.checked_sub(self.present) {
-            let at_us = self.weight_fits_at_us(self.previous, room);
+        if let Some(headroom) = headroom.checked_sub(self.present) {
+            let at_us = self.weight_fits_at_us(self.previous, headroom);
             if at_us < self.window_us {
                 return Some(at_us.saturating_sub(self.elapsed_us));
             }
         }
         // In the next one, the present count's weight must fall until it fits.
         let to_edge_us = self.window_us.saturating_sub(self.elapsed_us);
-        Some(to_edge_us.saturating_add(self.weight_fits_at_us(self.present, room)))
+        Some(to_edge_us.saturating_add(self.weight_fits_at_us(self.present, headroom)))
     }
 
-    /// The time in a window at which a count of the window before weighs no more than `room` hits.
-    fn weight_fits_at_us(&self, count: u64, room: u64) -> u64 {
-        // count × (W − e) ≤ room × W, so W − e ≤ room × W / count. A count of 0 fits at once.
-        let left_us = match self.scaled(room).checked_div(u128::from(count)) {
+    /// The time in a window at which a count of the window before weighs no more than `headroom`
+    /// hits.
+    fn weight_fits_at_us(&self, count: u64, headroom: u64) -> u64 {
+        // count × (W − e) ≤ headroom × W, so W − e ≤ headroom × W / count. A count of 0 fits at
+        // once.
+        let left_us = match self.scaled(headroom).checked_div(u128::from(count)) {
             None => self.window_us,
             Some(left_us) => u64::try_from(left_us).unwrap_or(u64::MAX),
         };

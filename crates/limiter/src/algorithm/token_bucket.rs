@@ -128,7 +128,7 @@ impl Algorithm for TokenBucket {
                 Some(0)
             } else {
                 full.checked_sub(scaled(operation.hits.requested()))
-                    .and_then(|room| fills_in_us(after.saturating_sub(room)))
+                    .and_then(|headroom| fills_in_us(after.saturating_sub(headroom)))
             },
         }
     }

@@ -98,7 +98,7 @@ impl Algorithm for TokenBucketInterval {
             } else {
                 burst
                     .checked_sub(operation.hits.requested())
-                    .and_then(|room| fills_in_us(after.saturating_sub(room)))
+                    .and_then(|headroom| fills_in_us(after.saturating_sub(headroom)))
             },
         }
     }

@@ -1,5 +1,5 @@
-//! Checks that a lease does not answer: they wait for one take per bucket, or are sent to the shared
-//! store as they are.
+//! Checks that a lease does not answer: they wait for one take per bucket, or are sent to the
+//! shared store as they are.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a partition keeps, frees and forgets, and what it takes of the heap meanwhile.
 //!
-//! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`), or the table's own promises
-//! (`table/tests`).
+//! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`), or the
+//! table's own promises (`table/tests`).
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -317,7 +317,8 @@ fn logged(number: u64, hits: u64) -> Check {
     }
 }
 
-/// A partition that lets one log grow until it is full: how many hits that were, all of them exhausting.
+/// A partition that lets one log grow until it is full: how many hits that were, all of them
+/// exhausting.
 fn full_of_one_log(bytes_max: usize) -> (Partition, u64) {
     let mut partition = Partition::new(bytes_max, WhenFull::Deny);
     for us in 0..100 {
@@ -445,8 +446,8 @@ struct Kept {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The promise: an exhausted bucket is never forgotten before its reset, whoever comes; what was not exhausted is as
-    /// it was or begins anew; and nothing grows beyond its bound.
+    /// The promise: an exhausted bucket is never forgotten before its reset, whoever comes; what
+    /// was not exhausted is as it was or begins anew; and nothing grows beyond its bound.
     #[test]
     fn exhausted_buckets_stay_others_may_go_and_the_bound_holds(
         asks in asks(),

@@ -1,4 +1,5 @@
-//! The table against a map of the standard library, its promises about memory and moves, and its sweep.
+//! The table against a map of the standard library, its promises about memory and moves, and its
+//! sweep.
 //!
 //! What it deliberately does not do: know buckets.
 

@@ -47,7 +47,8 @@ pub const CHECKS_MAX: usize = 256;
 /// that is copied in and out; a log of 10,000 takes Redis 0.3 to 1.3 ms.
 const MARKS_A_CHECK: u64 = 32;
 
-/// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many marks.
+/// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many
+/// marks.
 pub fn weight(check: &Check) -> usize {
     if !check.algorithm.has_marks() {
         return 1;

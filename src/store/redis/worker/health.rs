@@ -1,5 +1,5 @@
-//! Probes and heartbeats of one node, and what their results change: the breaker, the connection and
-//! the log.
+//! Probes and heartbeats of one node, and what their results change: the breaker, the connection
+//! and the log.
 
 use std::sync::Arc;
 

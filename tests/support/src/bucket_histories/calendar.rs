@@ -1,14 +1,17 @@
-//! Calendars with windows as uneven as months, known from a table.
+//! Calendars with windows as uneven as months, given by a table.
 //!
-//! Why: a real calendar needs time zones, which are data, and whether a bucket follows its calendar
-//! does not depend on which one it is. [`Uneven::window_at`] finds a window by arithmetic, as fast
-//! code would; a model gets the list of all edges ([`Uneven::edges`]) and searches it.
+//! Why: a real calendar needs zones, which are data that `rules` brings. Whether a bucket follows
+//! its calendar does not depend on which calendar it is. How: [`Uneven::window_at`] finds a window
+//! by arithmetic, as fast code would. A model gets the list of all edges ([`Uneven::edges`]) and
+//! searches it.
+//!
+//! What it deliberately does not do: know a real month.
 
 use std::sync::LazyLock;
 
 use tollgate_limiter::{Calendar, Span, Timestamp};
 
-/// Windows of these lengths, one after the other, and then again from the first.
+/// Windows of these lengths, one after the other, repeated.
 pub struct Uneven {
     name: &'static str,
     hours: &'static [u64],
@@ -17,10 +20,10 @@ pub struct Uneven {
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// As months are.
+/// The lengths of months.
 const MONTHS: &[u64] = &[744, 672, 744, 720, 744, 720, 744, 744, 720, 744, 720, 744];
 
-/// As days are, where clocks are put forward and back, and one is lived twice.
+/// The lengths of days around changes of the clock, and across the date line.
 const DAYS: &[u64] = &[24, 24, 23, 24, 25, 49, 1];
 
 pub static CALENDARS: [Uneven; 2] = [
@@ -36,7 +39,7 @@ pub static CALENDARS: [Uneven; 2] = [
     },
 ];
 
-/// Every edge from 1970 until after time has ended.
+/// Every edge from 1970 until after the last timestamp.
 fn edges(hours: &[u64]) -> Vec<i128> {
     let mut edges = vec![0];
     let mut edge = 0;
@@ -53,7 +56,7 @@ fn edges(hours: &[u64]) -> Vec<i128> {
 // === impl Uneven ===
 
 impl Uneven {
-    /// Where its windows begin, the first in 1970.
+    /// The starts of its windows, the first in 1970.
     pub fn edges(&'static self) -> &'static [i128] {
         &self.edges
     }

@@ -1,8 +1,10 @@
-//! The proptest strategies that generate histories, and their weights.
+//! The proptest strategies of histories, and their weights.
 //!
-//! Small limits are soon used up, steps of a few microseconds and thousandths of a window reach both
-//! sides of an edge, and the extremes of each type are in every list. No strategy depends on an
-//! algorithm. A change here changes what the seeds in `regressions.txt` stand for: record them anew.
+//! Why the weights: small limits are soon used up, steps of a few microseconds and thousandths of a
+//! window reach both sides of an edge, and every list has the extremes of its type.
+//!
+//! What it deliberately does not do: know any algorithm. A change here changes the meaning of the
+//! seeds in `regressions.txt`: record them again.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -113,7 +115,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => Just(Wish::Take(0)),
         4 => (2..=10_u64).prop_map(Wish::Take),
         1 => any::<u32>().prop_map(|hits| Wish::Take(hits.into())),
-        // Numbers that become small ones where somebody keeps only 32 bits.
+        // Numbers that become small ones in code that keeps only 32 bits.
         1 => (0..=2_u64).prop_map(|more| Wish::Take((1 << 32) + more)),
         3 => (-1..=1_i64).prop_map(Wish::TakeAll),
         4 => (-1..=1_i64).prop_map(Wish::TakeRest),

@@ -1,11 +1,13 @@
-//! Random histories of one bucket: a limit, a start time, and checks with pauses between them.
+//! Random histories of one bucket: a limit, a start, and operations with pauses between them.
 //!
-//! Pauses and checks are relative to the bucket ("to the edge", "to the retry time", "all that is left
-//! and one more", "refund what was taken before that"), because uniformly random ones would hardly
-//! ever meet an edge, which is where mistakes are. `generator` makes a [`History`], whose steps are
-//! relative; [`Walk`] turns each into an instant and a number of hits, from the limit and the outcomes
-//! so far. A history is the same for every algorithm: each takes from it what its limits have (a
-//! burst, segments, a calendar, slots), as a rules file would.
+//! Why pauses and operations are relative to the bucket ("to the edge", "to the retry time", "all
+//! that is left and one more", "undo the take before that"): uniformly random ones would hardly
+//! ever meet an edge, where the bugs are. How: `chance` makes a [`History`], whose steps name what
+//! they want. [`Walk`] turns each into an instant and a number of hits, from the limit and the
+//! outcomes so far. A history is the same for every algorithm: each takes from it the options of
+//! its limits (a burst, segments, a calendar, slots), as a rules file would.
+//!
+//! What it deliberately does not do: decide, or read a bucket's state.
 
 mod calendar;
 mod generator;
@@ -21,7 +23,7 @@ use tollgate_limiter::{
 pub use calendar::CALENDARS;
 pub use generator::{cases_or, histories};
 
-/// One bucket's life.
+/// The operations on one bucket.
 #[derive(Clone)]
 pub struct History {
     pub unit: Unit,
@@ -33,7 +35,7 @@ pub struct History {
     pub steps: Vec<Step>,
 }
 
-/// What a reload may change without changing the bucket.
+/// What a reload can change without changing the bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub requests: u32,
@@ -53,7 +55,7 @@ pub struct Step {
     pub holder: Option<u64>,
 }
 
-/// How the caller's clock moves before a question.
+/// How the caller's clock moves before an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Pause {
     Still,
@@ -62,29 +64,29 @@ pub enum Pause {
     Thousandths(u64, u64),
     /// To the next edge (of a window or a segment) but so many, less so many microseconds.
     Edge(u64, u64),
-    /// To when the last answer said the same hits would pass, less so many microseconds.
+    /// To the retry time of the last outcome, less so many microseconds.
     Retry(u64),
-    /// To when the last answer said the bucket is as good as new, less so many microseconds.
+    /// To the reset time of the last outcome, less so many microseconds.
     Reset(u64),
     BackUs(u64),
     /// Back by this many thousandths of a window, and so many microseconds.
     BackThousandths(u64, u64),
 }
 
-/// What somebody wants of the bucket.
+/// What a step wants of the bucket.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish {
     Take(u64),
     /// The most that could ever pass at once, and so many more.
     TakeAll(i64),
-    /// What the last answer said is left, and so many more.
+    /// What the last outcome left, and so many more.
     TakeRest(i64),
     /// A little less than 2^64.
     TakeHuge(u64),
     Refund(u64),
     RefundAll(i64),
     RefundHuge(u64),
-    /// Undo the latest take that passed and was not undone yet, or the one so many before it.
+    /// Undo the latest take that passed and was not undone, or the one so many before it.
     GiveBack(usize),
 }
 
@@ -108,7 +110,7 @@ pub struct Walk<'h> {
     size: Size,
     now_us: u64,
     last: Outcome,
-    /// What may still be undone, oldest first.
+    /// What can still be undone, oldest first.
     taken: Vec<Taken>,
 }
 
@@ -120,7 +122,7 @@ struct Taken {
     holder: Option<Holder>,
 }
 
-/// One step, spelt out.
+/// One step as an operation at an instant.
 #[derive(Clone, Copy)]
 pub struct Question {
     pub terms: Terms,
@@ -132,7 +134,7 @@ pub struct Question {
 // === impl History ===
 
 impl History {
-    /// What a limit of that size says, from the words of the protocol rather than from `Limit`.
+    /// The terms of a limit of this size, from the protocol's definitions rather than from `Limit`.
     pub fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
@@ -173,7 +175,7 @@ impl History {
         }
     }
 
-    /// The same as a rules file would build it.
+    /// The same limit as a rules file would build it.
     pub fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
         let has = |choice| algorithm.options().contains(&choice);
         let requests = size.requests.min(algorithm.requests_max());
@@ -208,8 +210,8 @@ impl History {
         self.calendar.filter(|_| has_calendar)
     }
 
-    /// No more than makes the longest window that the algorithm may have. Of fixed windows there is none: what a
-    /// request brings along is never refused, and may be as long as time itself.
+    /// At most what makes the longest window of the algorithm. Fixed windows have no maximum: a
+    /// request's override is never refused for it.
     fn multiplier(&self, algorithm: &dyn Algorithm) -> NonZeroU32 {
         if algorithm.name() == "fixed_window" {
             return self.multiplier;
@@ -252,7 +254,7 @@ impl fmt::Debug for History {
 // === impl Terms ===
 
 impl Terms {
-    /// Which window since 1970 holds `time`, the first being 0.
+    /// The number of the window, counted from 1970, that contains `time`; the first is 0.
     pub fn number_of(&self, time: i128) -> i128 {
         match self.edges {
             None => time.div_euclid(self.window_us),
@@ -263,7 +265,7 @@ impl Terms {
         }
     }
 
-    /// When the window of that number begins.
+    /// The start of the window with this number.
     pub fn edge(&self, number: i128) -> i128 {
         match self.edges {
             None => number * self.window_us,
@@ -311,7 +313,7 @@ impl<'h> Walk<'h> {
         }
     }
 
-    /// What this step asks, and when.
+    /// The operation of this step, and its instant.
     pub fn question(&mut self, step: &Step) -> Question {
         self.size = step.reload.unwrap_or(self.size);
         let terms = self.history.terms(self.size, self.algorithm);
@@ -343,7 +345,7 @@ impl<'h> Walk<'h> {
         }
     }
 
-    /// Takes note of the answer, which later steps refer to.
+    /// Records the outcome, which later steps refer to.
     pub fn answered(&mut self, question: &Question, outcome: &Outcome) {
         self.last = *outcome;
         if outcome.allowed && question.ask.hits.requested() > 0 {
