@@ -274,13 +274,7 @@ impl RunningService {
 
 /// Starts the threads of the gRPC server.
 fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(
-        &app.service,
-        &app.settings,
-        app.cores,
-        &app.metrics,
-        health,
-    );
+    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
     opened.map_err(|error| match error {
         StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),
