@@ -31,7 +31,7 @@
 //! | `statsd` | `metrics`, `settings` | counters sent to statsd |
 //! | `pipeline` | `clock`, `keyed_hash`, `proto`, `metrics`, `settings`, `rules`, `store`, `tracing` | the one decision path |
 //! | `grpc` | `clock`, `proto`, `metrics`, `tls`, `settings`, `net`, `store`, `tracing`, `pipeline` | the gRPC server |
-//! | `admin` | `metrics`, `settings`, `net`, `pipeline`, `grpc` | health, `/json`, `/metrics`, `/rlconfig` |
+//! | `admin` | `proto`, `metrics`, `settings`, `net`, `tracing`, `pipeline` | health, `/json`, `/metrics`, `/rlconfig` |
 //! | `app` | `clock`, `keyed_hash`, `metrics`, `tls`, `settings`, `net`, `rules`, `store`, `tracing`, `statsd`, `pipeline`, `grpc`, `admin` | composition root: build, run, drain |
 //! | `cli` | `clock`, `tls`, `settings`, `grpc_client`, `rules`, `pipeline`, `grpc`, `admin`, `app` | one file a command |
 //! | `main` | `cli` | parse, run, exit code |

@@ -1,4 +1,8 @@
-//! House rules as a test, each with its reason.
+//! House rules as tests, each with its reason.
+//!
+//! Within one crate nothing else keeps imports pointing one way. The table in `src/lib.rs` says
+//! which module may import which, and every path in `src/` is held against it; no files and no
+//! folders import each other in a circle. Some crates have one home.
 //!
 //! Why: inside one crate nothing else keeps arrows pointing one way. How: the import table is read from the map in
 //! `src/lib.rs`, and every `crate::` path in `src/` is held against it; so is every crate that has one home.
@@ -18,153 +22,285 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates that only some rooms may name, and why.
+use tollgate_test_support::import_graph::ImportGraph;
+
+/// Crates that only some files may name, and why.
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
-        &["config", "service/json.rs", "cli"],
+        &["rules", "admin/protobuf_json.rs", "cli"],
         "domain types are not serialisable; the edges mirror them",
     ),
     (
         "prost",
-        &["service", "config/xds"],
-        "protobuf types end where they come in; elsewhere our own words are spoken",
+        &[
+            "proto.rs",
+            "pipeline",
+            "grpc",
+            "grpc_client",
+            "admin/protobuf_json.rs",
+            "rules/xds",
+        ],
+        "protobuf types end where they are decoded",
     ),
-    ("prost_types", &["service", "config/xds"], "as prost"),
-    ("prost_reflect", &["service/json.rs"], "as prost"),
+    (
+        "prost_types",
+        &["proto.rs", "pipeline", "rules/xds"],
+        "as prost",
+    ),
+    ("prost_reflect", &["admin/protobuf_json.rs"], "as prost"),
     (
         "tonic",
         &[
-            "service",
-            "config/channel",
-            "config/xds",
-            "telemetry/collector.rs",
+            "proto.rs",
+            "grpc",
+            "grpc_client",
+            "rules/xds",
+            "tracing/collector.rs",
         ],
-        "one room answers gRPC, one asks for rules by it, and spans go out by it",
+        "one module serves gRPC, one calls it, and spans are exported over it",
     ),
-    (
-        "h2",
-        &[],
-        "the gRPC server has its own HTTP/2 (`crates/http2`)",
-    ),
+    ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),
     (
         "tollgate_http2",
         &["grpc"],
-        "only the gRPC server speaks HTTP/2",
+        "one module drives the HTTP/2 codec",
     ),
     (
         "tikv_jemallocator",
         &["main.rs"],
-        "the binary's choice, not the library's",
+        "the allocator is the binary's choice, not the library's",
     ),
     (
         "tower",
-        &["admin", "config/channel"],
-        "one room layers HTTP, and one connection is made by hand",
+        &["admin", "grpc_client"],
+        "one module layers HTTP, and one builds a client connection",
     ),
-    ("axum", &["admin"], "one room routes HTTP"),
+    ("axum", &["admin"], "one module routes HTTP"),
     (
         "anyhow",
         &["cli", "main.rs"],
-        "libraries say what went wrong by type",
+        "libraries report errors by type",
     ),
-    (
-        "clap",
-        &["cli", "config/settings"],
-        "settings are declared once",
-    ),
+    ("clap", &["cli", "settings"], "settings are declared once"),
     (
         "saphyr_parser",
-        &["config/yaml.rs"],
+        &["rules/yaml"],
         "YAML ends where rules begin",
     ),
     (
         "jiff",
-        &["config/calendar.rs"],
-        "zones end where calendars begin",
+        &["rules/calendar"],
+        "time zones end where calendars begin",
     ),
     (
         "regex_automata",
-        &["config/patterns"],
-        "what matches comes to the limiter behind its own trait",
+        &["rules/patterns"],
+        "the limiter matches through a trait of its own",
     ),
-    ("regex_syntax", &["config/patterns"], "as regex_automata"),
-    ("aho_corasick", &["config/patterns"], "as regex_automata"),
+    ("regex_syntax", &["rules/patterns"], "as regex_automata"),
+    ("aho_corasick", &["rules/patterns"], "as regex_automata"),
     ("prometheus", &["metrics"], "every metric once"),
     (
         "redis",
-        // The second is the room's door, where `redis::` is our own module.
+        // In store/mod.rs, `redis::` is our own module.
         &["store/redis", "store/mod.rs"],
         "one store speaks to Redis",
     ),
     (
         "rustls",
         &[
-            "config/tls",
-            "config/traces.rs",
-            "config/channel",
-            "accept/secure.rs",
+            "tls",
+            "tracing/export_settings.rs",
+            "grpc_client",
+            "net/tls_acceptor.rs",
             "store/redis/connect.rs",
         ],
-        "certificates end where they are read, and TLS under the connection",
+        "certificates end where they are read, and TLS below the connection",
     ),
     (
         "webpki",
-        &["config/tls/names.rs"],
+        &["tls/client_names.rs"],
         "one list of names is held against certificates",
     ),
     (
         "tokio_rustls",
-        &["accept/secure.rs", "config/channel"],
+        &["net/tls_acceptor.rs", "net/stream.rs", "grpc_client"],
         "as rustls",
     ),
     (
         "rustix",
-        &["accept/pace.rs"],
-        "one thread looks at what it has used of a processor",
+        &["net/handshake_cpu.rs"],
+        "one thread measures its CPU time",
     ),
     (
         "thread_priority",
-        &["accept/pace.rs"],
-        "one thread goes behind all others",
+        &["net/handshake_cpu.rs"],
+        "one thread has the idle scheduling class",
     ),
     (
         "subtle",
-        &["admin/guard.rs"],
-        "one secret is compared with what a stranger says",
+        &["admin/token.rs"],
+        "one secret is compared with a client's input",
     ),
     (
         "dashmap",
-        &["store/redis/refused.rs"],
-        "one map is written by every core",
+        &["store/redis/denial_cache.rs"],
+        "one map is written by every thread",
     ),
     ("siphasher", &["keyed_hash.rs"], "one file chooses the hash"),
     (
         "opentelemetry",
-        &["telemetry"],
-        "what is traced is said in our own words elsewhere",
+        &["tracing"],
+        "spans end where they are exported",
     ),
-    ("opentelemetry_sdk", &["telemetry"], "as opentelemetry"),
-    (
-        "opentelemetry_otlp",
-        &["telemetry/collector.rs", "telemetry/queue.rs"],
-        "as opentelemetry",
-    ),
+    ("opentelemetry_sdk", &["tracing"], "as opentelemetry"),
+    ("opentelemetry_otlp", &["tracing"], "as opentelemetry"),
     (
         "opentelemetry_http",
-        &["telemetry/collector.rs"],
+        &["tracing/collector.rs"],
         "as opentelemetry",
     ),
     (
         "hyper_rustls",
-        &["telemetry/collector.rs"],
-        "one connection is TLS by it",
+        &["tracing/collector.rs"],
+        "one connection uses TLS through it",
     ),
     (
         "sha1_smol",
         &["store/redis/script"],
-        "it names a script, and keeps nothing safe",
+        "it names a script, and protects nothing",
     ),
+];
+
+/// Where names are searched, and what they may not be there: the left column of the rename table
+/// of the house style. `type` is a struct, enum, trait or alias; `module` is a file or folder of that
+/// name anywhere below; `path` is one at that place.
+const OLD_NAMES: &[(&str, &str, &[&str])] = &[
+    (
+        "src",
+        "type",
+        &[
+            "Came",
+            "Unanswered",
+            "Obeyed",
+            "Answering",
+            "Door",
+            "FrontDoor",
+            "Desk",
+            "Core",
+            "Cores",
+            "NotTaken",
+            "Sheet",
+            "Line",
+            "Asked",
+            "Siblings",
+            "Gap",
+            "Asking",
+            "Share",
+            "Trial",
+            "Terms",
+            "Standing",
+            "Said",
+            "Refused",
+            "Lane",
+            "Seat",
+            "Surveyor",
+            "News",
+            "Taken",
+            "Told",
+            "Broken",
+            "Handed",
+            "Guarded",
+            "Secured",
+            "Place",
+            "Trouble",
+        ],
+    ),
+    (
+        "crates",
+        "type",
+        &[
+            "Sheet", "Line", "Asked", "Ask", "Siblings", "Gap", "How", "Came", "Broken", "Handed",
+            "Greeted", "Goodbye", "Told", "Place",
+        ],
+    ),
+    (
+        "src",
+        "module",
+        &[
+            "door",
+            "desk",
+            "cores",
+            "minder",
+            "by_hand",
+            "taken",
+            "line",
+            "watched",
+            "passing",
+            "going_back",
+            "trouble",
+            "room",
+            "said",
+            "refused",
+            "lane",
+            "surveyor",
+            "witness",
+            "bench",
+            "news",
+            "mailbox",
+            "leased",
+            "fallback",
+            "asking",
+        ],
+    ),
+    (
+        "crates",
+        "module",
+        &["siblings", "passing", "withstand", "gap", "sheet"],
+    ),
+    (
+        "src",
+        "path",
+        &[
+            "src/service",
+            "src/config",
+            "src/accept",
+            "src/telemetry",
+            "src/limiter",
+            "src/store/mailbox",
+        ],
+    ),
+    (
+        "src",
+        "function",
+        &["beyond", "present", "speaks_of_requests", "unless_said"],
+    ),
+];
+
+/// House metaphors, as whole words, in code and comments alike. Each may be followed by words that
+/// make it an ordinary one.
+const METAPHORS: &[(&str, &[&str])] = &[
+    ("room", &["no_room_total", "\"room\""]),
+    ("rooms", &[]),
+    (
+        "door",
+        &[
+            "DeprecatedDoor",
+            "--door",
+            "DOOR",
+            "`door`",
+            "door:",
+            "\"door\"",
+        ],
+    ),
+    ("doors", &[]),
+    ("desk", &[]),
+    ("staircase", &[]),
+    ("seat", &[]),
+    ("seats", &[]),
+    ("guest", &[]),
+    ("guests", &[]),
 ];
 
 fn root() -> &'static Path {
@@ -193,6 +329,48 @@ fn sources() -> BTreeMap<String, String> {
     files(&root().join("src"))
 }
 
+/// The files of these folders, by their paths from the repository's root.
+fn files_of(folders: &[&str]) -> BTreeMap<String, String> {
+    let of_folder = |folder: &&str| {
+        let folder = (*folder).to_owned();
+        let files = files(&root().join(&folder));
+        files
+            .into_iter()
+            .map(move |(file, text)| (format!("{folder}/{file}"), text))
+    };
+    folders.iter().flat_map(of_folder).collect()
+}
+
+/// Everything that is compiled into the binary.
+fn all_sources() -> BTreeMap<String, String> {
+    files_of(&["src", "crates/limiter/src", "crates/http2/src"])
+}
+
+/// Sources, tests and benches.
+fn all_texts() -> BTreeMap<String, String> {
+    files_of(&["src", "crates", "tests", "benches"])
+}
+
+/// The names of that kind which a line declares.
+fn declared<'l>(line: &'l str, kind: &str) -> impl Iterator<Item = &'l str> {
+    let keywords: &[&str] = match kind {
+        "type" => &["struct", "enum", "trait", "type"],
+        "function" => &["fn"],
+        _ => &[],
+    };
+    let mut tokens = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+    std::iter::from_fn(move || {
+        tokens.by_ref().find(|token| keywords.contains(token))?;
+        tokens.next()
+    })
+}
+
+/// The words of a line, in lower case as written; parts of identifiers are words.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty())
+}
+
 /// The lines of code of a file, numbered: without comments and without the test module at its end.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
@@ -202,11 +380,11 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-fn room(file: &str) -> &str {
+fn module(file: &str) -> &str {
     file.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// The table in `src/lib.rs`: a room and those it may import.
+/// The table in `src/lib.rs`: a module and those it may import.
 fn imports() -> Vec<(String, Vec<String>)> {
     let map = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let rows = map.lines().filter_map(|line| line.strip_prefix("//! | `"));
@@ -223,7 +401,7 @@ fn imports() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// The rooms that a line names: `crate::room`, and in `main.rs` `tollgate::room`.
+/// The modules that a line names: `crate::module`, and in `main.rs` `tollgate::module`.
 fn named<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     line.match_indices(prefix)
         .map(|(at, _)| &line[at + prefix.len()..])
@@ -240,23 +418,23 @@ fn arrows_point_one_way() {
     let table = imports();
     let mut wrong = Vec::new();
     for (file, text) in sources().iter().filter(|(file, _)| *file != "lib.rs") {
-        let room = room(file);
-        let Some((_, may)) = table.iter().find(|(name, _)| name == room) else {
+        let module = module(file);
+        let Some((_, may)) = table.iter().find(|(name, _)| name == module) else {
             wrong.push(format!(
-                "{file}: the room `{room}` is not in the table of src/lib.rs"
+                "{file}: the module `{module}` is not in the table of src/lib.rs"
             ));
             continue;
         };
-        let prefix = if room == "main" {
+        let prefix = if module == "main" {
             "tollgate::"
         } else {
             "crate::"
         };
         for (number, line) in code(text) {
             for name in named(line, prefix) {
-                if name != room && !may.iter().any(|other| other == name) {
+                if name != module && !may.iter().any(|other| other == name) {
                     wrong.push(format!(
-                        "src/{file}:{number}: `{room}` may not import `{name}`"
+                        "src/{file}:{number}: `{module}` may not import `{name}`"
                     ));
                 }
             }
@@ -266,24 +444,24 @@ fn arrows_point_one_way() {
 }
 
 #[test]
-fn a_room_imports_only_rooms_above_it_in_the_table() {
-    // So there can be no cycle, and the table reads from the ground up.
+fn a_module_imports_only_modules_above_it_in_the_table() {
+    // So there is no cycle, and the table reads from the bottom up.
     let table = imports();
     assert!(
         table.len() > 10,
         "the table in src/lib.rs was not found: {table:?}"
     );
-    for (position, (room, may)) in table.iter().enumerate() {
+    for (position, (module, may)) in table.iter().enumerate() {
         for other in may {
             let above = table[..position].iter().any(|(name, _)| name == other);
             assert!(
                 above,
-                "`{room}` may import `{other}`, which does not stand above it"
+                "`{module}` may import `{other}`, which does not stand above it"
             );
         }
-        let file = root().join(format!("src/{room}.rs"));
-        let exists = root().join("src").join(room).is_dir() || file.is_file();
-        assert!(exists, "the table names `{room}`, which does not exist");
+        let file = root().join(format!("src/{module}.rs"));
+        let exists = root().join("src").join(module).is_dir() || file.is_file();
+        assert!(exists, "the table names `{module}`, which does not exist");
     }
 }
 
@@ -375,24 +553,183 @@ fn the_ground_floor_does_no_io_and_waits_for_nothing() {
 }
 
 #[test]
-fn every_file_opens_with_its_reason_and_says_what_it_does_not_do() {
-    let generated = ["service/proto.rs"];
+fn every_file_opens_by_saying_what_it_is() {
     let mut wrong = Vec::new();
-    for (file, text) in sources() {
-        let header: String = text
-            .lines()
-            .take_while(|line| line.starts_with("//!"))
-            .collect();
-        if !header.starts_with("//! ") {
-            wrong.push(format!("src/{file}: open with //! and why the file exists"));
-        } else if text.lines().count() > 60
-            && !header.contains("deliberately does not do")
-            && !generated.contains(&file.as_str())
-        {
-            wrong.push(format!("src/{file}: say what it deliberately does not do"));
+    for (file, text) in all_sources() {
+        let documented = text.starts_with("//! ") || text.starts_with("#![doc = include_str!");
+        if !documented {
+            wrong.push(format!(
+                "{file}: open with //! and one sentence that says what it is"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_wrap_at_100_columns() {
+    let mut wrong = Vec::new();
+    for (file, text) in all_texts() {
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            // A row of a table has no other line to go to.
+            let wraps = comment.starts_with("//") && !comment.starts_with("//! |");
+            if wraps && line.chars().count() > 100 {
+                wrong.push(format!("{file}:{}", number + 1));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "longer than 100 columns:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn no_files_and_no_folders_import_each_other_in_a_circle() {
+    let mut wrong = Vec::new();
+    for folder in [
+        "src",
+        "crates/limiter/src",
+        "crates/http2/src",
+        "tests/support/src",
+    ] {
+        let graph = ImportGraph::of_sources(&files(&root().join(folder)));
+        for cycle in graph.file_cycles() {
+            wrong.push(format!("{folder}: files {}", cycle.join(", ")));
+        }
+        for cycle in graph.folder_cycles() {
+            wrong.push(format!("{folder}: folders {}", cycle.join(", ")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these import each other; move what both sides need into a third file:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn a_planted_cycle_is_found() {
+    let planted = |pairs: &[(&str, &str)]| {
+        let sources = pairs
+            .iter()
+            .map(|(file, text)| ((*file).to_owned(), (*text).to_owned()));
+        let graph = ImportGraph::of_sources(&sources.collect());
+        (graph.file_cycles(), graph.folder_cycles())
+    };
+    // Two files, by a path in code and by a nested tree.
+    let (files, folders) = planted(&[
+        ("lib.rs", "mod a;\nmod b;"),
+        ("a.rs", "fn f() { crate::b::g() }"),
+        ("b.rs", "use super::{a::{f, h as k}, c};"),
+    ]);
+    assert_eq!(files, [["a", "b"]]);
+    assert_eq!(folders, [["a", "b"]]);
+    // Two folders, of which no two files import each other; and a parent's file with its child.
+    let (files, folders) = planted(&[
+        ("a/mod.rs", ""),
+        ("b/mod.rs", ""),
+        ("a/one.rs", "use crate::b::two::T;"),
+        ("a/other.rs", ""),
+        ("b/two.rs", ""),
+        ("b/more.rs", "use crate::a::other::T;"),
+        ("c/mod.rs", "use self::child::T;"),
+        ("c/child.rs", "use super::Parent;"),
+    ]);
+    assert_eq!(files, [["c", "c/child"]]);
+    assert_eq!(folders, [["a", "b"]]);
+    // A re-export is followed to the file that defines the name. Comments and tests do not count.
+    let (files, folders) = planted(&[
+        ("a/mod.rs", "pub use self::child::T;\nmod child;\nmod user;"),
+        (
+            "a/child.rs",
+            "// use super::user::U;\n#[cfg(test)]\nmod tests { use crate::a::user::U; }",
+        ),
+        ("a/user.rs", "use super::T;"),
+    ]);
+    assert!(
+        files.is_empty() && folders.is_empty(),
+        "{files:?} {folders:?}"
+    );
+}
+
+#[test]
+fn old_names_do_not_come_back() {
+    let mut wrong = Vec::new();
+    for (place, kind, names) in OLD_NAMES {
+        for (file, text) in all_sources()
+            .iter()
+            .filter(|(file, _)| file.starts_with(place))
+        {
+            let module = file.trim_end_matches(".rs");
+            let below = |path: &&&str| module.starts_with(**path);
+            if let Some(path) = names.iter().find(below).filter(|_| *kind == "path") {
+                wrong.push(format!("{file}: the path `{path}`"));
+            }
+            let parts = module.split('/');
+            for part in parts.filter(|part| *kind == "module" && names.contains(part)) {
+                wrong.push(format!("{file}: the module name `{part}`"));
+            }
+            for (number, line) in code(text) {
+                for declared in declared(line, kind).filter(|name| names.contains(name)) {
+                    wrong.push(format!("{file}:{number}: the {kind} `{declared}`"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_house_metaphor_is_left() {
+    let mut wrong = Vec::new();
+    let pages = [
+        "Makefile",
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "build.rs",
+    ];
+    let pages = pages.map(|page| {
+        (
+            page.to_owned(),
+            fs::read_to_string(root().join(page)).unwrap(),
+        )
+    });
+    for (file, text) in all_texts().into_iter().chain(pages) {
+        if file == "tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            for (metaphor, exempt) in METAPHORS {
+                let allowed = exempt.iter().any(|words| line.contains(words));
+                if !allowed && words(line).any(|word| word == *metaphor) {
+                    wrong.push(format!(
+                        "{file}:{}: `{metaphor}`: {}",
+                        number + 1,
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_declares_a_name_is_found() {
+    let of = |line, kind| declared(line, kind).collect::<Vec<_>>();
+    assert_eq!(of("pub(crate) struct Came<'a> {", "type"), ["Came"]);
+    assert_eq!(of("    enum Place {", "type"), ["Place"]);
+    assert_eq!(of("pub trait Asking: Send {", "type"), ["Asking"]);
+    assert_eq!(of("    pub(super) fn beyond(", "function"), ["beyond"]);
+    assert!(of("let line = floor();", "type").is_empty());
+    assert_eq!(
+        words("the sea-door_way, room").collect::<Vec<_>>(),
+        ["the", "sea", "door", "way", "room"]
+    );
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::process::{Command, Output};
 
-use tollgate_test_support::polling::{PATIENCE, wait_for};
-use tollgate_test_support::ports::free_port;
 use tollgate_test_support::rules_grammar::with_names;
+
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 pub(crate) const RULES: &str = "
@@ -85,7 +84,7 @@ DIR/c.yaml: error loading config file: yaml: requests_per_unit is not a whole nu
   hint: write such a number, without quotes
 DIR/c.yaml: algorithm fixed_window has no burst
   at DIR/c.yaml:2:78, descriptors[0].rate_limit
-  hint: remove `burst`, or set `algorithm` to one of token_bucket, token_bucket_interval, leaky_bucket
+  hint: remove `burst`, or set ALGORITHM_WITH_BURST
 6 problems; the rules are invalid
 ";
     assert_eq!(stderr.replace(path, "DIR"), with_names(expected));
@@ -174,14 +173,15 @@ fn serve_names_contradicting_memory_settings() {
 #[test]
 fn serve_prints_a_working_example_command() {
     let running = Tollgate::start(RULES, &[]);
-    let tried = wait_for(PATIENCE, || {
-        let said = running.said();
-        Some(
-            said.lines()
-                .find(|line| line.starts_with("try: "))?
-                .to_owned(),
-        )
-    });
+    let tried =
+        tollgate_test_support::polling::wait_for(tollgate_test_support::polling::PATIENCE, || {
+            let said = running.said();
+            Some(
+                said.lines()
+                    .find(|line| line.starts_with("try: "))?
+                    .to_owned(),
+            )
+        });
     let tried = tried.expect("a command to try");
     let arguments: Vec<&str> = tried
         .strip_prefix("try: tollgate ")
@@ -283,7 +283,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 
 #[test]
 fn hit_says_what_to_do_when_no_service_answers() {
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let nobody = format!("127.0.0.1:{}", tollgate_test_support::ports::free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);
     assert!(stderr.contains("tollgate serve"), "{stderr}");

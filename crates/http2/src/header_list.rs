@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::hpack::FieldKind;
+use crate::field_kind::FieldKind;
 
 /// A list of header fields in the order in which they arrived.
 ///

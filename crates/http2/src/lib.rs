@@ -103,6 +103,7 @@ mod config;
 mod connection;
 mod error;
 mod event;
+mod field_kind;
 mod flood_limits;
 mod frame;
 pub mod grpc;

@@ -1,8 +1,11 @@
-//! Clients that call Envoy in the background while a test changes something, and what they received.
+//! Background load: clients that send requests while a test changes something, and the answers they
+//! got.
 //!
-//! Each client is a thread with a connection and a key of its own. Clients end when the change has
-//! ended, also by a failed assertion, and send a bounded number of requests. Responses are counted by
-//! status and `x-ratelimit-limit`, and not kept.
+//! How: threads, each with a connection and a key of its own. They end when the change is complete
+//! or failed, and each sends a bounded number of requests.
+//!
+//! What it deliberately does not do: keep the answers. They are counted by status and limit;
+//! `limits` tests remaining and reset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,7 +23,7 @@ const CLIENTS: usize = 6;
 /// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The most requests that one client sends.
+/// Most requests of a client, if the change never completes.
 const REQUESTS_MAX: usize = 20_000;
 
 /// The number of responses by status and x-ratelimit-limit.
@@ -48,7 +51,7 @@ pub fn with_background_load(envoy: &Envoy, path: &str, happens: impl FnOnce()) -
     })
 }
 
-/// One client, until `enough` is set.
+/// One client: sends requests until the flag is set.
 fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answers {
     let mut caller = HttpConnection::open(edge);
     let key = format!("caller-{number}");
@@ -65,13 +68,13 @@ fn ask(edge: SocketAddr, path: &str, number: usize, enough: &AtomicBool) -> Answ
     counted
 }
 
-/// Every status that was received, once.
+/// The distinct statuses.
 pub fn statuses(answers: &Answers) -> Vec<u16> {
     let statuses: BTreeSet<_> = answers.keys().map(|(status, _)| *status).collect();
     statuses.into_iter().collect()
 }
 
-/// Waits until Envoy has counted this many more decisions and no error.
+/// Waits until `more` requests were decided, without a failure.
 pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
     let decided = || {
         let counts = envoy.counts();
@@ -83,13 +86,13 @@ pub fn wait_for_decisions(envoy: &Envoy, more: u64) {
     assert!(grown.is_some(), "{before} decisions, then {}", decided());
 }
 
-/// Asserts that Envoy called this service, and not only others.
+/// Asserts that this replica received requests.
 pub fn assert_received_requests(tollgate: &Tollgate) {
     let requests = r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#;
     assert!(tollgate.metric(requests) > 100, "Envoy calls both");
 }
 
-/// Sets a flag when dropped, also by a failed assertion.
+/// Sets a flag when dropped, also after a failed assertion.
 pub struct SetOnDrop<'f>(pub &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

@@ -1,8 +1,10 @@
-//! An Envoy process, started on ports that it chooses and stopped when dropped.
+//! An Envoy process: started on free ports, stopped by its process ID, killed when dropped.
 //!
-//! Envoy writes the address of its admin port to a file. The admin port says where the listeners are
-//! and whether Envoy is ready, which includes the first round of health checks. Tests do not share an
-//! Envoy: one starts in a fraction of a second, and one test alone has exact counters.
+//! How: Envoy writes the address of its admin port to a file. The admin port reports the listeners
+//! and readiness, which includes the first round of health checks.
+//!
+//! What it deliberately does not do: share an Envoy between tests. One starts in a fraction of a
+//! second, and its counters are then exact.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -25,7 +27,8 @@ pub enum OnError {
     Allow,
 }
 
-/// Whether Envoy itself adds headers for the statuses: `x-ratelimit-*`, and `retry-after` on a 429.
+/// Whether Envoy adds headers of its own from the statuses: `x-ratelimit-*`, and `retry-after` on a
+/// refusal.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnHeaders {
     Yes,

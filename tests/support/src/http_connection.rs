@@ -1,7 +1,10 @@
-//! An HTTP/1.1 client on one connection that stays open, with header values of any bytes.
+//! HTTP/1.1 client on one persistent connection, with header values of any bytes.
 //!
-//! Why our own: HTTP libraries do not send a header that is not text, and such a header must not get a
-//! request around a limit. A response must have a content-length, as all of Envoy's responses here do.
+//! Why our own: an HTTP library does not send headers that are not text, and those could bypass a
+//! limit.
+//!
+//! What it deliberately does not do: read bodies without a content-length. Envoy sends one for
+//! every response here.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +14,7 @@ use crate::polling::PATIENCE;
 /// An open connection.
 pub struct HttpConnection(BufReader<TcpStream>);
 
-/// A response.
+/// A response of Envoy.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
     pub status: u16,
@@ -40,7 +43,7 @@ impl HttpConnection {
         self.answer().expect("an answer")
     }
 
-    /// Sends a GET with these headers, and reads nothing.
+    /// The sending half of [`Caller::get_with`].
     pub fn send(&mut self, path: &str, headers: &[(&str, &[u8])]) {
         let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n").into_bytes();
         for (name, value) in headers {
@@ -53,7 +56,7 @@ impl HttpConnection {
             .expect("the request is sent");
     }
 
-    /// Reads a response; an error if the connection ends before its end.
+    /// Reads a response; fails if the connection ends first.
     pub fn answer(&mut self) -> io::Result<HttpResponse> {
         let mut answer = self.head()?;
         let length = answer.number("content-length").expect("a content-length");
@@ -62,7 +65,7 @@ impl HttpConnection {
         Ok(answer)
     }
 
-    /// Reads a response up to its body.
+    /// Reads the head of a response.
     pub fn head(&mut self) -> io::Result<HttpResponse> {
         let first = self.line()?;
         let status = first
@@ -109,13 +112,13 @@ impl HttpResponse {
         value
     }
 
-    /// A header's value as a number; none when it is absent.
+    /// The value of a header as a number; none when it is absent.
     pub fn number(&self, name: &str) -> Option<u64> {
         let value = self.header(name)?;
         Some(value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
     }
 
-    /// The number in x-ratelimit-remaining.
+    /// The value of x-ratelimit-remaining.
     pub fn remaining(&self) -> Option<u64> {
         self.number("x-ratelimit-remaining")
     }

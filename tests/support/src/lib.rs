@@ -12,6 +12,7 @@
 //! | `grpc_client` | requests to the rate limit service and their client |
 //! | `http_client` | one HTTP/1.1 request |
 //! | `http_connection` | an HTTP/1.1 connection that stays open |
+//! | `import_graph` | which file of a crate imports which, and cycles |
 //! | `in_process` | a tollgate in the test's own process, with a clock that the test sets |
 //! | `instruction_checks` | the number of checks in a scenario of `benches/instructions` |
 //! | `markdown` | the snippets and tables of a documentation page |
@@ -39,6 +40,7 @@ pub mod gateway_environment;
 pub mod grpc_client;
 pub mod http_client;
 pub mod http_connection;
+pub mod import_graph;
 pub mod in_process;
 pub mod instruction_checks;
 pub mod markdown;

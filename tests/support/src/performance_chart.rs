@@ -1,8 +1,10 @@
-//! The chart in docs/performance.md: a dot for the median, a line from the lowest round to the highest.
+//! Picture of the CPU figures: a dot for the median, a line from the lowest round to the highest.
 //!
-//! It is drawn from the lines of the table, so that chart and page agree (`tests/pictures` draws it
-//! again from the page). The SVG is written by hand and follows the reader's light or dark theme; it
-//! has no scripts and no fonts.
+//! How: SVG written by hand from the lines of the table, so that picture and page agree
+//! (`tests/pictures` draws it again from the page). It has its own background, light or dark by the
+//! reader's setting.
+//!
+//! What it deliberately does not do: measure, run scripts, fetch fonts.
 
 use std::fmt::Write as _;
 
@@ -54,7 +56,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Out of a line of the table; none of any other line.
+    /// Parses a line of the table; none for any other line.
     pub fn read(line: &str) -> Option<Self> {
         let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -87,7 +89,7 @@ impl Bar {
     }
 }
 
-/// All of them, a group an axis.
+/// Draws all bars, grouped by axis.
 pub fn draw(bars: &[Bar]) -> String {
     let most = bars
         .iter()

@@ -1,9 +1,10 @@
-//! A service that is started as Envoy's reference service is: a program called `ratelimit`, no
-//! arguments, and environment variables.
+//! A service that is started as Envoy Gateway starts the reference: `/bin/ratelimit`, no arguments,
+//! and an environment.
 //!
-//! Why beside `tollgate_process`: such a service may have no rules for long, and then does not print
-//! where it listens. Every port is one that was free a moment ago. Only addresses and ports are set
-//! here; the test sets every other variable.
+//! `tests/running` waits for the line with the addresses. Such a service may have no rules for a
+//! long time and prints no line before it has them. Every port is one that was free a moment ago.
+//!
+//! What it deliberately does not do: set a variable other than addresses and ports.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;

@@ -1,6 +1,9 @@
-//! The command line options of `benches/wire`.
+//! Options of the bench: duration, amount, and whether to write the page.
 //!
-//! Each option is a line in [`OPTIONS`]; `tests/process` compares the documented commands with it.
+//! How: each option is a line in [`OPTIONS`]; `tests/process` compares the commands of the pages
+//! with it.
+//!
+//! What it deliberately does not do: choose what is measured (`axes`).
 
 /// Every option, and what it does.
 pub const OPTIONS: [(&str, &str); 6] = [
@@ -36,7 +39,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// A sentence that names an unknown option.
+    /// A message for an unknown option.
     pub fn read(arguments: &[String]) -> Result<Self, String> {
         let flag = |name: &str| arguments.iter().any(|argument| argument == name);
         let value = |name: &str| {

@@ -23,6 +23,7 @@ mod stream;
 mod stream_map;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,21 +34,13 @@ use std::task::Waker;
 pub use self::stalled::Stalled;
 use self::stream::Stream;
 use self::stream_map::StreamMap;
+use self::windows::{DEFAULT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_RETURNED_BYTES_MIN};
 use crate::body_budget::BodyAccount;
 use crate::flood_limits::FloodLimits;
 use crate::frame;
 use crate::head::HeadReader;
 use crate::hpack::Encoder;
 use crate::{BodyBudget, BufferPool, Config};
-
-/// Window for request bodies, of a stream and of the connection, in bytes.
-const WINDOW_BYTES: u32 = 1024 * 1024;
-
-/// A window is returned to the client once this many bytes of it were used.
-const WINDOW_RETURNED_BYTES_MIN: u32 = WINDOW_BYTES / 2;
-
-/// Initial window of both sides (RFC 9113, section 6.9.2).
-const DEFAULT_WINDOW_BYTES: u32 = 65_535;
 
 /// How many bytes of output may wait before nothing more is read.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;

@@ -12,9 +12,10 @@ pub(crate) use self::fields::CallHead;
 use self::fields::HeadFields;
 use crate::config::Config;
 use crate::event::CapturedValue;
+use crate::field_kind::FieldKind;
 use crate::grpc::CONTENT_TYPES;
 use crate::header_list::{HeaderList, RequestHead};
-use crate::hpack::{BlockSkipper, Decoder, FieldKind, Fields};
+use crate::hpack::{BlockSkipper, Decoder, Fields};
 
 /// The longest block that is kept and compared with the next, in bytes.
 const CACHED_BLOCK_BYTES_MAX: usize = 512;

@@ -4,8 +4,9 @@
 //! list longer than its limit is decoded to its end, since the dynamic table must stay the same as
 //! the client's, but nothing more of it is kept.
 
+use super::huffman;
 use super::table::{DynamicTable, TableField, list_size};
-use super::{FieldKind, huffman};
+use crate::field_kind::FieldKind;
 use crate::header_list::{FieldSpan, HeaderList};
 
 /// Decoder of one connection, with its dynamic table.

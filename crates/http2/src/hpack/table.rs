@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::FieldKind;
+use crate::field_kind::FieldKind;
 
 /// The largest dynamic table in bytes: the initial value of SETTINGS_HEADER_TABLE_SIZE, which the
 /// server leaves as it is.
