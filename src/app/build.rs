@@ -136,8 +136,8 @@ impl App {
     ///
     /// When something in the build is wrong.
     #[doc(hidden)]
-    pub fn routes(&self, health: Health) -> Result<Routes, AppError> {
-        let routes = routes(&self.service, &self.settings, &self.metrics, &health);
+    pub fn routes(&self, health: &Health) -> Result<Routes, AppError> {
+        let routes = routes(&self.service, &self.settings, &self.metrics, health);
         routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 

@@ -136,7 +136,7 @@ impl RunningService {
     /// Spawns all tasks of the service.
     async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let health = Health::new().await;
-        let grpc_server = Arc::new(open_grpc(&app, health.clone())?);
+        let grpc_server = Arc::new(open_grpc(&app, &health)?);
         let mut workers = JoinSet::new();
         for store_workers in app.workers {
             grpc_server.spawn_workers(&mut workers, store_workers);
@@ -273,14 +273,8 @@ impl RunningService {
 }
 
 /// Starts the threads of the gRPC server.
-fn open_grpc(app: &App, health: Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(
-        &app.service,
-        &app.settings,
-        app.cores,
-        &app.metrics,
-        &health,
-    );
+fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
+    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
     opened.map_err(|error| match error {
         StartError::BodyMemory { .. } => AppError::Memory(error.to_string()),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),

@@ -260,7 +260,7 @@ fn print_rule(rule: &Rule, entries: &[Entry<'_>]) {
             let (requests, name) = (limit.requests_per_unit(), algorithm.name());
             match limit.unit() {
                 Some(_) => {
-                    print_line!("  limit: {requests} in {}, {name}", limit.describe_window())
+                    print_line!("  limit: {requests} in {}, {name}", limit.describe_window());
                 }
                 None => print_line!("  limit: {requests} at any moment, {name}"),
             }

@@ -305,7 +305,7 @@ impl Session {
     fn handle(&self, event: Event<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         match event {
             Event::Call(call) => self.call(call, now_us),
-            Event::Request(request) => self.forward(request, now_us),
+            Event::Request(request) => self.forward(&request, now_us),
             Event::Data {
                 stream,
                 bytes,
@@ -347,13 +347,13 @@ impl Session {
         }
         let request = self.http2.borrow_mut().decline_call(call);
         match request {
-            Some(request) => self.forward(request, now_us),
+            Some(request) => self.forward(&request, now_us),
             None => Ok(CALLS_PER_TURN_MAX),
         }
     }
 
     /// Has tonic answer a request, which is as much work as all calls of a turn.
-    fn forward(&self, request: Request<'_>, now_us: u64) -> Result<usize, ConnectionError> {
+    fn forward(&self, request: &Request<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         let stream = request.stream;
         let Some(mut head) = http_types::request(&request.head) else {
             self.http2.borrow_mut().reset_malformed(stream, now_us)?;

@@ -242,7 +242,7 @@ mod tests {
                 code,
                 current_limit: limit.map(|limit| CurrentLimit { name: "", limit }),
                 remaining,
-                until_reset_us: until_reset_us,
+                until_reset_us,
                 can_retry: false,
                 quota: false,
                 check_index: None,

@@ -109,7 +109,7 @@ impl Service {
         let metrics = app.metrics();
         let health = Health::new().await;
         health.set_serving(true).await;
-        let routes = app.routes(health).expect("the routes");
+        let routes = app.routes(&health).expect("the routes");
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
         let (reload, reloads) = mpsc::channel(1);

@@ -62,7 +62,7 @@ impl Loader<'_> {
             "interval" => {
                 algorithm = algorithm
                     .variant_for(AlgorithmOption::Refill)
-                    .unwrap_or(algorithm)
+                    .unwrap_or(algorithm);
             }
             other => {
                 let message = format!("unknown refill '{}'", excerpt(other));
