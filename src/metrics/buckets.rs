@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Registry};
 
-use super::{counter, counters, gauge, gauges};
+use super::register::{counter, counters, gauge, gauges};
 
 /// The metrics of buckets.
 #[derive(Debug)]

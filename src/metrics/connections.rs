@@ -5,7 +5,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::polled_gauge::PolledGauge;
-use super::{counter, counters, gauge, gauges};
+use super::register::{counter, counters, gauge, gauges};
 
 /// The metrics of connections.
 #[derive(Debug)]

@@ -13,23 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus::{IntCounter, IntCounterVec, Registry};
 
 use super::bounded_map::BoundedMap;
-use super::counters;
 use super::grace::{Reader, Readers};
-use super::label::{LABEL_BYTES_MAX, label};
+use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
 use super::limit::LimitCounters;
+use super::register::counters;
 use super::request_sets::RequestLabelSets;
-use super::rule_sets::RuleLabelSets;
+use super::rule_sets::{RuleCounters, RuleLabelSets};
 use super::series::SeriesTable;
-use tollgate_limiter::{Key, Rule, RuleSet};
+use tollgate_limiter::{Key, RuleSet};
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;
-
-/// The label of whatever came after a bound was met.
-pub const OVERFLOW: &str = "overflow";
-
-/// How much of a request can stand in labels: levels, and bytes of each text.
-pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
 
 /// The metrics of limits.
 #[derive(Debug)]
@@ -53,10 +47,6 @@ pub(super) struct Reading<'m> {
     limits: &'m LimitMetrics,
     readers: MutexGuard<'m, Readers>,
 }
-
-/// The counters of every rule of one rule set, by [`Rule::index`].
-#[derive(Debug, Default)]
-pub struct RuleCounters(pub(super) Vec<Arc<LimitCounters>>);
 
 // === impl LimitMetrics ===
 
@@ -167,16 +157,6 @@ impl LimitMetrics {
     }
 }
 
-pub(super) fn overflow_names() -> Vec<String> {
-    [OVERFLOW, OVERFLOW].map(String::from).to_vec()
-}
-
-/// The domain and each level, sanitised: what tells a limit's counters from others.
-pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
-    let path = path.iter().map(String::as_str);
-    std::iter::once(domain).chain(path).map(label).collect()
-}
-
 // === impl Reading ===
 
 impl Reading<'_> {
@@ -205,14 +185,5 @@ impl Reading<'_> {
         if of_rules > 0 || any_gone {
             limits.series.free_unused();
         }
-    }
-}
-
-// === impl RuleCounters ===
-
-impl RuleCounters {
-    /// The counters of a rule.
-    pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
-        self.0.get(rule.index)
     }
 }

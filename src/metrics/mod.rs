@@ -29,6 +29,7 @@ mod limit;
 mod limits;
 mod news;
 mod polled_gauge;
+mod register;
 mod request_sets;
 mod requests;
 mod rule_sets;
@@ -41,23 +42,23 @@ mod xds;
 
 use std::sync::Arc;
 
-use prometheus::{
-    Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, IntGaugeVec, Opts, Registry, TextEncoder};
 
 pub use self::buckets::{BucketMetrics, PartitionLevels};
 pub use self::connections::{ConnectionMetrics, PortCounters};
 pub use self::counts::Counts;
 use self::grace::Reader;
+pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
-pub use self::limits::{OVERFLOW, REQUEST_LABEL_PARTS, RuleCounters, UNKNOWN_DOMAINS_MAX};
+pub use self::limits::UNKNOWN_DOMAINS_MAX;
 pub use self::news::{Kind, News};
 pub use self::polled_gauge::PolledGauge;
+pub use self::register::{Counter, Gauge, LocalHistogram};
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
-pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX};
+pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
 pub use self::telemetry::{StatsdMetrics, TraceMetrics};
@@ -65,15 +66,6 @@ use self::tls::TlsVecs;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
 use tollgate_limiter::{Key, RuleSet};
-
-/// A number that only grows.
-pub type Counter = IntCounter;
-
-/// A number that goes up and down, as the code that owns it sets it.
-pub type Gauge = IntGauge;
-
-/// A distribution that one task adds to, and says to the others now and then.
-pub type LocalHistogram = prometheus::local::LocalHistogram;
 
 /// All metrics of one service.
 #[derive(Debug)]
@@ -210,40 +202,6 @@ impl Metrics {
     pub fn domain_not_found(&self, domain: &[u8]) {
         self.limits.domain_not_found(domain);
     }
-}
-
-fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    let counter = IntCounter::new(name, help)?;
-    registry.register(Box::new(counter.clone()))?;
-    Ok(counter)
-}
-
-fn counters(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(counters.clone()))?;
-    Ok(counters)
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    let gauge = IntGauge::new(name, help)?;
-    registry.register(Box::new(gauge.clone()))?;
-    Ok(gauge)
-}
-
-fn gauges(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntGaugeVec, prometheus::Error> {
-    let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(gauges.clone()))?;
-    Ok(gauges)
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Counter;
 use super::bounded_map::BoundedMap;
 use super::grace::{Grace, Reader, Readers};
 use super::limit::LimitCounters;
+use super::register::Counter;
 use super::rule_sets::InUse;
 use tollgate_limiter::Key;
 

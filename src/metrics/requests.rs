@@ -4,7 +4,7 @@
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry};
 
-use super::{counter, counters};
+use super::register::{counter, counters};
 
 /// Upper bounds of the latency histogram, in seconds: an in-memory decision takes tens of microseconds, and Envoy gives
 /// up after 20 ms.

@@ -4,7 +4,7 @@
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
-use super::{counter, gauge};
+use super::register::{counter, gauge};
 
 /// The metrics of rule sets.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{IntCounter, IntCounterVec, Registry};
 
-use super::counters;
+use super::register::counters;
 
 /// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
 /// second are dropped.

@@ -6,7 +6,7 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use super::{counter, counters, gauge};
+use super::register::{counter, counters, gauge};
 
 /// Upper bounds of the calls' latencies, in seconds: from a socket on the same machine to a deadline of a second.
 const LATENCY_BUCKETS: &[f64] = &[

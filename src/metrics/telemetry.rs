@@ -4,7 +4,7 @@
 
 use prometheus::{IntCounter, Registry};
 
-use super::{counter, counters};
+use super::register::{counter, counters};
 
 /// The metrics of traces.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::{counters, gauges};
+use super::register::{counters, gauges};
 
 /// The series of all ports.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
-use super::{counter, counters, gauge};
+use super::register::{counter, counters, gauge};
 
 /// The metrics of the xDS client.
 #[derive(Clone, Debug)]
