@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
+use super::declaration::Counter;
 use super::grace::{Grace, Reader, Readers};
 use super::limit::LimitCounters;
-use super::register::Counter;
 use super::rule_sets::InUse;
 use tollgate_limiter::Key;
 

@@ -14,10 +14,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::declaration::Counter;
 use super::grace::{Grace, Reader, Readers};
 use super::label::{label, names, overflow_names};
 use super::limit::LimitCounters;
-use super::register::Counter;
 use super::series::SeriesTable;
 use tollgate_limiter::{Rule, RuleSet};
 
