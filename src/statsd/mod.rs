@@ -1,6 +1,6 @@
 //! Counters, told to a statsd server now and then, by TCP or UDP.
 //!
-//! How: a task wakes once an interval, connects if need be, and only then asks what is new (`metrics::News`): so what could not
+//! How: a task wakes once an interval, connects if need be, and only then asks what is new (`metrics::MetricDelta`): so what could not
 //! be sent because nobody was there is told the next time, in one number. Text is made and sent in parts of
 //! [`CHUNK_BYTES_MAX`]. The hot path knows nothing of it.
 //!
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use self::lines::Lines;
 use self::server::{Connection, Server};
-use crate::metrics::{Metrics, News};
+use crate::metrics::{MetricDelta, Metrics};
 use crate::settings::StatsdSettings;
 
 /// How much text is made before it is sent.
@@ -31,7 +31,7 @@ const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// How many parts go out in one turn: what is left is told in the next.
 const CHUNKS_PER_FLUSH_MAX: usize = 64;
 
-/// How long a stop waits for the last news to go out.
+/// How long a stop waits for the last delta to go out.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A task that tells a server.
@@ -45,7 +45,7 @@ pub struct Statsd {
 struct StatsdFlusher {
     server: Server,
     connection: Option<Connection>,
-    news: News,
+    delta: MetricDelta,
     lines: Lines,
     metrics: Arc<Metrics>,
     /// Nobody was there the last time.
@@ -68,7 +68,7 @@ impl Statsd {
         let mut flusher = StatsdFlusher {
             server,
             connection: None,
-            news: News::default(),
+            delta: MetricDelta::default(),
             lines: Lines::new(&settings.extra_tags),
             metrics: Arc::clone(metrics),
             unreachable: false,
@@ -90,7 +90,7 @@ impl Statsd {
         Some(Self { stop, task })
     }
 
-    /// Tells the last news, but does not wait long for them to go.
+    /// Tells the last delta, but does not wait long for them to go.
     pub async fn stop(self) {
         // A task that has ended needs no telling.
         let _ = self.stop.send(());
@@ -141,23 +141,23 @@ impl StatsdFlusher {
     async fn send_changes(&mut self) -> io::Result<()> {
         for _ in 0..CHUNKS_PER_FLUSH_MAX {
             // It may be many thousand numbers; this thread has other tasks to run.
-            let mut news = std::mem::take(&mut self.news);
+            let mut delta = std::mem::take(&mut self.delta);
             let mut lines = std::mem::take(&mut self.lines);
             let metrics = Arc::clone(&self.metrics);
             let made = task::spawn_blocking(move || {
                 lines.clear();
-                let all = news.of(&metrics, |name, kind, value| {
+                let all = delta.of(&metrics, |name, kind, value| {
                     let room = lines.bytes() < CHUNK_BYTES_MAX;
                     if room {
                         lines.push(name, kind, value);
                     }
                     room
                 });
-                (news, lines, all)
+                (delta, lines, all)
             });
             // It does not fail: what panics there would be a defect.
-            let (news, lines, all) = made.await.map_err(io::Error::other)?;
-            (self.news, self.lines) = (news, lines);
+            let (delta, lines, all) = made.await.map_err(io::Error::other)?;
+            (self.delta, self.lines) = (delta, lines);
             let Some(connection) = &mut self.connection else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
