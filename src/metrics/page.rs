@@ -7,7 +7,6 @@ use tollgate_http2::Reason;
 
 use super::declaration::STATSD_LIMIT;
 use super::{Declaration, HandshakeFailure, LabelValues, MetricKind, Metrics};
-use crate::store::StoreFault;
 
 const PAGE: &str = "docs/metrics.md";
 const START: &str = "<!-- metrics: make readme -->\n";
@@ -98,8 +97,6 @@ fn declared(name: &str, label: &str) -> &'static [&'static str] {
 
 #[test]
 fn declared_label_values_are_those_of_the_code() {
-    let faults = StoreFault::ALL.map(StoreFault::name);
-    assert_eq!(declared("tollgate_store_undecided_total", "reason"), faults);
     let failures = HandshakeFailure::ALL.map(HandshakeFailure::name);
     let name = "tollgate_tls_handshake_failures_total";
     assert_eq!(declared(name, "reason"), failures);
