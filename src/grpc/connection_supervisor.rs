@@ -116,7 +116,10 @@ async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<ServerConnection>)
                 wait = wait.saturating_mul(2).min(Duration::from_secs(1));
             }
         };
-        if timeout(limits.keepalive_timeout, acknowledged).await.is_err() {
+        if timeout(limits.keepalive_timeout, acknowledged)
+            .await
+            .is_err()
+        {
             return;
         }
     }

@@ -1,8 +1,8 @@
-//! Whether the two readers agree: `read` and, behind tonic's routes, prost with `wire::decode`.
+//! Compares the two decoders of requests: `decode`, and prost with `prost_oracle`.
 //!
-//! Why: what one reads and the other does not is a way past a limit. How: both read the same bytes; where `read`
-//! understands them prost must, and the requests must be equal; where prost finds them broken `read` must not understand.
-//! Only tests and the fuzz target `wire` are built with this file.
+//! A request that the two decode differently could bypass a limit. Both decode the same bytes. If
+//! `decode` succeeds, prost must succeed with an equal request; if prost fails, `decode` must return
+//! none. Only tests and the fuzz target `wire` are built with this file.
 //!
 //! What it deliberately does not do: say which of the two is right.
 #![allow(unreachable_pub)] // the fuzz target reaches it
@@ -17,7 +17,7 @@ use crate::pipeline::prost_oracle;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_limiter::Request;
 
-/// Every choice of what a service obeys.
+/// Both policies on the fields of a request.
 const POLICIES: [RequestPolicy; 2] = [
     RequestPolicy {
         negative_hits: true,
@@ -29,22 +29,22 @@ const POLICIES: [RequestPolicy; 2] = [
     },
 ];
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Agreement {
-    /// Both read it, and alike.
+    /// Both decode it to the same request.
     Read,
-    /// Prost alone reads it: it is unusual.
+    /// Only prost decodes it: it needs protobuf's merging rules.
     Left,
-    /// Neither reads it.
+    /// Neither decodes it.
     Broken,
 }
 
-/// Has both readers read a message, without gRPC's frame.
+/// Decodes a message, without gRPC's frame, with both decoders.
 ///
 /// # Errors
 ///
-/// The words in which they differ.
+/// A description of the difference.
 pub fn agree(message: &[u8]) -> Result<Agreement, String> {
     let by_prost = RateLimitRequest::decode(message);
     let mut agreement = match by_prost {
@@ -52,7 +52,7 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
         Err(_) => Agreement::Broken,
     };
     for policy in POLICIES {
-        // What was there before must not be seen.
+        // The decoder must clear what the request held before.
         let mut quick = Request::new(b"before");
         quick.push_descriptor([], tollgate_limiter::Hits::PEEK, None);
         if decode(message, policy, &mut quick).is_none() {
@@ -60,24 +60,24 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
         }
         let by_prost = by_prost
             .as_ref()
-            .map_err(|error| format!("read understands what prost does not: {error}"))?;
+            .map_err(|error| format!("decode accepts what prost rejects: {error}"))?;
         let (quick, slow) = (
-            words(&quick),
-            words(&prost_oracle::decode(by_prost, policy)),
+            describe(&quick),
+            describe(&prost_oracle::decode(by_prost, policy)),
         );
         if quick != slow {
-            return Err(format!("read:\n{quick}\nprost:\n{slow}"));
+            return Err(format!("decode:\n{quick}\nprost:\n{slow}"));
         }
         agreement = Agreement::Read;
     }
     Ok(agreement)
 }
 
-/// All that a request says.
-fn words(request: &Request<'_>) -> String {
+/// Describes all fields of a request.
+fn describe(request: &Request<'_>) -> String {
     let mut words = format!("domain {:?}", request.domain);
     for descriptor in request.descriptors() {
-        // A string has room for everything.
+        // Writing to a string cannot fail.
         let _ = write!(words, "\n{descriptor:?}");
     }
     words
