@@ -75,12 +75,12 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
 
 /// Describes all fields of a request.
 fn describe(request: &Request<'_>) -> String {
-    let mut words = format!("domain {:?}", request.domain);
+    let mut text = format!("domain {:?}", request.domain);
     for descriptor in request.descriptors() {
         // Writing to a string cannot fail.
-        let _ = write!(words, "\n{descriptor:?}");
+        let _ = write!(text, "\n{descriptor:?}");
     }
-    words
+    text
 }
 
 #[cfg(test)]
@@ -97,13 +97,13 @@ mod tests {
         Entry, RateLimitOverride,
     };
 
-    /// How many mutations of the corpus are read: a second or two.
+    /// Number of mutations of the corpus. They take a second or two.
     const MUTATIONS: usize = 100_000;
 
-    /// How many bytes a mutation may put in at once.
+    /// Byte sequences that a mutation inserts.
     const PIECES: &[&[u8]] = &[
         b"\x0a\x00",                 // an empty domain, or an entry's empty key
-        b"\x0a\x01d",                // one letter of it
+        b"\x0a\x01d",                // a domain or key of one letter
         b"\x12\x00",                 // an empty descriptor, value or limit
         b"\x12\x02\x0a\x00",         // with an empty entry in it
         b"\x12\x04\x12\x02\x10\x02", // with a limit
@@ -120,7 +120,7 @@ mod tests {
         b"\x0b", // a group begins
         b"\x0c", // a group ends
         b"\x0b\x0c",
-        b"\x23\x24",                             // a group that no message here knows
+        b"\x23\x24",                             // a group of an unknown field
         b"\x09\x00\x00\x00\x00\x00\x00\x00\x00", // 64 bits
         b"\x0d\x00\x00\x00\x00",                 // 32 bits
         b"\x21\x00\x00\x00\x00\x00\x00\x00\x00",
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Messages worth beginning with, by name.
+    /// The messages of the corpus, by file name.
     fn corpus() -> Vec<(String, Vec<u8>)> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/wire");
         let mut files: Vec<_> = fs::read_dir(folder)
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_corpus_is_what_its_name_says() {
+    fn corpus_file_names_give_the_result() {
         let files = corpus();
         for (name, message) in &files {
             let expected = match name.split('-').next().unwrap() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_agree_on_every_mutation_of_the_corpus() {
+    fn decoders_agree_on_mutations_of_the_corpus() {
         let files = corpus();
         let mut random = Random(0x7011_6a7e);
         let mut seen = [0_usize; 3];
@@ -207,28 +207,30 @@ mod tests {
             }
             match agree(&message) {
                 Ok(agreement) => seen[agreement as usize] += 1,
-                Err(words) => panic!("{message:02x?}: {words}"),
+                Err(difference) => panic!("{message:02x?}: {difference}"),
             }
         }
-        // Else the mutations would ask nothing.
+        // Each result must be frequent, or the mutations would test little.
         assert!(seen.iter().all(|seen| *seen > MUTATIONS / 100), "{seen:?}");
     }
 
     #[test]
-    fn readers_agree_on_every_beginning_and_every_changed_byte_of_the_corpus() {
+    fn decoders_agree_on_every_prefix_and_changed_byte_of_the_corpus() {
         for (name, message) in corpus().iter().filter(|(_, message)| message.len() <= 48) {
             for to in 0..message.len() {
-                agree(&message[..to]).unwrap_or_else(|words| panic!("{name} to {to}: {words}"));
+                agree(&message[..to])
+                    .unwrap_or_else(|difference| panic!("{name} to {to}: {difference}"));
                 for byte in 0..=u8::MAX {
                     let mut changed = message.clone();
                     changed[to] = byte;
-                    agree(&changed).unwrap_or_else(|words| panic!("{name} {to} {byte}: {words}"));
+                    agree(&changed)
+                        .unwrap_or_else(|difference| panic!("{name} {to} {byte}: {difference}"));
                 }
             }
         }
     }
 
-    /// A message's bytes as nobody's library writes them: any field, any wire type, in any order, more often than once.
+    /// Message bytes that no library writes: any field and wire type, in any order, repeated.
     fn odd_message(depth: u32) -> BoxedStrategy<Vec<u8>> {
         let number = || prop_oneof![8 => 0_u64..6, 1 => any::<u64>(), 1 => 0_u64..(1 << 29)];
         let varint = prop_oneof![3 => 0_u64..200, 1 => any::<u64>()];
@@ -304,12 +306,12 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_a_client_writes_is_always_read(message in ordinary()) {
+        fn messages_of_a_client_are_always_decoded(message in ordinary()) {
             prop_assert_eq!(agree(&message.encode_to_vec()), Ok(Agreement::Read));
         }
 
         #[test]
-        fn fields_that_nobody_knows_yet_are_passed_over(message in ordinary(), number in 5_u64..100, value: u64) {
+        fn unknown_fields_are_skipped(message in ordinary(), number in 5_u64..100, value: u64) {
             let mut bytes = field(number << 3, &coded(value));
             bytes.put(message.encode_to_vec().as_slice());
             bytes.put(field(number << 3 | 2, b"\x03abc").as_slice());
@@ -317,16 +319,16 @@ mod tests {
         }
 
         #[test]
-        fn readers_agree_on_odd_messages(message in odd_message(4)) {
-            if let Err(words) = agree(&message) {
-                prop_assert!(false, "{:02x?}: {}", message, words);
+        fn decoders_agree_on_odd_messages(message in odd_message(4)) {
+            if let Err(difference) = agree(&message) {
+                prop_assert!(false, "{:02x?}: {}", message, difference);
             }
         }
 
         #[test]
-        fn readers_agree_on_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Err(words) = agree(&message) {
-                prop_assert!(false, "{:02x?}: {}", message, words);
+        fn decoders_agree_on_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Err(difference) = agree(&message) {
+                prop_assert!(false, "{:02x?}: {}", message, difference);
             }
         }
     }

@@ -207,7 +207,7 @@ mod tests {
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use tollgate_limiter::{Code, CurrentLimit, Limit, Status, Unit};
 
-    /// Numbers about the lengths that a varint may have.
+    /// Numbers near the bounds between lengths of a varint.
     fn number() -> impl Strategy<Value = u64> {
         (0_u32..64, -2_i64..2)
             .prop_map(|(bits, about)| (1_u64 << bits).saturating_add_signed(about))
@@ -285,7 +285,7 @@ mod tests {
             rest in rest(),
         ) {
             let named = |(status, name): &'_ (Status<'static>, String)| -> Status<'static> {
-                // For as long as the test runs.
+                // Leaked: the status borrows it for the whole test.
                 let name: &'static str = Box::leak(name.clone().into_boxed_str());
                 Status {
                     current_limit: status.current_limit.map(|limit| CurrentLimit { name, ..limit }),
