@@ -1,4 +1,4 @@
-//! Requests and responses converted by prost: what tests compare the decoder and the encoder with.
+//! Requests and responses converted by prost, to which tests compare the decoder and the encoder.
 //! Only tests and fuzz targets are built with this file.
 
 use tollgate_limiter::{Decision, Entry, Request, Status};
@@ -28,7 +28,7 @@ pub(crate) fn decode(request: &rls::RateLimitRequest, policy: RequestPolicy) -> 
     decoded
 }
 
-/// The response that the encoder must write, but for fields that only some responses have.
+/// The response that the encoder must write, except for fields that only some responses have.
 pub(crate) fn encode(decision: &Decision<'_>) -> rls::RateLimitResponse {
     rls::RateLimitResponse {
         overall_code: code_number(decision.code).into(),

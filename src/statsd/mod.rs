@@ -150,11 +150,11 @@ impl StatsdFlusher {
             let built = task::spawn_blocking(move || {
                 lines.clear();
                 let all = delta.of(&metrics, |name, kind, value| {
-                    let has_room = lines.bytes() < CHUNK_BYTES_MAX;
-                    if has_room {
+                    let has_space = lines.bytes() < CHUNK_BYTES_MAX;
+                    if has_space {
                         lines.push(name, kind, value);
                     }
-                    has_room
+                    has_space
                 });
                 (delta, lines, all)
             });
