@@ -189,6 +189,7 @@ readme:
 	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values what_is_rendered
 	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
 	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
+	WRITE_README=1 $(CARGO) test --locked --lib the_page_lists_every_metric
 
 # The test that compares the pictures with the code writes them here.
 pictures:

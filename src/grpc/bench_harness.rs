@@ -1,9 +1,10 @@
-//! A core without connections, turned by hand: for who counts what a check costs (`benches/instructions`).
+//! A batcher without connections, polled by the caller: counts the instructions of a check
+//! (`benches/instructions`).
 //!
-//! How: one caller at a time puts in a gRPC frame; the core has its turn, then the workers at the other end of the
-//! mailboxes, then the core again, and the answer lies there. Everything between is what serves connections.
+//! The caller passes in one gRPC frame. The batcher is polled, then the store's workers, then the
+//! batcher again, and the response is in a buffer. All of this is the code that serves connections.
 //!
-//! What it deliberately does not do: HTTP/2, time, more than one request in a turn.
+//! What it deliberately does not do: HTTP/2, measure time, run more than one request in a turn.
 #![allow(unreachable_pub)] // a bench reaches it
 
 use std::cell::{Ref, RefCell};
@@ -19,35 +20,36 @@ use crate::pipeline::{Pipeline, RequestError};
 use crate::settings::Settings;
 use crate::store::Worker;
 
-/// See the file's own words.
+/// A batcher, the store's workers and a buffer for the response.
 pub struct BenchHarness {
     batcher: Batcher<Caller>,
     workers: Vec<Worker>,
     answer: Rc<RefCell<Vec<u8>>>,
 }
 
-/// Leaves its answer for all to see; an error is nothing.
+/// Writes its response into a shared buffer, and ignores an error.
 struct Caller(Rc<RefCell<Vec<u8>>>);
 
 // === impl BenchHarness ===
 
 impl BenchHarness {
-    /// A core of this service, whose store needs these workers. None when the store cannot be asked for many at once.
+    /// A harness for this pipeline, whose store needs these workers. None when the store has no batch
+    /// client.
     pub fn new(
-        service: &Arc<Pipeline>,
+        pipeline: &Arc<Pipeline>,
         workers: Vec<Worker>,
         settings: &Settings,
         metrics: &Arc<Metrics>,
     ) -> Option<Self> {
         Some(Self {
-            batcher: Batcher::new(service, metrics, settings.message_size_max)?,
+            batcher: Batcher::new(pipeline, metrics, settings.message_size_max)?,
             workers,
             answer: Rc::default(),
         })
     }
 
-    /// The frame that answers this one; none when the fast path does not support it or the answer is an error. Must be called
-    /// within a runtime: workers have timers.
+    /// The response to a request's frame. None when the fast path does not support the request or
+    /// the response is an error. Must be called within a runtime, because workers have timers.
     pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
         self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());

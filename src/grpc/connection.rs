@@ -1,14 +1,15 @@
-//! One connection: reads what has arrived, leaves the deciding to its core, sends what is answered.
+//! One gRPC connection: reads frames, starts calls in the thread's batcher, writes responses.
 //!
-//! How: a turn reads what the socket holds, hands every call in it to the core, and sends at the end all that was
-//! written meanwhile. What the core answers later wakes the connection, once for all of them. Bytes that are no whole frame
-//! yet are kept until the rest has come.
+//! In a turn the connection reads what the socket holds, starts every call in it, and then writes
+//! all output at once. Responses that the batcher writes later wake the connection once for the
+//! whole batch. An incomplete frame is kept until the rest arrives.
 //!
-//! A turn reads [`READS_PER_TURN_MAX`] times and takes up [`CALLS_PER_TURN_MAX`] calls at most, or one that goes to tonic, which
-//! costs as much as many; then the others of its core have theirs.
+//! A turn reads at most [`READS_PER_TURN_MAX`] times and starts at most [`CALLS_PER_TURN_MAX`]
+//! calls. A call for tonic costs as much as a whole turn. Then the connection yields to the others
+//! of its thread.
 //!
-//! What it deliberately does not do: know what frames mean (`tollgate_http2`), look into a message, bound how many connections there
-//! are.
+//! What it deliberately does not do: interpret frames (`tollgate_http2`), decode messages, limit the
+//! number of connections.
 
 use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
@@ -29,7 +30,7 @@ use tonic::Status as GrpcStatus;
 
 use crate::grpc::batcher::Batcher;
 use crate::grpc::buffers::{Buffers, READ_BYTES};
-use crate::grpc::connection_supervisor::mind;
+use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::http_types::{self, fields};
 use crate::grpc::responder::StreamResponder;
@@ -40,64 +41,63 @@ use crate::grpc::yielding::yield_to_others;
 use crate::net::{Connection, ShutdownSignal};
 use crate::tracing::TraceParent;
 
-/// How many calls one turn takes up before other connections have theirs.
+/// Maximum number of calls that a connection starts before it yields.
 const CALLS_PER_TURN_MAX: usize = 256;
 
-/// How often one turn reads.
+/// Maximum number of reads in a turn.
 const READS_PER_TURN_MAX: usize = 4;
 
 /// Path of the method on the fast path.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How many calls are as much work as the frames before [`Event::Yield`].
+/// Cost of the frames before [`Event::Yield`], in calls.
 const CALLS_PER_YIELD: usize = 17;
 
-/// How long answers may take after the client has closed its side of the connection.
+/// How long responses may take after the client has closed its side of the connection.
 const HALF_CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long, and for how many bytes, a connection that has ended is still read. A socket that is
-/// closed with unread input resets the connection, and the client may lose what was sent last: the
-/// GOAWAY that says why.
+/// Bounds on reading a connection that has ended. Closing a socket with unread input resets the
+/// connection, and the client may then lose what was sent last: the GOAWAY with the reason.
 const LINGER_WAIT_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What a caller reads whose body was refused.
+/// The error message for a call whose body exceeds the memory budget.
 const BODY_REFUSED: &str = "this connection holds too many unfinished request bodies; send fewer large requests at a time, or raise --body-memory-max";
 
-/// A connection's state.
-struct Session {
+/// The state of one connection.
+struct ConnectionTask {
     connection: Connection,
     http2: Rc<RefCell<ServerConnection>>,
-    /// What was read and is no whole frame, or was left for the next turn.
-    left: Vec<u8>,
-    /// What is left may hold whole frames.
-    more: bool,
-    /// Nothing more is read while so much waits to be sent.
-    full: bool,
+    /// Input of earlier turns: an incomplete frame, or frames beyond the limit on calls in a turn.
+    unprocessed: Vec<u8>,
+    /// `unprocessed` may hold whole frames.
+    has_whole_frames: bool,
+    /// The output buffer is full; reading is paused.
+    output_full: bool,
     batcher: Option<Rc<Batcher<StreamResponder>>>,
     buffers: Rc<Buffers>,
     server: ServerContext,
     /// Channels to the request bodies that tonic reads.
     bodies: RequestBodies,
-    /// The bound on streaming calls, made for the first one.
+    /// The limit on streaming calls, created by the first one.
     streaming: OnceCell<ConnectionCalls>,
-    /// What breaks the connection; it ends when that has been said.
-    broken: Option<ConnectionError>,
-    /// Set once the client has closed its side: when answers have taken too long.
+    /// A connection error. The connection ends once the GOAWAY is written.
+    error: Option<ConnectionError>,
+    /// Deadline for responses, set once the client has closed its side.
     half_closed: Option<Pin<Box<Sleep>>>,
 }
 
-/// How a connection ends before its time.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum ServeError {
     #[error("{0}")]
-    Socket(#[from] io::Error),
+    Io(#[from] io::Error),
     #[error("{0}")]
-    Broken(#[from] ConnectionError),
+    Http2(#[from] ConnectionError),
 }
 
-/// Ends a task when dropped.
-struct Minding(AbortHandle);
+/// Aborts a task when dropped.
+struct AbortOnDrop(AbortHandle);
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
@@ -126,40 +126,40 @@ pub(crate) async fn serve(
     let bodies = Arc::clone(&server.bodies);
     let http2 = ServerConnection::new(config, Rc::clone(&buffers.output), bodies);
     let http2 = Rc::new(RefCell::new(http2));
-    let minder = task::spawn_local(mind(Rc::clone(&http2), stopping, server.clone(), resetting));
-    let _minding = Minding(minder.abort_handle());
-    let mut session = Session {
+    let supervisor = supervise(Rc::clone(&http2), stopping, server.clone(), resetting);
+    let _supervisor = AbortOnDrop(task::spawn_local(supervisor).abort_handle());
+    let mut task = ConnectionTask {
         connection,
         http2,
-        left: Vec::new(),
-        more: false,
-        full: false,
+        unprocessed: Vec::new(),
+        has_whole_frames: false,
+        output_full: false,
         batcher,
         buffers,
         server,
         bodies: RequestBodies::default(),
         streaming: OnceCell::new(),
-        broken: None,
+        error: None,
         half_closed: None,
     };
-    let ended = poll_fn(|cx| session.poll(cx)).await;
-    if !matches!(ended, Err(Ended::Socket(_))) {
-        // What does not arrive in time is lost; the connection has ended either way.
-        let _ = timeout(LINGER_WAIT_MAX, session.linger()).await;
+    let result = poll_fn(|cx| task.poll(cx)).await;
+    if !matches!(result, Err(ServeError::Io(_))) {
+        // The connection ends whether or not the flush completes in time.
+        let _ = timeout(LINGER_WAIT_MAX, task.drain()).await;
     }
-    if let Err(error) = ended {
+    if let Err(error) = result {
         tracing::debug!(%error, "a gRPC connection ended");
     }
 }
 
-// === impl Session ===
+// === impl ConnectionTask ===
 
-impl Session {
-    /// One turn: goes on as far as it can, and lets the core know that there may be something for it. Ready when the
-    /// connection has ended; what it left with the core is asked all the same.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+impl ConnectionTask {
+    /// Runs one turn, then wakes the batcher for the calls that were started. Ready when the
+    /// connection has ended; the batcher still sends the checks of its calls.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ServeError>> {
         self.http2.borrow_mut().begin_turn(cx.waker());
-        let polled = self.go_on(cx);
+        let polled = self.run_turn(cx);
         self.http2.borrow_mut().end_turn();
         if let Some(batcher) = &self.batcher {
             batcher.end_turn();
@@ -167,28 +167,28 @@ impl Session {
         polled
     }
 
-    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+    fn run_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ServeError>> {
         {
             let http2 = self.http2.borrow();
-            // Dropping the connection closes it. A client that has not greeted has nothing under way.
+            // Dropping the connection closes it. Before its preface a client has no calls.
             if http2.is_aborted() || (http2.is_shutting_down() && !http2.is_established()) {
                 return Poll::Ready(Ok(()));
             }
         }
-        // First what waits: whoever does not read its answers is not read either.
+        // Output goes first: a client that does not read responses is not read from either.
         if self.send(cx)?.is_pending() && self.http2.borrow().is_output_full() {
             return Poll::Pending;
         }
         let read = self.read(cx);
         self.refuse_bodies();
         let sent = self.send(cx)?;
-        if sent.is_ready() && self.full {
-            self.full = false;
+        if sent.is_ready() && self.output_full {
+            self.output_full = false;
             cx.waker().wake_by_ref();
         }
-        if let Some(broken) = self.broken.take() {
-            // As much as the socket takes; a client that reads nothing need not be told.
-            return Poll::Ready(Err(broken.into()));
+        if let Some(error) = self.error.take() {
+            // The GOAWAY is sent only as far as the socket accepts it: a client may read nothing.
+            return Poll::Ready(Err(error.into()));
         }
         if read?.is_ready() && self.half_closed.is_none() {
             self.http2.borrow_mut().receive_eof();
@@ -207,15 +207,15 @@ impl Session {
         Poll::Pending
     }
 
-    /// Reads and deals with what there is. Ready when the client has closed its side.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+    /// Reads and processes input. Ready when the client has closed its side.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ServeError> {
         if self.half_closed.is_some() {
             return Ok(Poll::Ready(()));
         }
         let mut calls_left = CALLS_PER_TURN_MAX;
         for _ in 0..READS_PER_TURN_MAX {
-            self.full = self.http2.borrow().is_output_full();
-            if self.full || self.broken.is_some() {
+            self.output_full = self.http2.borrow().is_output_full();
+            if self.output_full || self.error.is_some() {
                 return Ok(Poll::Pending);
             }
             if calls_left == 0 {
@@ -235,47 +235,47 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Reads once, or goes on with what was left. False when the client has closed its side.
+    /// Reads once, or processes input of an earlier turn. False when the client has closed its side.
     fn read_once(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
         calls_left: &mut usize,
-    ) -> Result<Poll<bool>, Ended> {
-        let known = self.left.len();
-        let mut filled = known;
-        if !self.more {
-            let (_, room) = buffer.split_at_mut_checked(known).unwrap_or_default();
-            // Behind what is left, of which there is never more than a frame.
-            let mut room = ReadBuf::new(room);
+    ) -> Result<Poll<bool>, ServeError> {
+        let earlier = self.unprocessed.len();
+        let mut filled = earlier;
+        if !self.has_whole_frames {
+            // Read behind the unprocessed input, which is now less than a frame.
+            let (_, free) = buffer.split_at_mut_checked(earlier).unwrap_or_default();
+            let mut free = ReadBuf::new(free);
             if Pin::new(&mut self.connection)
-                .poll_read(cx, &mut room)?
+                .poll_read(cx, &mut free)?
                 .is_pending()
             {
                 return Ok(Poll::Pending);
             }
-            let bytes = room.filled().len();
+            let bytes = free.filled().len();
             if bytes == 0 {
                 return Ok(Poll::Ready(false));
             }
             filled = filled.saturating_add(bytes);
         }
-        if let Some(front) = buffer.get_mut(..known) {
-            front.copy_from_slice(&self.left);
+        if let Some(front) = buffer.get_mut(..earlier) {
+            front.copy_from_slice(&self.unprocessed);
         }
         let input = buffer.get(..filled).unwrap_or_default();
-        let rest = self.deal_with(input, calls_left);
+        let rest = self.process(input, calls_left);
         self.keep(rest);
         Ok(Poll::Ready(true))
     }
 
-    /// Hands on what stands in `input`, and gives back what is not dealt with.
-    fn deal_with<'b>(&mut self, mut input: &'b [u8], calls_left: &mut usize) -> &'b [u8] {
+    /// Processes `input` and returns the unprocessed rest.
+    fn process<'b>(&mut self, mut input: &'b [u8], calls_left: &mut usize) -> &'b [u8] {
         if let Err(error) = self.receive(&mut input, calls_left) {
             let reason = error.reason();
             self.http2.borrow_mut().abrupt_shutdown(reason);
             self.server.metrics.count_broken_connection(reason.name());
-            self.broken = Some(error);
+            self.error = Some(error);
             return &[];
         }
         input
@@ -288,20 +288,20 @@ impl Session {
     ) -> Result<(), ConnectionError> {
         let now_us = self.server.pipeline.uptime_us();
         while *calls_left > 0 {
-            // Not held while others answer: they write into the same.
+            // The borrow ends here: handling an event writes into the same connection.
             let event = self.http2.borrow_mut().receive(input, now_us)?;
             let Some(event) = event else {
-                self.more = false;
+                self.has_whole_frames = false;
                 return Ok(());
             };
             let calls = self.handle(event, now_us)?;
             *calls_left = calls_left.saturating_sub(calls);
         }
-        self.more = true;
+        self.has_whole_frames = true;
         Ok(())
     }
 
-    /// Handles an event. Returns how many calls it is as much work as.
+    /// Handles an event. Returns its cost in calls.
     fn handle(&self, event: Event<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         match event {
             Event::Call(call) => self.call(call, now_us),
@@ -332,7 +332,7 @@ impl Session {
         }
     }
 
-    /// Leaves a call to the core, or to tonic where it is not for the core.
+    /// Starts a call in the batcher, or in tonic if the batcher does not support it.
     fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         if let Some(batcher) = &self.batcher {
             let caller = StreamResponder::new(Rc::clone(&self.http2), call.stream);
@@ -352,7 +352,7 @@ impl Session {
         }
     }
 
-    /// Has tonic answer a request, which is as much work as all calls of a turn.
+    /// Forwards a request to tonic, which costs as much as all calls of a turn.
     fn forward(&self, request: &Request<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         let stream = request.stream;
         let Some(mut head) = http_types::request(&request.head) else {
@@ -373,7 +373,7 @@ impl Session {
         Ok(CALLS_PER_TURN_MAX)
     }
 
-    /// Refuses calls whose bodies are incomplete and for which there is no memory.
+    /// Rejects calls with incomplete bodies that exceed the memory budget.
     fn refuse_bodies(&self) {
         let mut http2 = self.http2.borrow_mut();
         for stream in http2.settle_body_budget() {
@@ -384,40 +384,40 @@ impl Session {
         }
     }
 
-    /// Ends what is sent, and reads what the client had sent before it knew, within bounds.
-    async fn linger(&mut self) -> io::Result<()> {
+    /// Flushes the output, closes the sending side, and reads a bounded rest of the input.
+    async fn drain(&mut self) -> io::Result<()> {
         let rest = {
             let mut http2 = self.http2.borrow_mut();
             let rest = http2.output().to_vec();
-            // No one waits for answers any more.
+            // Calls in progress are cancelled.
             http2.close();
             rest
         };
         self.connection.write_all(&rest).await?;
         self.connection.shutdown().await?;
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        let mut left = LINGER_BYTES_MAX;
-        while left > 0 {
+        let mut bytes_left = LINGER_BYTES_MAX;
+        while bytes_left > 0 {
             let bytes = self.connection.read(&mut buffer).await?;
             if bytes == 0 {
                 break;
             }
-            left = left.saturating_sub(bytes);
+            bytes_left = bytes_left.saturating_sub(bytes);
         }
         Ok(())
     }
 
-    /// Keeps what is left for the next turn.
+    /// Keeps unprocessed input for the next turn.
     fn keep(&mut self, rest: &[u8]) {
-        self.left.clear();
+        self.unprocessed.clear();
         if rest.is_empty() {
-            // Most connections are silent most of the time.
-            self.left.shrink_to(FRAME_BYTES_MAX);
+            // Most connections are idle most of the time.
+            self.unprocessed.shrink_to(FRAME_BYTES_MAX);
         }
-        self.left.extend_from_slice(rest);
+        self.unprocessed.extend_from_slice(rest);
     }
 
-    /// Sends what is written. Ready when all of it is sent.
+    /// Writes output to the socket. Ready when all of it is written.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let mut http2 = self.http2.borrow_mut();
         let counts = http2.take_limit_counts();
@@ -443,15 +443,15 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.http2.borrow_mut().close();
     }
 }
 
-// === impl Minding ===
+// === impl AbortOnDrop ===
 
-impl Drop for Minding {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

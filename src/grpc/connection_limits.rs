@@ -3,7 +3,7 @@
 //! The defaults never stop a real Envoy: it opens up to 1,024 streams before it has read our SETTINGS,
 //! and resets many at once when its timeout of 20 ms is over.
 //!
-//! What it deliberately does not do: enforce them (`connection`, `minder`, `http2`).
+//! What it deliberately does not do: enforce them (`connection`, `connection_supervisor`, `http2`).
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! What a connection is told from outside: to say goodbye, or to close.
+//! Timers of a connection: shutdown, maximum age, keepalive, and stalled calls.
 //!
-//! Why apart: a connection is polled for every batch of checks, and looking at three timers each time would cost more than
-//! they are worth. How: a task of its own waits for the end of the service, the connection's age, the keepalive and
-//! calls that do not go on, gives an order, and that wakes the connection.
+//! They run in a separate task, because a connection is polled for every batch of checks, and
+//! polling three timers each time would be too expensive. The task changes the state of the HTTP/2
+//! connection, which wakes the connection's task.
 //!
-//! What it deliberately does not do: read, write.
+//! What it deliberately does not do: read from or write to the socket.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,14 +19,15 @@ use crate::grpc::connection_limits::ConnectionLimits;
 use crate::grpc::context::ServerContext;
 use crate::net::ShutdownSignal;
 
-/// How many calls are reset before others have their turn.
-const LATE_PER_TURN_MAX: usize = 16;
+/// How many calls are reset before the task yields.
+const RESETS_PER_TURN_MAX: usize = 16;
 
-/// Gives orders until the connection need be told nothing more. The caller drops it with the connection.
+/// Supervises a connection. The caller aborts the task when the connection ends.
 ///
-/// Late calls are reset by one connection of a core at a time, whose turn it is by `resetting`: whoever opened thousands at
-/// once has them all late at once, and those who ask should not have to wait for all of that.
-pub(crate) async fn mind(
+/// Only one connection of a worker thread at a time resets stalled calls: the one that holds
+/// `resetting`. A client that opened thousands of calls at once has them all stall at once, and
+/// resetting all of them in one turn would delay the requests of other clients.
+pub(crate) async fn supervise(
     http2: Rc<RefCell<ServerConnection>>,
     mut stopping: ShutdownSignal,
     server: ServerContext,
@@ -35,7 +36,7 @@ pub(crate) async fn mind(
     let (limits, metrics) = (server.limits, &server.metrics);
     let graceful_shutdown = || http2.borrow_mut().graceful_shutdown();
     let abort = || http2.borrow_mut().abort();
-    let minding = async {
+    let end_of_life = async {
         tokio::select! {
             () = stopping.wait() => graceful_shutdown(),
             () = sleep_if_limited(limits.random_age()) => {
@@ -48,8 +49,8 @@ pub(crate) async fn mind(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = minding => {}
-        () = reset_late_calls(limits.body_wait, &http2, &server, &resetting) => {}
+        () = end_of_life => {}
+        () = reset_stalled_calls(limits.body_wait, &http2, &server, &resetting) => {}
         () = keep_alive(limits, &http2) => {
             metrics.connections.silent.inc();
             abort();
@@ -57,7 +58,7 @@ pub(crate) async fn mind(
     }
 }
 
-/// Sleeps for the limit; for ever when there is none.
+/// Sleeps for the limit. Never ends without a limit.
 async fn sleep_if_limited(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
@@ -65,8 +66,8 @@ async fn sleep_if_limited(limit: Option<Duration>) {
     }
 }
 
-/// Resets calls whose bodies do not come and answers that nobody makes room for, for ever.
-async fn reset_late_calls(
+/// Resets calls whose request body stalls or whose response the client does not read. Never ends.
+async fn reset_stalled_calls(
     wait: Option<Duration>,
     http2: &RefCell<ServerConnection>,
     server: &ServerContext,
@@ -77,29 +78,29 @@ async fn reset_late_calls(
     };
     let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
     loop {
-        // Late by half as much at most.
+        // A stalled call is reset after one and a half times `wait` at most.
         sleep(wait / 2).await;
         loop {
-            // None were only if it were closed.
-            let _turn = resetting.acquire().await.ok();
+            // The semaphore is never closed.
+            let _permit = resetting.acquire().await.ok();
             let now_us = server.pipeline.uptime_us();
-            let late = http2
+            let stalled = http2
                 .borrow_mut()
-                .reset_stalled(now_us, wait_us, LATE_PER_TURN_MAX);
-            let (calls, answers) = (late.requests as u64, late.responses as u64);
-            server.metrics.connections.calls_late.inc_by(calls);
-            server.metrics.connections.answers_unread.inc_by(answers);
-            if calls.saturating_add(answers) > 0 {
+                .reset_stalled(now_us, wait_us, RESETS_PER_TURN_MAX);
+            let (requests, responses) = (stalled.requests as u64, stalled.responses as u64);
+            server.metrics.connections.calls_late.inc_by(requests);
+            server.metrics.connections.answers_unread.inc_by(responses);
+            if requests.saturating_add(responses) > 0 {
                 yield_now().await;
             }
-            if !late.more {
+            if !stalled.more {
                 break;
             }
         }
     }
 }
 
-/// Ends when a ping was not answered in time.
+/// Sends keepalive pings. Ends when one is not acknowledged in time.
 async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<ServerConnection>) {
     let Some(interval) = limits.keepalive_interval else {
         return std::future::pending().await;
@@ -107,15 +108,18 @@ async fn keep_alive(limits: ConnectionLimits, http2: &RefCell<ServerConnection>)
     loop {
         sleep(interval).await;
         http2.borrow_mut().send_keepalive_ping();
-        let answered = async {
-            // Most answer at once; who does not has all the time there is.
+        let acknowledged = async {
+            // Most clients acknowledge at once. Poll with backoff for the others.
             let mut wait = Duration::from_millis(10);
             while !http2.borrow().is_keepalive_acknowledged() {
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(Duration::from_secs(1));
             }
         };
-        if timeout(limits.keepalive_timeout, answered).await.is_err() {
+        if timeout(limits.keepalive_timeout, acknowledged)
+            .await
+            .is_err()
+        {
             return;
         }
     }

@@ -1,12 +1,12 @@
-//! Header lists of `tollgate_http2` as types of the crate `http`, and back.
+//! Converts header lists of `tollgate_http2` to types of the `http` crate and back.
 //!
-//! What it deliberately does not do: bodies (`slow_path`).
+//! What it deliberately does not do: convert bodies (`slow_path`).
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tollgate_http2::{HeaderList, RequestHead};
 
-/// The head as a request. None if its parts make none.
+/// The head as a request. None if a part of it is invalid.
 pub(crate) fn request(head: &RequestHead) -> Option<Request<()>> {
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
@@ -25,7 +25,7 @@ pub(crate) fn request(head: &RequestHead) -> Option<Request<()>> {
     Some(request)
 }
 
-/// The list as a map. None if it has too many headers or one that is none.
+/// The list as a map. None if it has too many headers or an invalid one.
 pub(crate) fn header_map(list: &HeaderList) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in list.iter() {
@@ -36,7 +36,7 @@ pub(crate) fn header_map(list: &HeaderList) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Name and value of each header.
+/// The name and the value of each header.
 pub(crate) fn fields(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers
         .iter()

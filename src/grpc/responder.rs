@@ -1,9 +1,10 @@
-//! Whoever waits for an answer, as a core sees it: a stream of HTTP/2.
+//! Where the batcher writes the response to a call: [`Responder`], and [`StreamResponder`] for an
+//! HTTP/2 stream.
 //!
-//! Why a trait for one kind: what a core does is then measured and tested without a socket (`allocations`); it costs
-//! nothing, for a core is compiled for its kind.
+//! The trait exists so that the batcher can be measured and tested without a socket
+//! (`allocations`). It costs nothing, because the batcher is generic over it.
 //!
-//! What it deliberately does not do: forward (`forward`).
+//! What it deliberately does not do: forward calls to tonic (`slow_path`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,30 +15,31 @@ use tonic::Status as GrpcStatus;
 use crate::grpc::http_types::fields;
 use crate::pipeline::RequestError;
 
-/// One who waits for one answer.
+/// Receives the response to one call.
 pub(crate) trait Responder {
-    /// Sends a gRPC frame of so many bytes, which `write` writes, and that all is well.
+    /// Sends a gRPC frame of `bytes` bytes, which `write` writes, with status OK.
     fn respond(self, bytes: usize, write: impl FnOnce(&mut Vec<u8>));
 
     /// Sends a gRPC error.
     fn reject(self, error: RequestError);
 
-    /// Somebody else answers.
+    /// Gives up the call without a response: the slow path answers it.
     fn release(self)
     where
         Self: Sized,
     {
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the client no longer waits for a response.
     fn is_cancelled(&self) -> bool;
 }
 
-/// A stream of a connection. Dropped without an answer, which only a defect does, it is reset.
+/// A stream of a connection. The stream is reset if this is dropped without a response, which only
+/// a defect causes.
 pub(crate) struct StreamResponder {
     http2: Rc<RefCell<ServerConnection>>,
     stream: u32,
-    waits: bool,
+    pending: bool,
 }
 
 // === impl StreamResponder ===
@@ -47,14 +49,14 @@ impl StreamResponder {
         Self {
             http2,
             stream,
-            waits: true,
+            pending: true,
         }
     }
 }
 
 impl Drop for StreamResponder {
     fn drop(&mut self) {
-        if self.waits
+        if self.pending
             && let Ok(mut http2) = self.http2.try_borrow_mut()
         {
             http2.send_reset(self.stream, Reason::Internal);
@@ -64,14 +66,14 @@ impl Drop for StreamResponder {
 
 impl Responder for StreamResponder {
     fn respond(mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        self.waits = false;
+        self.pending = false;
         self.http2
             .borrow_mut()
             .respond_unary(self.stream, bytes, write);
     }
 
     fn reject(mut self, error: RequestError) {
-        self.waits = false;
+        self.pending = false;
         let response = GrpcStatus::from(error).into_http::<()>();
         let mut http2 = self.http2.borrow_mut();
         let status = response.status().as_u16();
@@ -79,7 +81,7 @@ impl Responder for StreamResponder {
     }
 
     fn release(mut self) {
-        self.waits = false;
+        self.pending = false;
     }
 
     fn is_cancelled(&self) -> bool {
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_defect_lost_is_reset() {
+    fn a_responder_dropped_without_a_response_resets_the_stream() {
         let config = Config {
             unary_path: Some(PATH),
             ..Config::default()

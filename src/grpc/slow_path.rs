@@ -1,9 +1,10 @@
 //! Sends calls that the fast path does not support to tonic's routes.
 //!
-//! How: a task a request. What was read of the body already goes in front of what is still to come; the response's frames
-//! go out as the client has room for them; a client that resets its stream ends the task.
+//! Each request runs in a task. The part of the body that has arrived goes first and the rest
+//! follows through a channel. Response frames are sent as flow control permits. A stream that the
+//! client resets ends the task.
 //!
-//! What it deliberately does not do: look at what goes by.
+//! What it deliberately does not do: decode messages.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use crate::grpc::http_types::fields;
 #[derive(Clone, Default)]
 pub(crate) struct RequestBodies(Rc<RefCell<BTreeMap<u32, mpsc::UnboundedSender<Part>>>>);
 
-/// A request for tonic. The parts of its body are bounded by what the client may send ahead.
+/// A request for tonic. Flow control bounds the parts of its body that wait in the channel.
 pub(crate) struct Forwarded {
     stream: u32,
     request: Request<()>,
@@ -43,16 +44,17 @@ enum Part {
     End,
 }
 
-/// The body of a request: what comes of it.
-struct Incoming {
+/// The body of a request, read from a channel.
+struct RequestBody {
     parts: mpsc::UnboundedReceiver<Part>,
-    /// Told how many bytes were taken. What comes is bounded by what the client may send, and so is this.
-    eaten: mpsc::UnboundedSender<usize>,
-    over: bool,
+    /// Reports the bytes that were consumed. Flow control bounds this channel as well.
+    consumed: mpsc::UnboundedSender<usize>,
+    ended: bool,
 }
 
-/// Resets a stream that was left without an end: by a panic, which is a defect and costs nobody else.
-struct Ends {
+/// Resets the stream if the task ends without a response. Only a panic does, which is a defect and
+/// affects no other call.
+struct ResetOnDrop {
     http2: Rc<RefCell<ServerConnection>>,
     bodies: RequestBodies,
     stream: u32,
@@ -61,9 +63,9 @@ struct Ends {
 /// The client has reset the stream, or its connection has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the client has gone")]
-struct Gone;
+struct ClientGone;
 
-/// Has `routes` answer a request.
+/// Answers a request with `routes`.
 pub(crate) async fn forward(
     mut routes: Routes,
     forwarded: Forwarded,
@@ -75,27 +77,27 @@ pub(crate) async fn forward(
         parts,
         bodies,
     } = forwarded;
-    let _ends = Ends {
+    let _reset = ResetOnDrop {
         http2: Rc::clone(&http2),
         bodies,
         stream,
     };
-    let (sender, mut eaten) = mpsc::unbounded_channel();
+    let (sender, mut consumed) = mpsc::unbounded_channel();
     let request = request.map(|()| {
-        TonicBody::new(Incoming {
+        TonicBody::new(RequestBody {
             parts,
-            eaten: sender,
-            over: false,
+            consumed: sender,
+            ended: false,
         })
     });
-    let making_room = async {
-        while let Some(bytes) = eaten.recv().await {
+    let release_capacity = async {
+        while let Some(bytes) = consumed.recv().await {
             http2.borrow_mut().release_capacity(stream, bytes);
         }
-        // The body is gone; the answer may go on.
+        // The body has been dropped; the response continues.
         std::future::pending::<()>().await;
     };
-    let answering = async {
+    let respond = async {
         let response = match routes.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -113,13 +115,13 @@ pub(crate) async fn forward(
         }
     };
     tokio::select! {
-        () = answering => {}
-        () = making_room => {}
+        () = respond => {}
+        () = release_capacity => {}
         () = poll_fn(|cx| http2.borrow_mut().poll_closed(stream, cx)) => {}
     }
 }
 
-/// Sends a body, as far as somebody reads it.
+/// Sends a body until it ends or the stream closes.
 async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection>) {
     loop {
         match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
@@ -127,11 +129,11 @@ async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection
             Some(Err(_)) => return http2.borrow_mut().send_reset(stream, Reason::Internal),
             Some(Ok(Ok(mut data))) => {
                 while !data.is_empty() {
-                    let room = poll_fn(|cx| http2.borrow_mut().poll_capacity(stream, cx)).await;
-                    let Some(room) = room else {
+                    let capacity = poll_fn(|cx| http2.borrow_mut().poll_capacity(stream, cx)).await;
+                    let Some(capacity) = capacity else {
                         return;
                     };
-                    let part = data.split_to(room.min(data.len()));
+                    let part = data.split_to(capacity.min(data.len()));
                     http2.borrow_mut().send_data(stream, &part, false);
                 }
             }
@@ -147,7 +149,7 @@ async fn send(mut body: TonicBody, stream: u32, http2: &RefCell<ServerConnection
 // === impl RequestBodies ===
 
 impl RequestBodies {
-    /// Registers a request whose body starts with these bytes.
+    /// Registers a request whose body starts with `body`.
     pub(crate) fn open(
         &self,
         stream: u32,
@@ -166,7 +168,7 @@ impl RequestBodies {
         }
     }
 
-    /// Passes on a part of a body.
+    /// Sends a part of a body to its reader.
     pub(crate) fn data(&self, stream: u32, bytes: &[u8], end_stream: bool) {
         if !bytes.is_empty() {
             self.send(stream, Part::Data(Bytes::copy_from_slice(bytes)));
@@ -177,13 +179,13 @@ impl RequestBodies {
         }
     }
 
-    /// Passes on trailers, which end a body.
+    /// Sends trailers to the reader of a body. They end it.
     pub(crate) fn trailers(&self, stream: u32, trailers: HeaderMap) {
         self.send(stream, Part::Trailers(Box::new(trailers)));
         self.close(stream);
     }
 
-    /// Nothing more of a body arrives. One that has not ended fails.
+    /// Closes a body. Reading one that has not ended fails.
     pub(crate) fn close(&self, stream: u32) {
         self.0.borrow_mut().remove(&stream);
     }
@@ -196,9 +198,9 @@ impl RequestBodies {
     }
 }
 
-// === impl Ends ===
+// === impl ResetOnDrop ===
 
-impl Drop for Ends {
+impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         self.bodies.close(self.stream);
         if let Ok(mut http2) = self.http2.try_borrow_mut() {
@@ -207,26 +209,26 @@ impl Drop for Ends {
     }
 }
 
-// === impl Incoming ===
+// === impl RequestBody ===
 
-impl Body for Incoming {
+impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Gone;
+    type Error = ClientGone;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Gone>>> {
-        if self.over {
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientGone>>> {
+        if self.ended {
             return Poll::Ready(None);
         }
         self.parts.poll_recv(cx).map(|part| {
-            self.over = !matches!(part, Some(Part::Data(_)));
+            self.ended = !matches!(part, Some(Part::Data(_)));
             match part {
-                None => Some(Err(Gone)),
+                None => Some(Err(ClientGone)),
                 Some(Part::Data(data)) => {
-                    // Nobody is there to be told when the connection has gone.
-                    let _ = self.eaten.send(data.len());
+                    // The receiver is gone once the connection has ended.
+                    let _ = self.consumed.send(data.len());
                     Some(Ok(Frame::data(data)))
                 }
                 Some(Part::Trailers(trailers)) => Some(Ok(Frame::trailers(*trailers))),
@@ -236,7 +238,7 @@ impl Body for Incoming {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over
+        self.ended
     }
 
     fn size_hint(&self) -> SizeHint {

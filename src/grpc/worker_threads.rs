@@ -1,12 +1,14 @@
-//! The cores: threads that each run one runtime, and which connection goes to which.
+//! Worker threads: one single-threaded runtime each, and the assignment of connections to them.
 //!
-//! Why threads of our own: on a runtime that several threads share a connection wanders, and everything it touches goes
-//! with it from one core's cache to the other's. How: [`WorkerThreads::start`] starts one thread a core with a runtime of its own;
-//! workers of partitions are spread over them; a connection is taken off the runtime that accepted it and put on the core
-//! that has the fewest. (`SO_REUSEPORT` would let the system choose by a hash: of the few connections that one Envoy
-//! opens, all may land on one core.)
+//! On a runtime that several threads share, a connection moves between threads, and its data moves
+//! between the caches of their CPU cores. So [`WorkerThreads::start`] starts threads with one
+//! runtime each. The workers of partitions are spread over them. A connection is detached from the
+//! runtime that accepted it and assigned to the thread with the fewest connections. (With
+//! `SO_REUSEPORT` the kernel chooses by a hash, and all of the few connections that one Envoy opens
+//! may be assigned to one thread.)
 //!
-//! What it deliberately does not do: pin threads to processors (the system knows better what else runs), serve.
+//! What it deliberately does not do: pin threads to CPU cores, because the kernel knows what else
+//! runs; serve connections (`connection`).
 
 use std::io;
 use std::rc::Rc;
@@ -23,17 +25,17 @@ use crate::grpc::context::{ServerContext, ThreadContext};
 use crate::grpc::responder::StreamResponder;
 use crate::net::{Connection, DetachedConnection, ShutdownSignal};
 
-/// All cores. Dropped, their threads end with all that runs there.
+/// All worker threads. When dropped, the threads and their tasks end.
 pub(crate) struct WorkerThreads(Vec<WorkerThread>);
 
 struct WorkerThread {
     runtime: Handle,
     jobs: mpsc::UnboundedSender<Job>,
-    /// Connections that are there.
+    /// The number of its connections.
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection to serve. There are never more than the port may hold.
+/// A connection to serve. The connection limit of the port bounds how many there are.
 struct Job {
     connection: DetachedConnection,
     stopping: ShutdownSignal,
@@ -44,50 +46,50 @@ struct Job {
 // === impl WorkerThreads ===
 
 impl WorkerThreads {
-    /// Starts so many threads; at least one.
+    /// Starts `count` threads, at least one.
     ///
     /// # Errors
     ///
-    /// When the system gives no thread or no way to wait for sockets.
+    /// When the system cannot start a thread or register sockets for polling.
     pub(crate) fn start(count: usize, server: &ServerContext) -> io::Result<Self> {
-        let cores = (0..count.max(1)).map(|number| WorkerThread::start(number, server.clone()));
-        cores.collect::<io::Result<_>>().map(Self)
+        let threads = (0..count.max(1)).map(|number| WorkerThread::start(number, server.clone()));
+        threads.collect::<io::Result<_>>().map(Self)
     }
 
-    /// Runs a task for as long as it likes on one of the cores: this `number` of `count` tasks that are spread evenly.
+    /// Runs task `number` of `count` tasks that are spread evenly over the threads.
     pub(crate) fn spawn(
         &self,
         tasks: &mut JoinSet<()>,
         (number, count): (usize, usize),
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let place = number.saturating_mul(self.0.len()).checked_div(count);
-        if let Some(core) = self.0.get(place.unwrap_or_default()) {
-            tasks.spawn_on(task, &core.runtime);
+        let index = number.saturating_mul(self.0.len()).checked_div(count);
+        if let Some(thread) = self.0.get(index.unwrap_or_default()) {
+            tasks.spawn_on(task, &thread.runtime);
         }
     }
 
-    /// Serves a connection on the core that has the fewest, until it has ended.
+    /// Serves a connection on the thread with the fewest connections until it ends.
     pub(crate) async fn serve(&self, connection: Connection, stopping: ShutdownSignal) {
         let fewest = self
             .0
             .iter()
-            .min_by_key(|core| core.connections.load(Ordering::Relaxed));
-        let (Some(core), Ok(connection)) = (fewest, connection.detach()) else {
+            .min_by_key(|thread| thread.connections.load(Ordering::Relaxed));
+        let (Some(thread), Ok(connection)) = (fewest, connection.detach()) else {
             return;
         };
-        core.connections.fetch_add(1, Ordering::Relaxed);
-        let (ended, waits) = oneshot::channel();
+        thread.connections.fetch_add(1, Ordering::Relaxed);
+        let (ended, closed) = oneshot::channel();
         let job = Job {
             connection,
             stopping,
             ended,
         };
-        if core.jobs.send(job).is_ok() {
-            // It is never sent: that it is dropped says enough.
-            let _ = waits.await;
+        if thread.jobs.send(job).is_ok() {
+            // Nothing is ever sent: the drop of the sender is the signal.
+            let _ = closed.await;
         }
-        core.connections.fetch_sub(1, Ordering::Relaxed);
+        thread.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -99,10 +101,10 @@ impl WorkerThread {
             .enable_all()
             .build()?;
         let handle = runtime.handle().clone();
-        let (jobs, waiting) = mpsc::unbounded_channel();
+        let (jobs, queue) = mpsc::unbounded_channel();
         std::thread::Builder::new()
             .name(format!("core-{number}"))
-            .spawn(move || LocalSet::new().block_on(&runtime, run(server, waiting)))?;
+            .spawn(move || LocalSet::new().block_on(&runtime, run(server, queue)))?;
         Ok(Self {
             runtime: handle,
             jobs,
@@ -111,12 +113,12 @@ impl WorkerThread {
     }
 }
 
-/// Serves connections until nobody can send one any more.
+/// Serves connections until all senders of `jobs` are dropped.
 async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let batcher = Batcher::new(&server.pipeline, &server.metrics, server.message_size_max);
     let thread = ThreadContext::new(batcher.map(Rc::new));
     if let Some(batcher) = &thread.batcher {
-        task::spawn_local(answer(Rc::clone(batcher)));
+        task::spawn_local(run_batcher(Rc::clone(batcher)));
         task::spawn_local(Rc::clone(batcher).release_old_rules());
     }
     while let Some(job) = jobs.recv().await {
@@ -130,14 +132,14 @@ async fn run(server: ServerContext, mut jobs: mpsc::UnboundedReceiver<Job>) {
             }
             drop(job.ended);
         });
-        // Or a crowd that comes at once would all be in line before whoever is here.
+        // Existing connections run between two new ones, however many arrive at once.
         task::yield_now().await;
     }
 }
 
-/// Has a core ask and answer for ever. A panic there is a defect, and costs those whose answers were under way; the others
-/// go on.
-async fn answer(batcher: Rc<Batcher<StreamResponder>>) {
+/// Runs a batcher without end. A panic in it is a defect: calls whose responses were being written
+/// are lost, and the batcher is restarted for the others.
+async fn run_batcher(batcher: Rc<Batcher<StreamResponder>>) {
     loop {
         let Err(error) = task::spawn_local(Rc::clone(&batcher).run()).await;
         tracing::error!(%error, "this is a defect in tollgate: a core's answers were lost");

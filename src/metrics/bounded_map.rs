@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::Counter;
+use super::declaration::Counter;
 
 /// See the file's own words.
 #[derive(Debug)]

@@ -5,6 +5,12 @@
 /// Longest label, in bytes; the rest is cut off.
 pub(super) const LABEL_BYTES_MAX: usize = 128;
 
+/// The label of whatever came after a bound was met.
+pub const OVERFLOW: &str = "overflow";
+
+/// How much of a request can stand in labels: levels, and bytes of each text.
+pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
+
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
 /// dots of whatever looks like an IPv4 address.
 pub(super) fn label(text: &str) -> String {
@@ -42,6 +48,16 @@ fn address_length(text: &[u8]) -> usize {
         length = length.saturating_add(digits).saturating_add(dot.into());
     }
     length
+}
+
+pub(super) fn overflow_names() -> Vec<String> {
+    [OVERFLOW, OVERFLOW].map(String::from).to_vec()
+}
+
+/// The domain and each level, sanitised: what tells a limit's counters from others.
+pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
+    let path = path.iter().map(String::as_str);
+    std::iter::once(domain).chain(path).map(label).collect()
 }
 
 #[cfg(test)]

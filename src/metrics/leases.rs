@@ -1,63 +1,27 @@
-//! What is measured of leases: hits taken from the shared store in advance.
-//!
-//! What it deliberately does not do: count what the shared store was asked besides (`store`).
+//! Metrics of leases: hits taken from the shared store in advance.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use super::declaration::{Counter, Gauge, metrics};
 
-use super::{counter, gauge};
+metrics! {
+    /// Metrics of leases.
+    pub struct LeaseMetrics {
+        /// Hits taken from the shared store in advance and not yet used.
+        Gauge "tollgate_lease_hits_held" => pub hits_held;
 
-/// The metrics of leases.
-#[derive(Debug)]
-pub struct LeaseMetrics {
-    /// Hits that leases hold.
-    pub hits_held: IntGauge,
-    /// Hits that leases took.
-    pub hits_taken: IntCounter,
-    /// Calls of the shared store on behalf of leases and of what has none.
-    pub calls: IntCounter,
-    /// Checks that went back to the shared store: the rest of a lease, or what led to nothing.
-    pub returns: IntCounter,
-    /// Those that it did not take.
-    pub returns_lost: IntCounter,
-    /// Checks whose bucket found no room for a lease.
-    pub no_room: IntCounter,
-}
+        /// Hits that leases took from the shared store.
+        Counter "tollgate_lease_hits_taken_total" => pub hits_taken;
 
-// === impl LeaseMetrics ===
+        /// Calls to the shared store, for leases and for checks without one.
+        Counter "tollgate_lease_calls_total" => pub calls;
 
-impl LeaseMetrics {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            hits_held: gauge(
-                r,
-                "tollgate_lease_hits_held",
-                "Hits taken from the shared store in advance and not yet used",
-            )?,
-            hits_taken: counter(
-                r,
-                "tollgate_lease_hits_taken_total",
-                "Hits that leases took from the shared store",
-            )?,
-            calls: counter(
-                r,
-                "tollgate_lease_calls_total",
-                "Calls of the shared store: for leases, and for checks that have none",
-            )?,
-            returns: counter(
-                r,
-                "tollgate_lease_returns_total",
-                "Checks that went back to the shared store: what is left of a lease, or led to nothing",
-            )?,
-            returns_lost: counter(
-                r,
-                "tollgate_lease_returns_lost_total",
-                "Checks that should have gone back to the shared store, which did not answer: they count as spent",
-            )?,
-            no_room: counter(
-                r,
-                "tollgate_lease_no_room_total",
-                "Checks that asked the shared store because there is no room for another lease",
-            )?,
-        })
+        /// Checks refunded to the shared store: the unused part of a lease, or a check whose request
+        /// did not pass.
+        Counter "tollgate_lease_returns_total" => pub returns;
+
+        /// Refunds that the shared store did not answer: their hits count as spent.
+        Counter "tollgate_lease_returns_lost_total" => pub returns_lost;
+
+        /// Checks sent to the shared store because there was no space for another lease.
+        Counter "tollgate_lease_no_room_total" => pub no_room;
     }
 }

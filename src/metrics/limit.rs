@@ -33,18 +33,18 @@ struct Told {
     series: Arc<Series>,
     /// What statsd calls it: the reference's own name for a limit, to the last level.
     stat_key: String,
-    /// What was told and is no news yet, in the order of [`COUNTED`].
+    /// What was told and is no news yet, in the order of [`STATSD_NAMES`].
     unsent: [AtomicU64; 6],
 }
 
-/// What is counted of a limit, as the reference names it.
-const COUNTED: [&str; 6] = [
-    "total_hits",
-    "over_limit",
-    "near_limit",
-    "within_limit",
-    "shadow_mode",
-    "total_negative_hits",
+/// The names in statsd of the six counters, with `{limit}` for the domain and levels.
+pub(super) const STATSD_NAMES: [&str; 6] = [
+    "ratelimit.service.rate_limit.{limit}.total_hits",
+    "ratelimit.service.rate_limit.{limit}.over_limit",
+    "ratelimit.service.rate_limit.{limit}.near_limit",
+    "ratelimit.service.rate_limit.{limit}.within_limit",
+    "ratelimit.service.rate_limit.{limit}.shadow_mode",
+    "ratelimit.service.rate_limit.{limit}.total_negative_hits",
 ];
 
 // === impl LimitCounters ===
@@ -124,7 +124,7 @@ impl LimitCounters {
     /// Gives away what was told since this was last asked, as long as `see` takes it. Says whether it took all.
     pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
         let told = &*self.told;
-        COUNTED.iter().zip(&told.unsent).all(|(name, unsent)| {
+        STATSD_NAMES.iter().zip(&told.unsent).all(|(name, unsent)| {
             let count = unsent.swap(0, Ordering::Relaxed);
             if count == 0 || see(&told.stat_key, name, count) {
                 return true;

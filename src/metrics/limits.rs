@@ -10,42 +10,56 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus::{IntCounter, IntCounterVec, Registry};
-
 use super::bounded_map::BoundedMap;
-use super::counters;
+use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::grace::{Reader, Readers};
-use super::label::{LABEL_BYTES_MAX, label};
+use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
 use super::limit::LimitCounters;
 use super::request_sets::RequestLabelSets;
-use super::rule_sets::RuleLabelSets;
+use super::rule_sets::{RuleCounters, RuleLabelSets};
 use super::series::SeriesTable;
-use tollgate_limiter::{Key, Rule, RuleSet};
+use tollgate_limiter::{Key, RuleSet};
 
 /// How many unknown domains are counted by name.
 pub const UNKNOWN_DOMAINS_MAX: usize = 100;
 
-/// The label of whatever came after a bound was met.
-pub const OVERFLOW: &str = "overflow";
+const UNKNOWN_DOMAINS: LabelValues = LabelValues::Bounded("100 unknown domains, and `overflow`");
 
-/// How much of a request can stand in labels: levels, and bytes of each text.
-pub const REQUEST_LABEL_PARTS: (usize, usize) = (2, LABEL_BYTES_MAX);
+metrics! {
+    /// Metrics of label sets and their bounds.
+    pub(super) struct LabelSetMetrics {
+        /// Times something was counted under the label "overflow" because a bound on labels was met.
+        Counter "tollgate_label_overflow_total" by bound {
+            rule_sets_overflowed = "rule_label_sets",
+            request_sets_overflowed = "request_label_sets",
+            unknown_domains_overflowed = "unknown_domains",
+        }
+
+        /// Label sets of unused rules that were freed: after two readings (unused), or earlier
+        /// because of a bound (room).
+        Counter "tollgate_label_sets_freed_total" by reason {
+            freed_unused = "unused",
+            freed_for_room = "room",
+        }
+
+        /// Requests for a domain without rules.
+        CounterVec "ratelimit_service_rate_limit_domain_not_found" [domain: UNKNOWN_DOMAINS]
+            as "ratelimit.service.rate_limit.{}.domain_not_found" => domain_not_found;
+    }
+}
 
 /// The metrics of limits.
 #[derive(Debug)]
 pub(super) struct LimitMetrics {
     series: SeriesTable,
-    domain_not_found: IntCounterVec,
-    rule_sets_overflowed: IntCounter,
-    freed_unused: IntCounter,
-    freed_for_room: IntCounter,
+    metrics: LabelSetMetrics,
     /// Held by a reader from beginning to end, so that no two see the same hits told in a different
     /// order.
     readers: Mutex<Readers>,
     // Locks are taken in this order.
     rule_sets: Mutex<RuleLabelSets>,
     request_sets: RequestLabelSets,
-    unknown_domains: BoundedMap<Vec<u8>, IntCounter>,
+    unknown_domains: BoundedMap<Vec<u8>, Counter>,
 }
 
 /// A reading under way; another waits for its end.
@@ -54,52 +68,27 @@ pub(super) struct Reading<'m> {
     readers: MutexGuard<'m, Readers>,
 }
 
-/// The counters of every rule of one rule set, by [`Rule::index`].
-#[derive(Debug, Default)]
-pub struct RuleCounters(pub(super) Vec<Arc<LimitCounters>>);
-
 // === impl LimitMetrics ===
 
 impl LimitMetrics {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let label_overflow = counters(
-            r,
-            "tollgate_label_overflow_total",
-            "Times something was counted under the label \"overflow\" because a bound on labels was met",
-            &["bound"],
-        )?;
-        let freed = counters(
-            r,
-            "tollgate_label_sets_freed_total",
-            "Label sets of rules no longer in use that were freed: unused, after two readings, or early, for room",
-            &["reason"],
-        )?;
-        let freed_for_room = freed.with_label_values(&["room"]);
-        let series = SeriesTable::new(r)?;
-        let domain_not_found = counters(
-            r,
-            "ratelimit_service_rate_limit_domain_not_found",
-            "Requests for a domain without rules",
-            &["domain"],
-        )?;
+    pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
+        let metrics = LabelSetMetrics::new(registry)?;
+        let series = SeriesTable::new(registry)?;
         Ok(Self {
-            rule_sets_overflowed: label_overflow.with_label_values(&["rule_label_sets"]),
-            freed_unused: freed.with_label_values(&["unused"]),
             readers: Mutex::default(),
             rule_sets: Mutex::new(RuleLabelSets::new(&series)),
             request_sets: RequestLabelSets::new(
                 LimitCounters::new(&overflow_names(), &series, 0),
-                label_overflow.with_label_values(&["request_label_sets"]),
-                freed_for_room.clone(),
+                metrics.request_sets_overflowed.clone(),
+                metrics.freed_for_room.clone(),
             ),
             unknown_domains: BoundedMap::new(
                 UNKNOWN_DOMAINS_MAX,
-                domain_not_found.with_label_values(&[OVERFLOW]),
-                label_overflow.with_label_values(&["unknown_domains"]),
+                metrics.domain_not_found.with_label_values(&[OVERFLOW]),
+                metrics.unknown_domains_overflowed.clone(),
             ),
             series,
-            domain_not_found,
-            freed_for_room,
+            metrics,
         })
     }
 
@@ -124,11 +113,11 @@ impl LimitMetrics {
     /// labels share them, as do those of an earlier set.
     pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
-        let counters = sets.counters_of(rules, &self.series, &self.rule_sets_overflowed);
+        let counters = sets.counters_of(rules, &self.series, &self.metrics.rule_sets_overflowed);
         let freed = sets.bound();
         drop(sets);
         if freed > 0 {
-            self.freed_for_room.inc_by(freed as u64);
+            self.metrics.freed_for_room.inc_by(freed as u64);
             self.series.free_unused();
         }
         counters
@@ -160,21 +149,12 @@ impl LimitMetrics {
         let domain = domain.get(..LABEL_BYTES_MAX).unwrap_or(domain);
         self.unknown_domains
             .get_or_add(domain, || {
-                self.domain_not_found
+                self.metrics
+                    .domain_not_found
                     .with_label_values(&[&label(&String::from_utf8_lossy(domain))])
             })
             .inc();
     }
-}
-
-pub(super) fn overflow_names() -> Vec<String> {
-    [OVERFLOW, OVERFLOW].map(String::from).to_vec()
-}
-
-/// The domain and each level, sanitised: what tells a limit's counters from others.
-pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
-    let path = path.iter().map(String::as_str);
-    std::iter::once(domain).chain(path).map(label).collect()
 }
 
 // === impl Reading ===
@@ -201,18 +181,9 @@ impl Reading<'_> {
         let of_rules = sets.read_by(reader, readers);
         drop(sets);
         let freed = of_rules.saturating_add(of_requests);
-        limits.freed_unused.inc_by(freed as u64);
+        limits.metrics.freed_unused.inc_by(freed as u64);
         if of_rules > 0 || any_gone {
             limits.series.free_unused();
         }
-    }
-}
-
-// === impl RuleCounters ===
-
-impl RuleCounters {
-    /// The counters of a rule.
-    pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
-        self.0.get(rule.index)
     }
 }

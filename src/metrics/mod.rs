@@ -20,14 +20,19 @@
 
 mod bounded_map;
 mod buckets;
+mod build_info;
 mod connections;
 mod counts;
+mod declaration;
 mod grace;
 mod label;
 mod leases;
 mod limit;
 mod limits;
 mod news;
+#[cfg(test)]
+mod page;
+mod partitions;
 mod polled_gauge;
 mod request_sets;
 mod requests;
@@ -41,44 +46,41 @@ mod xds;
 
 use std::sync::Arc;
 
-use prometheus::{
-    Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, TextEncoder};
 
-pub use self::buckets::{BucketMetrics, PartitionLevels};
+pub use self::buckets::BucketMetrics;
+use self::build_info::BuildInfo;
 pub use self::connections::{ConnectionMetrics, PortCounters};
 pub use self::counts::Counts;
+use self::declaration::MetricRegistry;
+pub use self::declaration::{
+    Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
+};
 use self::grace::Reader;
+pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
-pub use self::limits::{OVERFLOW, REQUEST_LABEL_PARTS, RuleCounters, UNKNOWN_DOMAINS_MAX};
+pub use self::limits::UNKNOWN_DOMAINS_MAX;
 pub use self::news::{Kind, News};
+pub use self::partitions::PartitionLevels;
+use self::partitions::Partitions;
 pub use self::polled_gauge::PolledGauge;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
-pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX};
+pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
 pub use self::telemetry::{StatsdMetrics, TraceMetrics};
-use self::tls::TlsVecs;
+use self::tls::TlsMetrics;
 pub use self::tls::{CertificateCounters, HandshakeCounters, HandshakeFailure};
 pub use self::xds::XdsMetrics;
 use tollgate_limiter::{Key, RuleSet};
 
-/// A number that only grows.
-pub type Counter = IntCounter;
-
-/// A number that goes up and down, as the code that owns it sets it.
-pub type Gauge = IntGauge;
-
-/// A distribution that one task adds to, and says to the others now and then.
-pub type LocalHistogram = prometheus::local::LocalHistogram;
-
 /// All metrics of one service.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    registry: MetricRegistry,
     /// Requests and their answers.
     pub requests: RequestMetrics,
     /// Buckets, and checks of them.
@@ -97,7 +99,8 @@ pub struct Metrics {
     pub traces: TraceMetrics,
     /// What statsd is told.
     pub statsd: StatsdMetrics,
-    tls: TlsVecs,
+    partitions: Partitions,
+    tls: TlsMetrics,
     limits: LimitMetrics,
 }
 
@@ -110,17 +113,9 @@ impl Metrics {
     ///
     /// When a name or a label is not a valid one, or stands twice: a mistake in this room.
     pub fn new() -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let r = &registry;
-        let build = IntGaugeVec::new(
-            Opts::new(
-                "tollgate_build_info",
-                "Always 1; the label says which version",
-            ),
-            &["version"],
-        )?;
-        r.register(Box::new(build.clone()))?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let mut registry = MetricRegistry::default();
+        let r = &mut registry;
+        BuildInfo::new(r)?.publish();
         Ok(Self {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
@@ -131,10 +126,16 @@ impl Metrics {
             xds: XdsMetrics::new(r)?,
             traces: TraceMetrics::new(r)?,
             statsd: StatsdMetrics::new(r)?,
-            tls: TlsVecs::new(r)?,
+            partitions: Partitions::new(r)?,
+            tls: TlsMetrics::new(r)?,
             limits: LimitMetrics::new(r)?,
             registry,
         })
+    }
+
+    /// The declarations of all metrics, by name.
+    pub fn declarations(&self) -> impl Iterator<Item = &'static Declaration> {
+        self.registry.declarations()
     }
 
     /// The text that Prometheus reads. Label sets of limits that are no longer in use are freed
@@ -144,7 +145,7 @@ impl Metrics {
     ///
     /// When a metric cannot be written as text.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        self.buckets.tell();
+        self.partitions.publish();
         let reading = self.limits.read();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
@@ -159,7 +160,7 @@ impl Metrics {
 
     /// Where the partition of this number keeps its levels.
     pub fn partition_levels(&self, number: usize) -> Arc<PartitionLevels> {
-        self.buckets.levels(number)
+        self.partitions.levels(number)
     }
 
     /// The counters of a listening port.
@@ -210,40 +211,6 @@ impl Metrics {
     pub fn domain_not_found(&self, domain: &[u8]) {
         self.limits.domain_not_found(domain);
     }
-}
-
-fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    let counter = IntCounter::new(name, help)?;
-    registry.register(Box::new(counter.clone()))?;
-    Ok(counter)
-}
-
-fn counters(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(counters.clone()))?;
-    Ok(counters)
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    let gauge = IntGauge::new(name, help)?;
-    registry.register(Box::new(gauge.clone()))?;
-    Ok(gauge)
-}
-
-fn gauges(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntGaugeVec, prometheus::Error> {
-    let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-    registry.register(Box::new(gauges.clone()))?;
-    Ok(gauges)
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 
 use std::collections::HashMap;
 
-use prometheus::proto::{Metric, MetricType};
+use prometheus::proto::MetricType;
 
 use super::Metrics;
+use super::declaration::STATSD_LIMIT;
 use super::grace::Reader;
 use super::label::label;
 
@@ -34,46 +35,15 @@ pub struct News {
     levels_told: usize,
 }
 
-/// What the reference counts besides limits: our name, and its own.
-const REFERENCE: &[(&str, &str)] = &[
-    (
-        "ratelimit_service_config_load_success",
-        "ratelimit.service.config_load_success",
-    ),
-    (
-        "ratelimit_service_config_load_error",
-        "ratelimit.service.config_load_error",
-    ),
-    (
-        "ratelimit_service_global_shadow_mode",
-        "ratelimit.service.global_shadow_mode",
-    ),
-    (
-        "ratelimit_service_should_rate_limit_error",
-        "ratelimit.service.call.should_rate_limit",
-    ),
-    (
-        "ratelimit_service_rate_limit_domain_not_found",
-        "ratelimit.service.rate_limit",
-    ),
-    ("ratelimit_service_total_requests", "ratelimit_server"),
-];
-
-/// Of these the label stands in front of the last word.
-const LAST_WORDS: &[(&str, &str)] = &[
-    ("ratelimit.service.rate_limit", ".domain_not_found"),
-    ("ratelimit_server", ".total_requests"),
-];
-
 // === impl News ===
 
 impl News {
     /// Shows what is new, as long as `see` takes it; what it does not take is new again. Says whether it took all.
     pub fn of(&mut self, metrics: &Metrics, mut see: impl FnMut(&str, Kind, u64) -> bool) -> bool {
-        metrics.buckets.tell();
+        metrics.partitions.publish();
         let reading = metrics.limits.read();
-        let limits = reading.news(&mut |key, counted, count| {
-            let name = format!("ratelimit.service.rate_limit.{key}.{counted}");
+        let limits = reading.news(&mut |key, pattern, count| {
+            let name = pattern.replace(STATSD_LIMIT, key);
             see(&name, Kind::Counter, count)
         });
         let all = limits && self.of_the_others(metrics, see);
@@ -90,11 +60,15 @@ impl News {
     ) -> bool {
         let mut levels: usize = 0;
         for family in metrics.registry.gather() {
-            let Some(begins) = beginning(family.name()) else {
+            let Some(declaration) = metrics.registry.declaration(family.name()) else {
                 continue;
             };
             for metric in family.get_metric() {
-                let name = named(&begins, metric);
+                let values = metric.get_label().iter().map(|pair| label(pair.value()));
+                let values: Vec<String> = values.collect();
+                let Some(name) = declaration.statsd_series(&values) else {
+                    continue;
+                };
                 let taken = match family.get_field_type() {
                     MetricType::COUNTER => {
                         let count = whole(metric.get_counter().get_value());
@@ -125,31 +99,6 @@ impl News {
         self.levels_told = 0;
         true
     }
-}
-
-/// What the names of a family's series begin with; none where they are not told here.
-fn beginning(family: &str) -> Option<String> {
-    if let Some(ours) = family.strip_prefix("tollgate_") {
-        return Some(format!("tollgate.{ours}"));
-    }
-    let mut known = REFERENCE.iter().filter(|(known, _)| *known == family);
-    known.next().map(|(_, name)| (*name).to_owned())
-}
-
-fn named(begins: &str, metric: &Metric) -> String {
-    let mut name = begins.to_owned();
-    for pair in metric.get_label() {
-        name.push('.');
-        let value = label(pair.value());
-        // A dot would be another level, but in a domain the reference leaves it.
-        let ours = begins.starts_with("tollgate.");
-        name.push_str(&if ours { value.replace('.', "_") } else { value });
-    }
-    let mut last = LAST_WORDS.iter().filter(|(known, _)| *known == begins);
-    if let Some((_, word)) = last.next() {
-        name.push_str(word);
-    }
-    name
 }
 
 /// Numbers here are counted in whole ones; statsd takes a negative one for less than before.

@@ -8,12 +8,13 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntGauge, Registry};
+
+use super::declaration::{Declaration, Gauge, Metric, MetricKind};
 
 /// A gauge that is read from a source; 0 without one.
 #[derive(Clone)]
 pub struct PolledGauge {
-    gauge: IntGauge,
+    gauge: Gauge,
     source: Arc<OnceLock<Source>>,
 }
 
@@ -22,19 +23,21 @@ type Source = Box<dyn Fn() -> u64 + Send + Sync>;
 // === impl PolledGauge ===
 
 impl PolledGauge {
-    pub(super) fn new(r: &Registry, name: &str, help: &str) -> Result<Self, prometheus::Error> {
-        let gauge = Self {
-            gauge: IntGauge::new(name, help)?,
-            source: Arc::default(),
-        };
-        r.register(Box::new(gauge.clone()))?;
-        Ok(gauge)
-    }
-
     /// Reads the value from this source from now on. The first source counts.
     pub fn read_from(&self, source: impl Fn() -> u64 + Send + Sync + 'static) {
         // The second one is dropped.
         let _ = self.source.set(Box::new(source));
+    }
+}
+
+impl Metric for PolledGauge {
+    const KIND: MetricKind = MetricKind::Gauge;
+
+    fn new(declaration: &Declaration) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            gauge: <Gauge as Metric>::new(declaration)?,
+            source: Arc::default(),
+        })
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Counter;
 use super::bounded_map::BoundedMap;
+use super::declaration::Counter;
 use super::grace::{Grace, Reader, Readers};
 use super::limit::LimitCounters;
 use super::rule_sets::InUse;

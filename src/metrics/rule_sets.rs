@@ -14,13 +14,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::declaration::Counter;
 use super::grace::{Grace, Reader, Readers};
-use super::label::label;
+use super::label::{label, names, overflow_names};
 use super::limit::LimitCounters;
-use super::limits::{names, overflow_names};
 use super::series::SeriesTable;
-use super::{Counter, RuleCounters};
-use tollgate_limiter::RuleSet;
+use tollgate_limiter::{Rule, RuleSet};
 
 /// How many rules have counters of their own; those beyond share the labels [`super::OVERFLOW`].
 pub const RULE_LABEL_SETS_MAX: usize = 10_000;
@@ -48,6 +47,10 @@ struct OfRule {
     generation: u64,
     grace: Grace,
 }
+
+/// The counters of every rule of one rule set, by [`Rule::index`].
+#[derive(Debug, Default)]
+pub struct RuleCounters(Vec<Arc<LimitCounters>>);
 
 /// What is in use, by what a label set that depends on requests may belong to.
 #[derive(Debug)]
@@ -195,5 +198,14 @@ impl InUse {
             }
             rule => self.rules.contains(&rule),
         }
+    }
+}
+
+// === impl RuleCounters ===
+
+impl RuleCounters {
+    /// The counters of a rule.
+    pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
+        self.0.get(rule.index)
     }
 }

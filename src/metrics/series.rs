@@ -9,9 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::{IntCounter, IntCounterVec, Registry};
-
-use super::counters;
+use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 
 /// The labels of a limit's counters, as the reference's mapping gives them: levels deeper than the
 /// second are dropped.
@@ -21,23 +19,57 @@ type Labels = [String; 3];
 #[derive(Debug)]
 pub(super) struct Series {
     labels: Labels,
-    pub(super) total_hits: IntCounter,
-    pub(super) over_limit: IntCounter,
-    pub(super) near_limit: IntCounter,
-    pub(super) within_limit: IntCounter,
-    pub(super) shadow_mode: IntCounter,
-    pub(super) negative_hits: IntCounter,
+    pub(super) total_hits: Counter,
+    pub(super) over_limit: Counter,
+    pub(super) near_limit: Counter,
+    pub(super) within_limit: Counter,
+    pub(super) shadow_mode: Counter,
+    pub(super) negative_hits: Counter,
+}
+
+const DOMAINS: LabelValues = LabelValues::Bounded("domains of the rules, and `overflow`");
+
+const LEVELS: LabelValues = LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
+
+metrics! {
+    /// Metrics of hits, by limit.
+    pub(super) struct HitMetrics {
+        /// Hits requested.
+        CounterVec "ratelimit_service_rate_limit_total_hits"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.total_hits" => total_hits;
+
+        /// Hits over the limit.
+        CounterVec "ratelimit_service_rate_limit_over_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.over_limit" => over_limit;
+
+        /// Hits over the near limit and not over the limit.
+        CounterVec "ratelimit_service_rate_limit_near_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.near_limit" => near_limit;
+
+        /// Hits of requests that passed.
+        CounterVec "ratelimit_service_rate_limit_within_limit"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.within_limit" => within_limit;
+
+        /// Hits over the limit of a rule in shadow mode.
+        CounterVec "ratelimit_service_rate_limit_shadow_mode"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.shadow_mode" => shadow_mode;
+
+        /// Hits refunded.
+        CounterVec "ratelimit_service_rate_limit_total_negative_hits"
+            [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
+            as "ratelimit.service.rate_limit.{limit}.total_negative_hits" => negative_hits;
+    }
 }
 
 /// All series of limits.
 #[derive(Debug)]
 pub(super) struct SeriesTable {
-    total_hits: IntCounterVec,
-    over_limit: IntCounterVec,
-    near_limit: IntCounterVec,
-    within_limit: IntCounterVec,
-    shadow_mode: IntCounterVec,
-    negative_hits: IntCounterVec,
+    metrics: HitMetrics,
     known: Mutex<HashMap<Labels, Arc<Series>>>,
 }
 
@@ -54,21 +86,9 @@ impl Series {
 // === impl SeriesTable ===
 
 impl SeriesTable {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let of = |name: &str, help: &str| {
-            let name = format!("ratelimit_service_rate_limit_{name}");
-            counters(r, &name, help, &["domain", "key1", "key2"])
-        };
+    pub(super) fn new(registry: &mut MetricRegistry) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            total_hits: of("total_hits", "Hits asked for")?,
-            over_limit: of("over_limit", "Hits beyond the limit")?,
-            near_limit: of("near_limit", "Hits beyond the near mark, not the limit")?,
-            within_limit: of("within_limit", "Hits of requests that passed")?,
-            shadow_mode: of(
-                "shadow_mode",
-                "Hits beyond the limit of a rule in shadow mode",
-            )?,
-            negative_hits: of("total_negative_hits", "Hits given back")?,
+            metrics: HitMetrics::new(registry)?,
             known: Mutex::default(),
         })
     }
@@ -81,14 +101,14 @@ impl SeriesTable {
         if let Some(series) = known.get(&labels) {
             return Arc::clone(series);
         }
-        let of = |counters: &IntCounterVec| counters.with_label_values(&labels);
+        let of = |counters: &CounterVec| counters.with_label_values(&labels);
         let series = Arc::new(Series {
-            total_hits: of(&self.total_hits),
-            over_limit: of(&self.over_limit),
-            near_limit: of(&self.near_limit),
-            within_limit: of(&self.within_limit),
-            shadow_mode: of(&self.shadow_mode),
-            negative_hits: of(&self.negative_hits),
+            total_hits: of(&self.metrics.total_hits),
+            over_limit: of(&self.metrics.over_limit),
+            near_limit: of(&self.metrics.near_limit),
+            within_limit: of(&self.metrics.within_limit),
+            shadow_mode: of(&self.metrics.shadow_mode),
+            negative_hits: of(&self.metrics.negative_hits),
             labels: labels.clone(),
         });
         known.insert(labels, Arc::clone(&series));
@@ -113,14 +133,14 @@ impl SeriesTable {
         known.shrink_to(len.saturating_mul(2));
     }
 
-    fn counters(&self) -> [&IntCounterVec; 6] {
+    fn counters(&self) -> [&CounterVec; 6] {
         [
-            &self.total_hits,
-            &self.over_limit,
-            &self.near_limit,
-            &self.within_limit,
-            &self.shadow_mode,
-            &self.negative_hits,
+            &self.metrics.total_hits,
+            &self.metrics.over_limit,
+            &self.metrics.near_limit,
+            &self.metrics.within_limit,
+            &self.metrics.shadow_mode,
+            &self.metrics.negative_hits,
         ]
     }
 }

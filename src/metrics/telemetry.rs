@@ -1,69 +1,27 @@
-//! What is measured of what goes out by itself: spans, and counters by statsd.
-//!
-//! What it deliberately does not do: send (`telemetry`).
+//! Metrics of traces and of statsd.
 
-use prometheus::{IntCounter, Registry};
+use super::declaration::{Counter, metrics};
 
-use super::{counter, counters};
-
-/// The metrics of traces.
-#[derive(Clone, Debug)]
-pub struct TraceMetrics {
-    /// Spans that the collector took.
-    pub sent: IntCounter,
-    /// Spans for which there was no room among those that wait.
-    pub dropped: IntCounter,
-    /// Spans that did not reach the collector.
-    pub lost: IntCounter,
-}
-
-/// The metrics of statsd.
-#[derive(Clone, Debug)]
-pub struct StatsdMetrics {
-    /// Times that everything there was went out.
-    pub flushes: IntCounter,
-    /// Times that it did not.
-    pub failures: IntCounter,
-    /// Counters whose news went out and may not have come.
-    pub lines_lost: IntCounter,
-}
-
-// === impl TraceMetrics ===
-
-impl TraceMetrics {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let spans = counters(
-            r,
-            "tollgate_trace_spans_total",
-            "Spans of decisions, by what became of them: sent, dropped (too many waited) or lost (the collector did not take them)",
-            &["result"],
-        )?;
-        Ok(Self {
-            sent: spans.with_label_values(&["sent"]),
-            dropped: spans.with_label_values(&["dropped"]),
-            lost: spans.with_label_values(&["lost"]),
-        })
+metrics! {
+    /// Metrics of traces.
+    pub struct TraceMetrics {
+        /// Spans of decisions, by result: sent, dropped (the queue was full) or lost (the collector
+        /// did not accept them).
+        Counter "tollgate_trace_spans_total" by result {
+            sent = "sent",
+            dropped = "dropped",
+            lost = "lost",
+        }
     }
 }
 
-// === impl StatsdMetrics ===
+metrics! {
+    /// Metrics of statsd.
+    pub struct StatsdMetrics {
+        /// Flushes to statsd, by result; what a failed flush held is sent by the next.
+        Counter "tollgate_statsd_flushes_total" by result { flushes = "sent", failures = "failed" }
 
-impl StatsdMetrics {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let flushes = counters(
-            r,
-            "tollgate_statsd_flushes_total",
-            "Times that statsd was told, or could not be (what was to be told waits for the next)",
-            &["result"],
-        )?;
-        Ok(Self {
-            flushes: flushes.with_label_values(&["sent"]),
-            failures: flushes.with_label_values(&["failed"]),
-            lines_lost: counter(
-                r,
-                "tollgate_statsd_lines_lost_total",
-                "Counters whose news were lost with a connection to statsd",
-            )?,
-        })
+        /// Lines for statsd lost with a connection.
+        Counter "tollgate_statsd_lines_lost_total" => pub lines_lost;
     }
 }

@@ -1,120 +1,108 @@
-//! What is measured of TLS: handshakes, and the certificates that they show.
+//! Metrics of TLS: handshakes and certificates.
 //!
-//! What it deliberately does not do: know TLS. Why a handshake failed is one of a few words, so that no client can make
-//! more of them.
+//! The reason of a failed handshake is one of a fixed list, so that no client can add labels.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use super::connections::PORTS;
+use super::declaration::{Counter, CounterVec, Gauge, GaugeVec, LabelValues, metrics};
 
-use super::{counters, gauges};
+/// The results of a reload of certificate files.
+const RESULTS: LabelValues = LabelValues::OneOf(&["success", "error"]);
 
-/// The series of all ports.
-#[derive(Debug)]
-pub(super) struct TlsVecs {
-    under_way: IntGaugeVec,
-    done: IntCounterVec,
-    failed: IntCounterVec,
-    paced: IntCounterVec,
-    expiry_seconds: IntGaugeVec,
-    loads: IntCounterVec,
+/// The names of [`HandshakeFailure`].
+const FAILURES: LabelValues = LabelValues::OneOf(&[
+    "too_many",
+    "too_slow",
+    "closed",
+    "no_certificate",
+    "certificate_time",
+    "certificate_name",
+    "certificate_issuer",
+    "certificate_other",
+    "refused_by_client",
+    "protocol",
+    "version_or_cipher",
+    "not_tls",
+]);
+
+metrics! {
+    /// Metrics of the TLS of all ports.
+    pub(super) struct TlsMetrics {
+        /// TLS handshakes in flight.
+        GaugeVec "tollgate_tls_handshakes_in_flight" [port: PORTS] => under_way;
+
+        /// TLS handshakes completed.
+        CounterVec "tollgate_tls_handshakes_total" [port: PORTS] => done;
+
+        /// Connections closed because the TLS handshake failed, by reason.
+        CounterVec "tollgate_tls_handshake_failures_total" [port: PORTS, reason: FAILURES] => failed;
+
+        /// Times a TLS handshake waited because those of its port had used their share of a core.
+        CounterVec "tollgate_tls_handshakes_paced_total" [port: PORTS] => paced;
+
+        /// Seconds until the certificate of a port expires; negative once it has expired.
+        GaugeVec "tollgate_tls_certificate_expiry_seconds" [port: PORTS] => expiry_seconds;
+
+        /// Reloads of changed certificate files, by result; after an error the old ones stay in use.
+        CounterVec "tollgate_tls_certificate_loads_total" [port: PORTS, result: RESULTS] => loads;
+    }
 }
 
 /// The handshakes of one port.
 #[derive(Clone, Debug)]
 pub struct HandshakeCounters {
-    /// Under way now.
-    pub under_way: IntGauge,
-    /// Done so far.
-    pub done: IntCounter,
-    /// Times that one had to wait because all of them had taken as much of a core as they may.
-    pub paced: IntCounter,
-    failed: IntCounterVec,
+    /// In flight.
+    pub under_way: Gauge,
+    /// Completed.
+    pub done: Counter,
+    /// Times one waited because those of its port had used their share of a core.
+    pub paced: Counter,
+    failed: CounterVec,
     port: String,
 }
 
 /// The certificate of one port.
 #[derive(Clone, Debug)]
 pub struct CertificateCounters {
-    /// Seconds until it expires; below 0 since it has.
-    pub expiry_seconds: IntGauge,
-    /// Times that changed files were taken.
-    pub taken: IntCounter,
-    /// Times that they were not.
-    pub refused: IntCounter,
+    /// Seconds until it expires; negative once it has expired.
+    pub expiry_seconds: Gauge,
+    /// Reloads that succeeded.
+    pub taken: Counter,
+    /// Reloads that failed.
+    pub refused: Counter,
 }
 
-/// Why there was no handshake.
+/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HandshakeFailure {
-    /// Too many were under way.
+    /// Too many were in flight.
     TooMany,
     /// It took too long.
     TooSlow,
-    /// The other side left, or the network did.
+    /// The client or the network closed the connection.
     Closed,
     /// The client showed no certificate.
     NoCertificate,
-    /// The client's has expired, or is not good yet.
+    /// The client's certificate has expired or is not valid yet.
     CertificateTime,
-    /// The client's bears none of the names that may come.
+    /// The client's certificate has none of the allowed names.
     CertificateName,
-    /// The client's is not of an authority that counts.
+    /// The client's certificate is not signed by a trusted CA.
     CertificateIssuer,
-    /// Something else is wrong with the client's.
+    /// The client's certificate is invalid for another reason.
     CertificateOther,
-    /// The client would not go on; perhaps it does not believe ours.
+    /// The client refused; it may not trust our certificate.
     RefusedByClient,
-    /// The client does not speak what is spoken here.
+    /// The client does not offer HTTP/2.
     Protocol,
-    /// The client has no version or cipher in common with us.
+    /// The client has no version or cipher in common with the server.
     VersionOrCipher,
-    /// What came is no TLS, or not by its rules.
+    /// The bytes received are not valid TLS.
     NotTls,
 }
 
-// === impl TlsVecs ===
+// === impl TlsMetrics ===
 
-impl TlsVecs {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            under_way: gauges(
-                r,
-                "tollgate_tls_handshakes_in_flight",
-                "TLS handshakes under way",
-                &["port"],
-            )?,
-            done: counters(
-                r,
-                "tollgate_tls_handshakes_total",
-                "TLS handshakes done",
-                &["port"],
-            )?,
-            failed: counters(
-                r,
-                "tollgate_tls_handshake_failures_total",
-                "Connections closed because there was no TLS handshake, by why",
-                &["port", "reason"],
-            )?,
-            paced: counters(
-                r,
-                "tollgate_tls_handshakes_paced_total",
-                "Times that a TLS handshake waited because all of a port had taken as much of a core as they may",
-                &["port"],
-            )?,
-            expiry_seconds: gauges(
-                r,
-                "tollgate_tls_certificate_expiry_seconds",
-                "Seconds until the certificate that a port shows expires; below 0 since it has",
-                &["port"],
-            )?,
-            loads: counters(
-                r,
-                "tollgate_tls_certificate_loads_total",
-                "Times that changed certificate files were taken, or were not and the old ones stayed",
-                &["port", "result"],
-            )?,
-        })
-    }
-
+impl TlsMetrics {
     pub(super) fn handshakes(&self, port: &str) -> HandshakeCounters {
         HandshakeCounters {
             under_way: self.under_way.with_label_values(&[port]),
@@ -137,9 +125,9 @@ impl TlsVecs {
 // === impl HandshakeCounters ===
 
 impl HandshakeCounters {
-    /// Counts one that failed.
-    pub fn failed(&self, why: HandshakeFailure) {
-        let labels = [self.port.as_str(), why.word()];
+    /// Counts a handshake that failed.
+    pub fn failed(&self, failure: HandshakeFailure) {
+        let labels = [self.port.as_str(), failure.name()];
         self.failed.with_label_values(&labels).inc();
     }
 }
@@ -147,7 +135,23 @@ impl HandshakeCounters {
 // === impl HandshakeFailure ===
 
 impl HandshakeFailure {
-    fn word(self) -> &'static str {
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 12] = [
+        Self::TooMany,
+        Self::TooSlow,
+        Self::Closed,
+        Self::NoCertificate,
+        Self::CertificateTime,
+        Self::CertificateName,
+        Self::CertificateIssuer,
+        Self::CertificateOther,
+        Self::RefusedByClient,
+        Self::Protocol,
+        Self::VersionOrCipher,
+        Self::NotTls,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::TooMany => "too_many",
             Self::TooSlow => "too_slow",

@@ -1,54 +1,20 @@
-//! What is measured of rules that come from an xDS server.
-//!
-//! What it deliberately does not do: count rules; `ratelimit_service_config_load_*` do, wherever rules come from.
+//! Metrics of the xDS client.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use super::declaration::{Counter, Gauge, metrics};
 
-use super::{counter, counters, gauge};
+metrics! {
+    /// Metrics of the xDS client.
+    pub struct XdsMetrics {
+        /// 1 while a stream to the xDS server is open, else 0.
+        Gauge "tollgate_xds_up" => pub up;
 
-/// The metrics of the xDS client.
-#[derive(Clone, Debug)]
-pub struct XdsMetrics {
-    /// 1 while there is a stream, 0 while there is none.
-    pub up: IntGauge,
-    /// Streams that were opened.
-    pub streams: IntCounter,
-    /// Streams that ended, and connections that could not be made.
-    pub lost: IntCounter,
-    /// Answers that were taken.
-    pub acks: IntCounter,
-    /// Answers that were refused.
-    pub nacks: IntCounter,
-}
+        /// Streams opened to the xDS server.
+        Counter "tollgate_xds_streams_total" => pub streams;
 
-// === impl XdsMetrics ===
+        /// Streams of the xDS server that ended, and failed attempts to connect.
+        Counter "tollgate_xds_lost_total" => pub lost;
 
-impl XdsMetrics {
-    pub(super) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let responses = counters(
-            r,
-            "tollgate_xds_responses_total",
-            "Rule sets that the xDS server sent, by whether they were taken (ack) or refused (nack)",
-            &["result"],
-        )?;
-        Ok(Self {
-            up: gauge(
-                r,
-                "tollgate_xds_up",
-                "1 while there is a stream of rules from the xDS server",
-            )?,
-            streams: counter(
-                r,
-                "tollgate_xds_streams_total",
-                "Streams opened to the xDS server",
-            )?,
-            lost: counter(
-                r,
-                "tollgate_xds_lost_total",
-                "Streams of the xDS server that ended, and connections that could not be made",
-            )?,
-            acks: responses.with_label_values(&["ack"]),
-            nacks: responses.with_label_values(&["nack"]),
-        })
+        /// Rule sets sent by the xDS server, by whether they were accepted (ack) or refused (nack).
+        Counter "tollgate_xds_responses_total" by result { acks = "ack", nacks = "nack" }
     }
 }

@@ -56,12 +56,14 @@ pub enum LimitOrigin<'r> {
 
 impl Check {
     /// Whether its hits would pass in an unused bucket. If not, they never pass.
+    #[inline]
     pub fn can_ever_pass(&self) -> bool {
         self.operation.hits.requested() <= self.limit.burst()
     }
 
     /// Whether its hits stay taken when another limit of the request refuses, `all_or_nothing`
     /// included.
+    #[inline]
     pub fn keeps_refused_hits(&self) -> bool {
         algorithm::count_refused(self.algorithm, &self.limit) == CountRefused::All
     }
@@ -71,6 +73,7 @@ impl Check {
 
 impl LimitOrigin<'_> {
     /// Whether the limit is counted and never enforced.
+    #[inline]
     pub fn shadow_mode(self) -> bool {
         match self {
             Self::Rule(rule) => rule.shadow_mode,
@@ -79,6 +82,7 @@ impl LimitOrigin<'_> {
     }
 
     /// Whether the limit is a quota: quotas refuse only when all of them do.
+    #[inline]
     pub fn quota_mode(self) -> bool {
         match self {
             Self::Rule(rule) => rule.quota_mode,

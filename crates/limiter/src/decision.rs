@@ -76,6 +76,7 @@ pub struct Decision<'r> {
 
 impl Decision<'_> {
     /// A decision without statuses, for a request that was not matched against rules.
+    #[inline]
     pub fn of_code(code: Code) -> Self {
         Self {
             code,
@@ -85,6 +86,7 @@ impl Decision<'_> {
     }
 
     /// The empty vector of its statuses, for a decision by other rules.
+    #[inline]
     pub fn recycle_statuses<'s>(mut self) -> Vec<Status<'s>> {
         self.statuses.clear();
         // The iterator is empty. `collect` reuses the allocation (the allocation tests check it).
@@ -118,6 +120,7 @@ impl<'r> Plan<'r> {
     /// Decides, given one outcome for each of [`Plan::checks`], in order. `undecided` applies to a
     /// check without an outcome, which the store did not decide. A limit that is never enforced
     /// does not refuse for that reason either.
+    #[inline]
     pub fn decide(
         &self,
         outcomes: &[Option<Outcome>],
@@ -363,12 +366,14 @@ impl Tally {
 impl Tally {
     /// The sum of both.
     #[must_use]
+    #[inline]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
     /// Caps every number at `hits_max`.
     #[must_use]
+    #[inline]
     pub fn at_most(&self, hits_max: u64) -> Self {
         self.with(self, |hits, _| hits.min(hits_max))
     }

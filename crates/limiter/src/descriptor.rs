@@ -119,6 +119,7 @@ impl Hits {
     pub const PEEK: Self = Self::Take(0);
 
     /// The number of hits, taken or given back.
+    #[inline]
     pub const fn count(self) -> u64 {
         match self {
             Self::Take(hits) | Self::Refund(hits) | Self::Undo { hits, .. } => hits,
@@ -126,6 +127,7 @@ impl Hits {
     }
 
     /// The number of hits that need capacity: 0 when hits are given back.
+    #[inline]
     pub const fn requested(self) -> u64 {
         match self {
             Self::Take(hits) => hits,
@@ -138,6 +140,7 @@ impl Hits {
 
 impl Holder {
     /// The holder with that hash. The hash 0, which would mean no holder, becomes 1.
+    #[inline]
     pub const fn from_hash(hash: u64) -> Self {
         match NonZeroU64::new(hash) {
             Some(hash) => Self(hash),
@@ -159,6 +162,7 @@ impl From<Hits> for Operation {
 
 impl<'a> Request<'a> {
     /// A request in `domain` with no descriptor yet.
+    #[inline]
     pub fn new(domain: &'a [u8]) -> Self {
         Self {
             domain,
@@ -168,6 +172,7 @@ impl<'a> Request<'a> {
     }
 
     /// Clears the request for use in another domain. Keeps its allocations.
+    #[inline]
     pub fn reset(&mut self, domain: &'a [u8]) {
         self.domain = domain;
         self.entries.clear();
@@ -175,6 +180,7 @@ impl<'a> Request<'a> {
     }
 
     /// Appends a descriptor.
+    #[inline]
     pub fn push_descriptor(
         &mut self,
         entries: impl IntoIterator<Item = Entry<'a>>,
@@ -186,11 +192,13 @@ impl<'a> Request<'a> {
     }
 
     /// Appends an entry to the descriptor that [`Request::finish_descriptor`] will finish.
+    #[inline]
     pub fn push_entry(&mut self, entry: Entry<'a>) {
         self.entries.push(entry);
     }
 
     /// Makes a descriptor of the entries since the last one.
+    #[inline]
     pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
         let start = self.descriptors.last().map_or(0, |parts| parts.entries.end);
         self.descriptors.push(DescriptorParts {
@@ -202,6 +210,7 @@ impl<'a> Request<'a> {
 
     /// An empty request with the allocations of this one, for texts with another lifetime.
     #[must_use]
+    #[inline]
     pub fn recycle<'b>(mut self) -> Request<'b> {
         self.reset(&[]);
         Request {
@@ -214,16 +223,19 @@ impl<'a> Request<'a> {
     }
 
     /// The number of descriptors.
+    #[inline]
     pub fn len(&self) -> usize {
         self.descriptors.len()
     }
 
     /// Whether there is no descriptor.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
 
     /// The descriptors in the order sent.
+    #[inline]
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'a>> {
         self.descriptors.iter().map(|parts| Descriptor {
             entries: self.entries.get(parts.entries.clone()).unwrap_or_default(),

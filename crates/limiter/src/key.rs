@@ -75,12 +75,14 @@ const EMPTY_WITH_UNDERSCORE: u64 = u64::MAX - 2;
 
 impl Key {
     /// Its upper and its lower half. A key of two words is aligned to 8 bytes and needs no padding.
+    #[inline]
     pub fn to_halves(self) -> [u64; 2] {
         let lower = self.0 & u128::from(u64::MAX);
         [self.0 >> 64, lower].map(|half| u64::try_from(half).unwrap_or_default())
     }
 
     /// The key with these halves.
+    #[inline]
     pub fn from_halves([upper, lower]: [u64; 2]) -> Self {
         Self((u128::from(upper) << 64) | u128::from(lower))
     }
@@ -121,6 +123,7 @@ impl BucketIdentity<'_> {
 }
 
 /// The holder of a slot: a hash of the `id` that was sent.
+#[inline]
 pub fn hash_holder(id: &[u8], hasher: &impl KeyHasher) -> Holder {
     let mut digest = hasher.start();
     text(&mut digest, id);

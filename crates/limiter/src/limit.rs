@@ -79,22 +79,26 @@ pub enum LimitError {
 
 impl Window {
     /// `multiplier` units, saturating.
+    #[inline]
     pub const fn new(unit: Unit, multiplier: NonZeroU32) -> Self {
         let seconds = unit.seconds().saturating_mul(multiplier.get() as u64);
         Self(Timestamp::from_seconds(seconds).as_us())
     }
 
     /// Length in microseconds; never 0.
+    #[inline]
     pub const fn as_us(self) -> u64 {
         self.0
     }
 
     /// The start of the aligned window that contains `now`. Windows are counted from 1970.
+    #[inline]
     pub const fn start_of(self, now: Timestamp) -> Timestamp {
         now.minus_us(self.elapsed_us(now))
     }
 
     /// The time elapsed in the aligned window that contains `now`: less than its length.
+    #[inline]
     pub const fn elapsed_us(self, now: Timestamp) -> u64 {
         now.as_us() % self.0
     }
@@ -154,6 +158,7 @@ impl Limit {
 
     /// At most `requests` in flight, each for at most `slot_seconds`. The window is the time until
     /// a slot expires that is not freed. It saturates at the largest window.
+    #[inline]
     pub fn in_flight(requests: u32, slot_seconds: NonZeroU32) -> Self {
         Self {
             unit: None,
@@ -163,6 +168,7 @@ impl Limit {
 
     /// The same limit, with a window that slides in this many steps.
     #[must_use]
+    #[inline]
     pub const fn with_segments(self, segments: NonZeroU16) -> Self {
         Self {
             segments: Some(segments),
@@ -172,6 +178,7 @@ impl Limit {
 
     /// The same limit, with another rule for refused hits.
     #[must_use]
+    #[inline]
     pub const fn with_count_refused(self, count_refused: CountRefused) -> Self {
         Self {
             count_refused: Some(count_refused),
@@ -181,6 +188,7 @@ impl Limit {
 
     /// The same limit in windows of this calendar. [`Limit::window`] is then an upper bound.
     #[must_use]
+    #[inline]
     pub fn with_calendar(self, calendar: &'static dyn Calendar) -> Self {
         Self {
             window: Window(calendar.window_max_us().clamp(1, Timestamp::MAX_US)),
@@ -190,6 +198,7 @@ impl Limit {
     }
 
     /// `requests_per_unit` requests in `unit_multiplier` units, all of which can come at once.
+    #[inline]
     pub fn per(requests_per_unit: u32, unit: Unit, unit_multiplier: NonZeroU32) -> Self {
         let window = Window::new(unit, unit_multiplier);
         Self {
@@ -208,6 +217,7 @@ impl Limit {
     /// One of this many equal parts of the limit, rounded down, but at least 1 where the limit is
     /// not 0.
     #[must_use]
+    #[inline]
     pub fn divided_by(self, parts: u32) -> Self {
         let part = |whole: u32| match whole.checked_div(parts.max(1)) {
             Some(0) | None => whole.min(1),
@@ -223,56 +233,67 @@ impl Limit {
     }
 
     /// Requests per window, as configured or sent.
+    #[inline]
     pub const fn requests_per_unit(&self) -> u32 {
         self.requests_per_unit
     }
 
     /// The unit, as configured or sent; none for a limit of requests in flight.
+    #[inline]
     pub const fn unit(&self) -> Option<Unit> {
         self.unit
     }
 
     /// The number of units in the window.
+    #[inline]
     pub const fn unit_multiplier(&self) -> NonZeroU32 {
         self.unit_multiplier
     }
 
     /// Requests per window.
+    #[inline]
     pub const fn requests(&self) -> u64 {
         self.requests_per_unit as u64
     }
 
     /// How many hits can come at once.
+    #[inline]
     pub const fn burst(&self) -> u64 {
         self.burst as u64
     }
 
     /// The window.
+    #[inline]
     pub const fn window(&self) -> Window {
         self.window
     }
 
     /// Requests over window, reduced.
+    #[inline]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
     /// The number of steps in which the window slides; none when it slides continuously.
+    #[inline]
     pub const fn segments(&self) -> Option<NonZeroU16> {
         self.segments
     }
 
     /// Which limits count refused hits; none for the algorithm's default.
+    #[inline]
     pub const fn count_refused(&self) -> Option<CountRefused> {
         self.count_refused
     }
 
     /// The calendar of its windows; none when they are counted from 1970.
+    #[inline]
     pub const fn calendar(&self) -> Option<&'static dyn Calendar> {
         self.calendar
     }
 
     /// The aligned window that contains `now`.
+    #[inline]
     pub fn window_at(&self, now: Timestamp) -> Span {
         if let Some(calendar) = self.calendar {
             return calendar.window_at(now);
@@ -305,6 +326,7 @@ impl CountRefused {
     pub const ALL: [Self; 3] = [Self::None, Self::Blocking, Self::All];
 
     /// Its name in rules files.
+    #[inline]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -314,6 +336,7 @@ impl CountRefused {
     }
 
     /// The variant with that name.
+    #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }

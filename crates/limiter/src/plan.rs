@@ -70,11 +70,13 @@ struct MatchedRange {
 
 impl<'r> Plan<'r> {
     /// Plans `request` against `rules`.
+    #[inline]
     pub fn new(rules: &'r RuleSet, request: &Request<'_>, hasher: &impl KeyHasher) -> Self {
         Self::with_buffer(PlanBuffer::default(), rules, request, hasher)
     }
 
     /// Plans `request` in a buffer that was used before.
+    #[inline]
     pub fn with_buffer(
         mut buffer: PlanBuffer,
         rules: &'r RuleSet,
@@ -88,26 +90,31 @@ impl<'r> Plan<'r> {
     }
 
     /// The plan in this buffer. `rules` must be the rules that it was made from.
+    #[inline]
     pub fn from_buffer(buffer: PlanBuffer, rules: &'r RuleSet) -> Self {
         Self { rules, buffer }
     }
 
     /// Gives the buffer back, to use it again.
+    #[inline]
     pub fn into_buffer(self) -> PlanBuffer {
         self.buffer
     }
 
     /// The checks for the store, in order.
+    #[inline]
     pub fn checks(&self) -> &[Check] {
         &self.buffer.checks
     }
 
     /// The plan of each descriptor, in the order sent.
+    #[inline]
     pub fn descriptors(&self) -> &[DescriptorPlan] {
         &self.buffer.descriptors
     }
 
     /// One check and its origin, by its index in [`Plan::checks`].
+    #[inline]
     pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
         let origin = match self.buffer.rule_indices.get(position)? {
             Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
@@ -118,11 +125,13 @@ impl<'r> Plan<'r> {
     }
 
     /// Every check and its origin, in order.
+    #[inline]
     pub fn planned_checks(&self) -> impl Iterator<Item = PlannedCheck<'_, 'r>> {
         (0..self.buffer.checks.len()).filter_map(|position| self.planned_check(position))
     }
 
     /// The rules that each descriptor matched, enforced or not, in the order sent.
+    #[inline]
     pub fn matched(&self) -> impl Iterator<Item = MatchedRules<'r>> {
         let rules = self.rules.rules();
         self.buffer.matched.iter().map(|matched| MatchedRules {
@@ -132,21 +141,25 @@ impl<'r> Plan<'r> {
     }
 
     /// Whether the request's domain has rules.
+    #[inline]
     pub fn domain_known(&self) -> bool {
         self.buffer.domain_known
     }
 
     /// Whether the request takes from all its limits or from none.
+    #[inline]
     pub fn all_or_nothing(&self) -> bool {
         self.buffer.all_or_nothing.unwrap_or_default()
     }
 
     /// Sets it for a domain whose rules do not.
+    #[inline]
     pub fn set_default_all_or_nothing(&mut self, all_or_nothing: bool) {
         self.buffer.all_or_nothing.get_or_insert(all_or_nothing);
     }
 
     /// The answer to the request when the shared store does not decide.
+    #[inline]
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.buffer
             .on_store_failure
@@ -154,6 +167,7 @@ impl<'r> Plan<'r> {
     }
 
     /// Sets it for a domain whose rules do not.
+    #[inline]
     pub fn set_default_on_store_failure(&mut self, on_store_failure: OnStoreFailure) {
         let said = self.buffer.on_store_failure.get_or_insert(on_store_failure);
         if *said == OnStoreFailure::Local {
@@ -200,11 +214,13 @@ impl<'r> Plan<'r> {
 
     /// Whether matching took more than [`MATCHING_STEPS_MAX`] steps. The plan is then invalid and
     /// has no checks.
+    #[inline]
     pub fn matching_budget_exceeded(&self) -> bool {
         self.buffer.matching_budget_exceeded
     }
 
     /// How many overrides had no usable unit and were ignored.
+    #[inline]
     pub fn invalid_overrides(&self) -> u64 {
         self.buffer.invalid_overrides
     }
@@ -322,6 +338,7 @@ impl<'r> Plan<'r> {
 
 impl PlanBuffer {
     /// The checks for the store, in order.
+    #[inline]
     pub fn checks(&self) -> &[Check] {
         &self.checks
     }

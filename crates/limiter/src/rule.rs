@@ -143,6 +143,7 @@ pub struct Rule {
 
 impl Level {
     /// A level in the reference service's grammar: an empty value matches any.
+    #[inline]
     pub fn new(key: &str, value: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -162,6 +163,7 @@ impl Level {
     }
 
     /// What stands for a value of this level in a bucket's identity.
+    #[inline]
     pub fn identity_value<'v>(&'v self, value: &'v [u8]) -> IdentityValue<'v> {
         match &*self.values {
             Values::Any if self.share_threshold => IdentityValue::Text(b""),
@@ -188,6 +190,7 @@ impl Placeholder {
     pub const ALL: [Self; 3] = [Self::Limit, Self::Window, Self::RetryAfterSeconds];
 
     /// The text in a template.
+    #[inline]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limit => "{limit}",
@@ -225,6 +228,7 @@ impl Template {
     }
 
     /// Whether there is nothing in it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -246,6 +250,7 @@ impl Template {
 
 impl Rule {
     /// A rule at the end of `path` without a limit.
+    #[inline]
     pub fn new(domain: impl Into<Arc<str>>, path: Vec<Arc<Level>>) -> Self {
         Self {
             domain: domain.into(),
@@ -289,11 +294,13 @@ impl Rule {
     }
 
     /// Whether its metric's labels depend on the request.
+    #[inline]
     pub fn has_request_labels(&self) -> bool {
         self.detailed_metric || self.path.iter().any(|level| self.label_has_value(level))
     }
 
     /// Whether a level's label holds the value as sent.
+    #[inline]
     pub fn label_has_value(&self, level: &Level) -> bool {
         (self.detailed_metric || level.value_to_metric) && !level.share_threshold
     }
@@ -318,6 +325,7 @@ impl Rule {
     /// Whether an empty value is `key_` in the metric's labels, not `key`. The reference service
     /// writes `key_` for `detailed_metric`, except where a level of the rule shares its threshold.
     /// A value equal to the pattern's own text counts there as configured, and shares nothing.
+    #[inline]
     pub fn empty_values_keep_underscore(&self, entries: &[Entry<'_>]) -> bool {
         let mut levels = self.path.iter().zip(entries);
         self.detailed_metric
@@ -327,12 +335,14 @@ impl Rule {
     }
 
     /// Whether this entry names the holder of a slot.
+    #[inline]
     pub fn is_holder_entry(&self, entry: &Entry<'_>) -> bool {
         let key = self.holder_key.as_ref();
         key.is_some_and(|key| key.as_bytes() == entry.key)
     }
 
     /// What stands for the value at a level in a bucket's identity.
+    #[inline]
     pub fn identity_value<'v>(&'v self, level: usize, value: &'v [u8]) -> IdentityValue<'v> {
         let level = self.path.get(level);
         level.map_or(IdentityValue::Text(value), |level| {

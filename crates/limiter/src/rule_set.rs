@@ -114,6 +114,7 @@ pub enum Parent<'d> {
 
 impl RuleSet {
     /// Adds a domain without rules. Gives whether it is new.
+    #[inline]
     pub fn add_domain(&mut self, domain: &str) -> bool {
         match self.domains.entry(domain.as_bytes().to_vec()) {
             Slot::Occupied(_) => false,
@@ -178,6 +179,7 @@ impl RuleSet {
     }
 
     /// Sets the rules of a node, and their `index` and `fingerprint`.
+    #[inline]
     pub fn set_rules(&mut self, node: usize, rules: impl IntoIterator<Item = Rule>) {
         if let Some(node) = self.nodes.get_mut(node) {
             let start = self.rules.len();
@@ -191,6 +193,7 @@ impl RuleSet {
     }
 
     /// Sets whether a request in this domain takes from all its limits or from none.
+    #[inline]
     pub fn set_all_or_nothing(&mut self, domain: &str, whole: bool) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
             domain.all_or_nothing = Some(whole);
@@ -199,11 +202,13 @@ impl RuleSet {
 
     /// Whether a request in this domain takes from all its limits or from none; none when its rules
     /// do not set it.
+    #[inline]
     pub fn all_or_nothing(&self, domain: &[u8]) -> Option<bool> {
         self.domains.get(domain)?.all_or_nothing
     }
 
     /// Sets the answer to requests in this domain when the shared store does not decide.
+    #[inline]
     pub fn set_on_store_failure(&mut self, domain: &str, on_store_failure: OnStoreFailure) {
         if let Some(domain) = self.domains.get_mut(domain.as_bytes()) {
             domain.on_store_failure = Some(on_store_failure);
@@ -212,16 +217,19 @@ impl RuleSet {
 
     /// The answer to requests in this domain when the shared store does not decide; none when its
     /// rules do not set it.
+    #[inline]
     pub fn on_store_failure(&self, domain: &[u8]) -> Option<OnStoreFailure> {
         self.domains.get(domain)?.on_store_failure
     }
 
     /// Every rule, in the order added.
+    #[inline]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
     /// The number of known domains.
+    #[inline]
     pub fn domain_count(&self) -> usize {
         self.domains.len()
     }
@@ -235,6 +243,7 @@ impl RuleSet {
     }
 
     /// Whether `domain` is known.
+    #[inline]
     pub fn has_domain(&self, domain: &[u8]) -> bool {
         self.domains.contains_key(domain)
     }
@@ -273,6 +282,7 @@ impl RuleSet {
     }
 
     /// The rules of a domain; none when it is unknown.
+    #[inline]
     pub fn domain(&self, domain: &[u8]) -> Option<DomainRules<'_>> {
         let domain = self.domains.get(domain)?;
         Some(DomainRules {
@@ -282,6 +292,7 @@ impl RuleSet {
     }
 
     /// The rules for a descriptor.
+    #[inline]
     pub fn find(&self, domain: &[u8], entries: &[Entry<'_>]) -> Match<'_> {
         let steps = StepBudget::unlimited();
         let domain = self.domain(domain);
@@ -297,11 +308,13 @@ impl RuleSet {
 
 impl<'r> DomainRules<'r> {
     /// Whether a request takes from all its limits or from none; none when the rules do not set it.
+    #[inline]
     pub fn all_or_nothing(&self) -> Option<bool> {
         self.domain.all_or_nothing
     }
 
     /// The answer when the shared store does not decide; none when the rules do not set it.
+    #[inline]
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
         self.domain.on_store_failure
     }

@@ -19,33 +19,39 @@ impl Timestamp {
     pub const MAX_US: u64 = (1 << 53) - 1;
 
     /// The instant `us` microseconds after 1970 began; later ones than [`Self::MAX_US`] become it.
+    #[inline]
     pub const fn from_us(us: u64) -> Self {
         Self(if us > Self::MAX_US { Self::MAX_US } else { us })
     }
 
     /// The instant `seconds` after 1970 began, saturating.
+    #[inline]
     pub const fn from_seconds(seconds: u64) -> Self {
         Self::from_us(seconds.saturating_mul(1_000_000))
     }
 
     /// Microseconds since 1970.
+    #[inline]
     pub const fn as_us(self) -> u64 {
         self.0
     }
 
     /// This instant moved `us` microseconds into the future, saturating.
     #[must_use]
+    #[inline]
     pub const fn plus_us(self, us: u64) -> Self {
         Self::from_us(self.0.saturating_add(us))
     }
 
     /// This instant moved `us` microseconds into the past, saturating.
     #[must_use]
+    #[inline]
     pub const fn minus_us(self, us: u64) -> Self {
         Self(self.0.saturating_sub(us))
     }
 
     /// Microseconds from `earlier` to this instant; 0 when `earlier` is later.
+    #[inline]
     pub const fn since_us(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -35,6 +35,7 @@ impl Unit {
     ];
 
     /// Length in seconds.
+    #[inline]
     pub const fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
@@ -48,6 +49,7 @@ impl Unit {
     }
 
     /// The name in rules files, in lower case.
+    #[inline]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -61,6 +63,7 @@ impl Unit {
     }
 
     /// The unit with that name, in any case.
+    #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -59,21 +59,25 @@ impl Marks {
     pub const HEAP_BYTES: usize = size_of::<MarkQueue>();
 
     /// The number of marks.
+    #[inline]
     pub fn len(&self) -> usize {
         self.iter().len()
     }
 
     /// Whether there are no marks.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The number of marks that the allocation can hold.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.marks.capacity())
     }
 
     /// The marks, oldest first.
+    #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mark> + ExactSizeIterator {
         static NONE: VecDeque<Mark> = VecDeque::new();
         let (marks, expired) = match &self.0 {

@@ -222,6 +222,7 @@ pub struct Outcome {
 }
 
 /// The algorithm with that name or alias.
+#[inline]
 pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
     ALGORITHMS
         .iter()
@@ -230,6 +231,7 @@ pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
 }
 
 /// The rule for refused hits under this limit.
+#[inline]
 pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
     limit
         .count_refused()
@@ -327,6 +329,7 @@ impl State {
 
 impl State {
     /// Removes expired marks, which decisions only skip. For buckets of algorithms with marks.
+    #[inline]
     pub fn remove_expired(&mut self, limit: &Limit, now: Timestamp) {
         let window_us = limit.window().as_us();
         let now = now.max(self.updated_at);
@@ -339,6 +342,7 @@ impl State {
     }
 
     /// Applies the second clock law: a time ahead of `now` becomes `now`.
+    #[inline]
     pub fn rewind(&mut self, now: Timestamp) {
         let ahead_us = self.updated_at.since_us(now);
         self.marks.rewind(ahead_us);
