@@ -173,8 +173,10 @@ impl Pod {
                 panic!("tollgate did not start: {said}");
             }
         }
+        // Warnings before this line may name gRPC and HTTP as well.
+        let (_, banner) = said.split_once(" listens: ").expect("the addresses");
         let address = |name: &str| {
-            let (_, rest) = said.split_once(name).expect(name);
+            let (_, rest) = banner.split_once(name).expect(name);
             let end = rest.find(',').expect("an end");
             rest[..end].parse().expect("an address")
         };

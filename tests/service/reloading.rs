@@ -3,7 +3,7 @@
 //! How: `Service::reload` writes a file and waits until it was taken or refused; the clock stands still, so what is left
 //! in a bucket is what the test took.
 //!
-//! What it deliberately does not do: see that a file changed (`tests/rules/looking.rs`).
+//! What it deliberately does not do: see that a file changed (`tests/rules/watching.rs`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

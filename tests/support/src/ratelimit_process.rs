@@ -1,7 +1,7 @@
 //! A service that is started as Envoy Gateway starts the reference: `/bin/ratelimit`, no arguments,
 //! and an environment.
 //!
-//! `tests/running` waits for the line with the addresses. Such a service may have no rules for a
+//! `tollgate_process` waits for the line with the addresses. Such a service may have no rules for a
 //! long time and prints no line before it has them. Every port is one that was free a moment ago.
 //!
 //! What it deliberately does not do: set a variable other than addresses and ports.
