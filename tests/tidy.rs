@@ -63,8 +63,8 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),
     (
         "tollgate_http2",
-        &["grpc"],
-        "one module drives the HTTP/2 codec",
+        &["grpc", "metrics/page.rs"],
+        "one module drives the HTTP/2 codec; a page of metrics lists its errors",
     ),
     (
         "tikv_jemallocator",
@@ -287,6 +287,8 @@ const METAPHORS: &[(&str, &[&str])] = &[
         "door",
         &[
             "DeprecatedDoor",
+            "settings.door",
+            "pub door:",
             "--door",
             "DOOR",
             "`door`",

@@ -114,7 +114,7 @@ descriptors:
     regex: '[a-z]+-[0-9]{4}'
     rate_limit: { unit: year, requests_per_unit: 4294967295 }
   - key: user
-    regex: 'guest-.*'
+    regex: 'visitor-.*'
     rate_limit: { unit: year, requests_per_unit: 1 }
 ";
     Scenario::of(rules, OK, keys("user"))
@@ -172,7 +172,7 @@ fn requests(keys: &[&'static str]) -> Vec<Bytes> {
         let length = u32::try_from(message.encoded_len()).expect("a short message");
         let mut frame = vec![0];
         frame.extend(length.to_be_bytes());
-        message.encode(&mut frame).expect("a vector has room");
+        message.encode(&mut frame).expect("a vector grows");
         Bytes::from(frame)
     };
     (0..KEYS).map(|number| one(number * 131 % 10_000)).collect()

@@ -36,7 +36,8 @@ Give it a file like that, or a directory of them, as its argument or in TOLLGATE
 const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
 tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
 
-/// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then they are looked at at once.
+/// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then
+/// they are looked at at once.
 const EVENT_INTERVAL: u32 = 2;
 
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads the rules.

@@ -1,7 +1,8 @@
 //! What a check allocates: nothing, from its bytes in hand to its answer's bytes in the buffer.
 //!
-//! How: an allocator that counts thread by thread, and one thread that does it all: the core, and the partitions' workers
-//! at the other end of the mailboxes. Then the same with a real connection and all that comes with it.
+//! How: an allocator that counts thread by thread, and one thread that does it all: the core, and
+//! the partitions' workers at the other end of the mailboxes. Then the same with a real connection
+//! and all that comes with it.
 //!
 //! What it deliberately does not do: measure time (`make bench`).
 
@@ -69,7 +70,8 @@ descriptors:
     const WARM_UP: usize = 2_000;
     const CHECKS: usize = 10_000;
 
-    /// How many turns at least: a channel has all its memory when it has been through a few blocks of 32 messages.
+    /// How many turns at least: a channel has all its memory when it has been through a few blocks
+    /// of 32 messages.
     const WARM_UP_TURNS_MIN: usize = 200;
 
     /// A core, its partitions' workers, and the callers' answers.
@@ -84,7 +86,7 @@ descriptors:
         parent: Option<TraceParent>,
     }
 
-    /// Keeps its answer where there is room for it.
+    /// Keeps its answer in memory of an earlier one.
     struct Caller {
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         spare: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -328,7 +330,8 @@ descriptors:
             });
             allocated.count_total
         };
-        // The caller says no; nobody says anything, and the share is nothing, or a draw that is lost.
+        // The caller says no; nobody says anything, and the share is nothing, or a draw that is
+        // lost.
         assert_eq!(allocations("1", Some(not_sampled)), 0);
         assert_eq!(allocations("0", None), 0);
         assert_eq!(allocations("0.000000001", None), 0);

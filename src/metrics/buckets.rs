@@ -27,9 +27,9 @@ metrics! {
 
         /// Checks of keys without space for a bucket, by the answer of --on-memory-full.
         Counter "tollgate_no_room_total" by answer {
-            no_room_shared = "share",
-            no_room_allowed = "allow",
-            no_room_denied = "deny",
+            unplaced_shared = "share",
+            unplaced_allowed = "allow",
+            unplaced_denied = "deny",
         }
     }
 }

@@ -22,6 +22,6 @@ metrics! {
         Counter "tollgate_lease_returns_lost_total" => pub returns_lost;
 
         /// Checks sent to the shared store because there was no space for another lease.
-        Counter "tollgate_lease_no_room_total" => pub no_room;
+        Counter "tollgate_lease_no_room_total" => pub table_full;
     }
 }

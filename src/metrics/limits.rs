@@ -37,10 +37,10 @@ metrics! {
         }
 
         /// Label sets of unused rules that were freed: after two readings (unused), or earlier
-        /// because of a bound (room).
+        /// because of a bound.
         Counter "tollgate_label_sets_freed_total" by reason {
             freed_unused = "unused",
-            freed_for_room = "room",
+            freed_for_capacity = "room",
         }
 
         /// Requests for a domain without rules.
@@ -80,7 +80,7 @@ impl LimitMetrics {
             request_sets: RequestLabelSets::new(
                 LimitCounters::new(&overflow_names(), &series, 0),
                 metrics.request_sets_overflowed.clone(),
-                metrics.freed_for_room.clone(),
+                metrics.freed_for_capacity.clone(),
             ),
             unknown_domains: BoundedMap::new(
                 UNKNOWN_DOMAINS_MAX,
@@ -117,7 +117,7 @@ impl LimitMetrics {
         let freed = sets.bound();
         drop(sets);
         if freed > 0 {
-            self.metrics.freed_for_room.inc_by(freed as u64);
+            self.metrics.freed_for_capacity.inc_by(freed as u64);
             self.series.free_unused();
         }
         counters

@@ -168,12 +168,12 @@ mod tests {
             let mut told = Vec::new();
             let mut took = false;
             for _ in 0..100 {
-                let mut room = 2;
+                let mut capacity = 2;
                 took = delta.of(&metrics, |name, kind, _| {
-                    if room == 0 {
+                    if capacity == 0 {
                         return false;
                     }
-                    room -= 1;
+                    capacity -= 1;
                     if kind == DeltaKind::Gauge {
                         told.push(name.to_owned());
                     }
@@ -208,14 +208,14 @@ mod tests {
         let mut delta = MetricDelta::default();
         metrics.requests.calls.inc_by(3);
         metrics.rules.taken.inc();
-        let mut room = 1;
+        let mut capacity = 1;
         let mut seen = Vec::new();
         let mut see = |name: &str, kind, _| {
-            if kind == DeltaKind::Counter && room == 0 {
+            if kind == DeltaKind::Counter && capacity == 0 {
                 return false;
             }
             if kind == DeltaKind::Counter {
-                room -= 1;
+                capacity -= 1;
                 seen.push(name.to_owned());
             }
             true

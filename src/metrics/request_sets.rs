@@ -34,7 +34,7 @@ pub(super) struct RequestLabelSets {
     /// How many are retired. At 0 a full map is not locked.
     retired: AtomicUsize,
     changing: Mutex<Changing>,
-    freed_for_room: Counter,
+    freed_for_capacity: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -51,13 +51,13 @@ impl RequestLabelSets {
     pub(super) fn new(
         overflow: LimitCounters,
         overflowed: Counter,
-        freed_for_room: Counter,
+        freed_for_capacity: Counter,
     ) -> Self {
         Self {
             map: BoundedMap::new(REQUEST_LABEL_SETS_MAX, Arc::new(overflow), overflowed),
             retired: AtomicUsize::new(0),
             changing: Mutex::default(),
-            freed_for_room,
+            freed_for_capacity,
         }
     }
 
@@ -135,7 +135,7 @@ impl RequestLabelSets {
         }
         self.retired
             .store(changing.retired.len(), Ordering::Relaxed);
-        self.freed_for_room.inc_by(gone.len() as u64);
+        self.freed_for_capacity.inc_by(gone.len() as u64);
         changing.leaving.extend(self.map.remove(&gone));
     }
 

@@ -1,9 +1,9 @@
 //! Sends counters and gauges to a statsd server, over TCP or UDP.
 //!
 //! How: a task wakes once an interval, connects if necessary, and only then reads what has changed
-//! (`metrics::MetricDelta`): a change that could not be sent because the server was unreachable is part of
-//! the next flush. Text is built and sent in chunks of [`CHUNK_BYTES_MAX`]. The hot path is not
-//! involved.
+//! (`metrics::MetricDelta`): a change that could not be sent because the server was unreachable is
+//! part of the next flush. Text is built and sent in chunks of [`CHUNK_BYTES_MAX`]. The hot path is
+//! not involved.
 //!
 //! Why no library: a line is one `write!` (`lines`). What a statsd client adds (queues and threads
 //! to count from anywhere, no TCP, tags in another dialect than the reference's) is not needed

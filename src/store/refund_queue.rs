@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_said_and_what_is_there_stays() {
+    fn refunds_beyond_the_bound_are_counted_and_earlier_ones_stay() {
         let mut back = RefundQueue::default();
         assert_eq!(back.add(checks(CHECKS_MAX - 1), 9), 0);
         assert_eq!(back.add(checks(2), 9), 2);

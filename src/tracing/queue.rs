@@ -56,7 +56,7 @@ impl SpanQueue {
         }
     }
 
-    /// Counts a span in, if there is room. There is none after [`SpanQueue::abandon`].
+    /// Counts a span in, if there is space. There is none after [`SpanQueue::abandon`].
     pub(crate) fn admit(&self) -> bool {
         let more = |waiting: usize| (waiting < self.spans_max).then(|| waiting.saturating_add(1));
         let entered = self

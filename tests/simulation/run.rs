@@ -407,8 +407,8 @@ impl<'s> World<'s> {
             + self.metrics.buckets.shed_deadline.get()
             + self.metrics.buckets.shed_caller_gone.get()
             + self.metrics.buckets.shed_memory_full.get()
-            + self.metrics.buckets.no_room_allowed.get()
-            + self.metrics.buckets.no_room_denied.get();
+            + self.metrics.buckets.unplaced_allowed.get()
+            + self.metrics.buckets.unplaced_denied.get();
         self.judge
             .rested(waiting, shed, self.metrics.buckets.given_back.get());
         self.tell_broken();

@@ -147,7 +147,7 @@ impl fmt::Display for RegexError {
                 )
             }
             Self::TooLarge => f.write_str("too large"),
-            Self::NoRoomLeft => f.write_str("no room left"),
+            Self::NoRoomLeft => f.write_str("all patterns together are too large"),
         }
     }
 }

@@ -113,9 +113,9 @@ impl PartitionWorker {
         for (counter, count) in [
             (&self.metrics.buckets.freed, counts.freed),
             (&self.metrics.buckets.forgotten, counts.forgotten),
-            (&self.metrics.buckets.no_room_shared, counts.shared),
-            (&self.metrics.buckets.no_room_allowed, counts.allowed),
-            (&self.metrics.buckets.no_room_denied, counts.denied),
+            (&self.metrics.buckets.unplaced_shared, counts.shared),
+            (&self.metrics.buckets.unplaced_allowed, counts.allowed),
+            (&self.metrics.buckets.unplaced_denied, counts.denied),
         ] {
             if count > 0 {
                 counter.inc_by(count);

@@ -48,7 +48,7 @@ impl LeaseWorker {
                     self.take_more(check, VecDeque::from([waiter]), now_us);
                 }
             } else {
-                self.metrics.leases.no_room.inc();
+                self.metrics.leases.table_full.inc();
                 self.forward(check, waiter);
             }
         }

@@ -57,7 +57,7 @@ fn forgotten(partition: &mut Partition) -> u64 {
 // --- what is forgotten ---
 
 #[test]
-fn without_room_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
+fn at_the_bound_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
     let mut partition = partition(THREE);
     let hourly = Check {
         limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN),
@@ -147,7 +147,7 @@ fn a_refusal_that_leaves_nothing_takes_no_bucket() {
 
 // --- when nothing may be forgotten ---
 
-/// A partition of three exhausted buckets, with room for none more.
+/// A partition of three exhausted buckets, with capacity for no more.
 fn exhausted(when_full: WhenFull) -> Partition {
     let mut partition = Partition::new(THREE, when_full);
     for number in 0..3 {
@@ -235,7 +235,7 @@ fn or_they_pass_uncounted_or_are_refused() {
 }
 
 #[test]
-fn when_not_even_a_shared_bucket_has_room_it_is_an_error_and_nothing_is_taken() {
+fn when_not_even_a_shared_bucket_fits_it_is_an_error_and_nothing_is_taken() {
     let mut partition = exhausted(WhenFull::Share);
     // Four slots: three are taken, and one is kept for the first rule that needs it.
     ask(&mut partition, &check(10, 1), BEGIN);
@@ -329,11 +329,11 @@ fn full_of_one_log(bytes_max: usize) -> (Partition, u64) {
             return (partition, us);
         }
     }
-    panic!("a log of 100 finds room in {bytes_max} bytes")
+    panic!("a log of 100 fits in {bytes_max} bytes")
 }
 
 #[test]
-fn a_log_grows_no_further_than_there_is_room_while_it_grows() {
+fn a_log_grows_no_further_than_the_bound_allows_while_it_grows() {
     for (bytes_max, hits) in [(1_000, 8), (1_800, 16), (3_500, 64)] {
         let (partition, came) = full_of_one_log(bytes_max);
         assert_eq!((came, partition.marks() as u64), (hits, hits));
@@ -358,7 +358,7 @@ fn what_is_not_exhausted_goes_for_a_log_to_grow() {
 }
 
 #[test]
-fn marks_that_have_run_out_make_room_when_there_is_no_other() {
+fn marks_that_have_expired_free_space_when_there_is_no_other() {
     let (mut partition, came) = full_of_one_log(1_000);
     let end = BEGIN.plus_us(60_000_000);
     assert!(!ask(&mut partition, &logged(1, 1), end.minus_us(1)).allowed);
@@ -368,7 +368,7 @@ fn marks_that_have_run_out_make_room_when_there_is_no_other() {
 }
 
 #[test]
-fn a_known_refusal_needs_no_room_and_leaves_no_mark() {
+fn a_known_refusal_needs_no_space_and_leaves_no_mark() {
     let (mut partition, came) = full_of_one_log(1_000);
     let counting = Check {
         limit: per_minute(100).with_count_refused(CountRefused::All),
@@ -465,7 +465,7 @@ proptest! {
             let algorithm: &dyn Algorithm = ALGORITHMS[one.algorithm];
             let check = Check {
                 algorithm: ALGORITHMS[one.algorithm],
-                // What never passes is remembered only where there is room.
+                // What never passes is remembered only where there is space.
                 operation: Hits::Take(one.hits.min(requests.into())).into(),
                 ..check(number, requests)
             };
@@ -475,7 +475,7 @@ proptest! {
             prop_assert!(partition.bytes() <= bytes_max + bytes_max / 8);
             let counts = partition.take_counts();
             if counts.denied > 0 {
-                // Never a key with a bucket of its own that needs no more room.
+                // Never a key with a bucket of its own that needs no more space.
                 let kept = model.get(&number).and_then(|kept| kept.exhausted_until);
                 prop_assert!(kept.is_none_or(|until| until <= now) || algorithm.has_marks());
                 continue;
