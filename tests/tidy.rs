@@ -765,3 +765,27 @@ fn nothing_is_left_for_later() {
         }
     }
 }
+
+#[test]
+fn one_pipeline_decides_every_request() {
+    // What decides, and the only files that may call it: so the batched engine, `/json` and unusual
+    // gRPC calls run the same lines.
+    let calls: &[(&str, &[&str])] = &[
+        ("Plan::with_buffer(", &["pipeline/begin.rs"]),
+        ("Plan::new(", &[]),
+        (".decide_into(", &["pipeline/finish.rs"]),
+        ("plan.decide(", &["pipeline/finish.rs"]),
+        ("decode(call.message", &["pipeline/begin.rs"]),
+        (".begin(call", &["grpc/batcher.rs", "pipeline/call.rs"]),
+        ("fn begin<", &["pipeline/begin.rs"]),
+        ("fn finish<", &["pipeline/finish.rs"]),
+    ];
+    for (call, files) in calls {
+        let found: Vec<String> = sources()
+            .into_iter()
+            .filter(|(_, text)| code(text).any(|(_, line)| line.contains(call)))
+            .map(|(file, _)| file)
+            .collect();
+        assert_eq!(found, *files, "`{call}`");
+    }
+}

@@ -1,10 +1,8 @@
-//! A map that grows up to a bound, and that readers look into without a lock.
+//! A map with a bound on its length, which is read without a lock.
 //!
-//! Why: what a stranger can name must be counted by name up to a bound, on the way of every request
-//! that names it. How: a snapshot exchanged whole; adding and removing copy it, and beyond the
-//! bound everything new is one.
-//!
-//! What it deliberately does not do: choose what to remove.
+//! Why: what a client can name must be counted by name up to a bound, on the path of every request
+//! that names it. Readers load a snapshot; adding and removing replace it with a changed copy. When
+//! the map is full all new keys share one value.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -15,7 +13,7 @@ use arc_swap::ArcSwap;
 
 use super::declaration::Counter;
 
-/// See the file's own words.
+/// A map with a bound on its length.
 #[derive(Debug)]
 pub(super) struct BoundedMap<K, V> {
     map: ArcSwap<HashMap<K, V>>,
@@ -38,24 +36,24 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
         }
     }
 
-    /// Shows every key and value; of what is beyond the bound see [`Self::overflow`].
+    /// Shows every key and value. Keys beyond the bound share [`Self::overflow`].
     pub(super) fn each(&self, mut see: impl FnMut(&K, &V)) {
         for (key, value) in self.map.load().iter() {
             see(key, value);
         }
     }
 
-    /// The value of everything beyond the bound.
+    /// The value of all keys beyond the bound.
     pub(super) fn overflow(&self) -> &V {
         &self.overflow
     }
 
-    /// Whether a new key finds no room.
+    /// Whether the map has no space for a new key.
     pub(super) fn is_full(&self) -> bool {
         self.map.load().len() >= self.len_max
     }
 
-    /// The value of a key that is there.
+    /// The value of a known key.
     pub(super) fn get<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -64,7 +62,7 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
         self.map.load().get(key).cloned()
     }
 
-    /// Removes keys, and gives their values.
+    /// Removes keys, and returns their values.
     pub(super) fn remove(&self, keys: &[K]) -> Vec<V> {
         if keys.is_empty() {
             return Vec::new();
@@ -76,7 +74,7 @@ impl<K: Clone + Eq + Hash, V: Clone> BoundedMap<K, V> {
         removed
     }
 
-    /// The value of a key, made when it is new and there is room.
+    /// The value of a key; a new key gets a value of its own while there is space.
     pub(super) fn get_or_add<Q>(&self, key: &Q, make: impl FnOnce() -> V) -> V
     where
         K: Borrow<Q>,

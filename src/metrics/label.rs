@@ -1,11 +1,9 @@
-//! Label values as the reference's dashboards know them.
-//!
-//! What it deliberately does not do: bound how many there are (`mod`), only how long one is.
+//! Label values, sanitised as the reference does and bounded in length.
 
 /// Longest label, in bytes; the rest is cut off.
 pub(super) const LABEL_BYTES_MAX: usize = 128;
 
-/// The label of whatever came after a bound was met.
+/// The label value of everything beyond a bound.
 pub const OVERFLOW: &str = "overflow";
 
 /// How much of a request can stand in labels: levels, and bytes of each text.
@@ -54,7 +52,7 @@ pub(super) fn overflow_names() -> Vec<String> {
     [OVERFLOW, OVERFLOW].map(String::from).to_vec()
 }
 
-/// The domain and each level, sanitised: what tells a limit's counters from others.
+/// The domain and each level, sanitised: the identity of a limit's counters.
 pub(super) fn names(domain: &str, path: &[String]) -> Vec<String> {
     let path = path.iter().map(String::as_str);
     std::iter::once(domain).chain(path).map(label).collect()

@@ -14,8 +14,8 @@ metrics! {
         /// Calls to the shared store, for leases and for checks without one.
         Counter "tollgate_lease_calls_total" => pub calls;
 
-        /// Checks refunded to the shared store: the unused part of a lease, or a check whose request
-        /// did not pass.
+        /// Checks refunded to the shared store: the unused part of a lease, or a check whose
+        /// request did not pass.
         Counter "tollgate_lease_returns_total" => pub returns;
 
         /// Refunds that the shared store did not answer: their hits count as spent.

@@ -1,10 +1,9 @@
 //! The counters of one limit.
 //!
-//! Why numbers of our own in front of the library's: each of its counters is a piece of memory by itself, and a service of
-//! ten thousand rules has them in no cache: every check waited for three or four of them. How: what is counted of a limit
-//! lies together, and is told to the library's counters whenever metrics are read.
-//!
-//! What it deliberately does not do: know its labels (`mod`).
+//! Why own atomics in front of the library's counters: each of those is an allocation of its own,
+//! and with ten thousand rules they are in no cache; a check waited for three or four of them. Here
+//! the counts of a limit lie together, and are added to the library's counters when metrics are
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::series::{Series, SeriesTable};
 use tollgate_limiter::Tally;
 
-/// See the file's own words.
+/// The counters of one limit.
 #[derive(Debug)]
 pub struct LimitCounters {
     total_hits: AtomicU64,
@@ -24,16 +23,16 @@ pub struct LimitCounters {
     /// The number of the label set of the rule that these counters belong to, which may be this
     /// one; 0 for none.
     owner: AtomicU64,
-    told: Box<Told>,
+    exported: Box<Exported>,
 }
 
-/// What readers of metrics see.
+/// What readers of metrics see of a limit.
 #[derive(Debug)]
-struct Told {
+struct Exported {
     series: Arc<Series>,
-    /// What statsd calls it: the reference's own name for a limit, to the last level.
+    /// Domain and all levels, as the reference names the limit in statsd.
     stat_key: String,
-    /// What was told and is no news yet, in the order of [`STATSD_NAMES`].
+    /// What was published and not yet sent to statsd, in the order of [`STATSD_NAMES`].
     unsent: [AtomicU64; 6],
 }
 
@@ -60,7 +59,7 @@ impl LimitCounters {
             shadow_mode: AtomicU64::new(0),
             negative_hits: AtomicU64::new(0),
             owner: AtomicU64::new(owner),
-            told: Box::new(Told {
+            exported: Box::new(Exported {
                 series: series.of(names),
                 stat_key: names.join("."),
                 unsent: Default::default(),
@@ -68,7 +67,7 @@ impl LimitCounters {
         }
     }
 
-    /// Adds what outcomes came to.
+    /// Adds the hits of outcomes.
     pub fn add(&self, tally: &Tally) {
         let add = |count: &AtomicU64, hits: u64| {
             if hits > 0 {
@@ -88,49 +87,53 @@ impl LimitCounters {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Says which rule's they are from now on.
-    pub(super) fn belong_to(&self, owner: u64) {
-        // Most requests find it as it is: then the line of memory stays in every core's cache.
+    /// Sets the rule that these counters belong to.
+    pub(super) fn set_owner(&self, owner: u64) {
+        // It rarely changes; without the write the cache line stays shared by all cores.
         if self.owner() != owner {
             self.owner.store(owner, Ordering::Relaxed);
         }
     }
 
-    /// The domain, as its label has it.
+    /// The value of the label `domain`.
     pub(super) fn domain(&self) -> &str {
-        self.told.series.domain()
+        self.exported.series.domain()
     }
 
-    /// Tells readers what was counted since they were last told.
-    pub(super) fn tell(&self) {
-        let told = &*self.told.series;
+    /// Adds what was counted since the last call to the counters that readers see.
+    pub(super) fn publish(&self) {
+        let exported = &*self.exported.series;
         let counted = [
-            (&self.total_hits, &told.total_hits),
-            (&self.over_limit, &told.over_limit),
-            (&self.near_limit, &told.near_limit),
-            (&self.within_limit, &told.within_limit),
-            (&self.shadow_mode, &told.shadow_mode),
-            (&self.negative_hits, &told.negative_hits),
+            (&self.total_hits, &exported.total_hits),
+            (&self.over_limit, &exported.over_limit),
+            (&self.near_limit, &exported.near_limit),
+            (&self.within_limit, &exported.within_limit),
+            (&self.shadow_mode, &exported.shadow_mode),
+            (&self.negative_hits, &exported.negative_hits),
         ];
-        for ((count, told), unsent) in counted.into_iter().zip(&self.told.unsent) {
+        for ((count, exported), unsent) in counted.into_iter().zip(&self.exported.unsent) {
             let count = count.swap(0, Ordering::Relaxed);
             if count > 0 {
-                told.inc_by(count);
+                exported.inc_by(count);
                 unsent.fetch_add(count, Ordering::Relaxed);
             }
         }
     }
 
-    /// Gives away what was told since this was last asked, as long as `see` takes it. Says whether it took all.
-    pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
-        let told = &*self.told;
-        STATSD_NAMES.iter().zip(&told.unsent).all(|(name, unsent)| {
-            let count = unsent.swap(0, Ordering::Relaxed);
-            if count == 0 || see(&told.stat_key, name, count) {
-                return true;
-            }
-            unsent.fetch_add(count, Ordering::Relaxed);
-            false
-        })
+    /// Hands out what was published and not yet sent, while `see` accepts it. True if it accepted
+    /// all.
+    pub(super) fn deltas(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
+        let exported = &*self.exported;
+        STATSD_NAMES
+            .iter()
+            .zip(&exported.unsent)
+            .all(|(name, unsent)| {
+                let count = unsent.swap(0, Ordering::Relaxed);
+                if count == 0 || see(&exported.stat_key, name, count) {
+                    return true;
+                }
+                unsent.fetch_add(count, Ordering::Relaxed);
+                false
+            })
     }
 }

@@ -2,8 +2,8 @@
 //! freed.
 //!
 //! Why counters are handed out: the hot path must not look a label up. A rule's counters are
-//! resolved when its rules are loaded (`rule_sets`). What a stranger can name (an unknown domain,
-//! the labels of a limit that came with a request) is counted by label up to a bound, and under
+//! resolved when its rules are loaded (`rule_sets`). What a client can name (an unknown domain, the
+//! labels of a limit that came with a request) is counted by label up to a bound, and under
 //! `overflow` beyond it (`request_sets`); looking one up takes no lock.
 //!
 //! What it deliberately does not do: count (`limit`).
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
-use super::grace::{Reader, Readers};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
 use super::limit::LimitCounters;
 use super::request_sets::RequestLabelSets;
+use super::retention::{Reader, Readers};
 use super::rule_sets::{RuleCounters, RuleLabelSets};
 use super::series::SeriesTable;
 use tollgate_limiter::{Key, RuleSet};
@@ -28,7 +28,8 @@ const UNKNOWN_DOMAINS: LabelValues = LabelValues::Bounded("100 unknown domains, 
 metrics! {
     /// Metrics of label sets and their bounds.
     pub(super) struct LabelSetMetrics {
-        /// Times something was counted under the label "overflow" because a bound on labels was met.
+        /// Times something was counted under the label "overflow" because a bound on labels was
+        /// met.
         Counter "tollgate_label_overflow_total" by bound {
             rule_sets_overflowed = "rule_label_sets",
             request_sets_overflowed = "request_label_sets",
@@ -53,8 +54,7 @@ metrics! {
 pub(super) struct LimitMetrics {
     series: SeriesTable,
     metrics: LabelSetMetrics,
-    /// Held by a reader from beginning to end, so that no two see the same hits told in a different
-    /// order.
+    /// Held by a reader from beginning to end, so that two readers see hits in the same order.
     readers: Mutex<Readers>,
     // Locks are taken in this order.
     rule_sets: Mutex<RuleLabelSets>,
@@ -92,24 +92,24 @@ impl LimitMetrics {
         })
     }
 
-    /// Says that such a reader will come: label sets wait for it too.
+    /// Expects this reader: label sets are kept for it too.
     pub(super) fn expect(&self, reader: Reader) {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         readers.add(reader);
     }
 
-    /// Begins a reading: tells the reader what was counted since the last one.
+    /// Begins a reading: publishes what was counted since the last one.
     pub(super) fn read(&self) -> Reading<'_> {
         let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.rule_sets().all().for_each(LimitCounters::tell);
-        self.request_sets.each(LimitCounters::tell);
+        self.rule_sets().all().for_each(LimitCounters::publish);
+        self.request_sets.each(LimitCounters::publish);
         Reading {
             limits: self,
             readers,
         }
     }
 
-    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same
+    /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
     /// labels share them, as do those of an earlier set.
     pub(super) fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
@@ -124,8 +124,8 @@ impl LimitMetrics {
     }
 
     /// Counters whose labels depend on the request. They belong to the rule that has the counters
-    /// `of_rule`, or, where a limit came along, to none. `labels`, a domain and a path, is asked
-    /// for only when the key is new here.
+    /// `of_rule`, or to none if the limit came with the request. `labels` makes a domain and a
+    /// path; it is called only for a new key.
     pub(super) fn request_counters(
         &self,
         key: Key,
@@ -160,16 +160,16 @@ impl LimitMetrics {
 // === impl Reading ===
 
 impl Reading<'_> {
-    /// Gives away what was told and is no news yet, as long as `see` takes it. Says whether it took
+    /// Hands out what was published and not yet sent, while `see` accepts it. True if it accepted
     /// all.
-    pub(super) fn news(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
-        let mut all = self.limits.rule_sets().all().all(|one| one.news(see));
+    pub(super) fn deltas(&self, see: &mut impl FnMut(&str, &'static str, u64) -> bool) -> bool {
+        let mut all = self.limits.rule_sets().all().all(|one| one.deltas(see));
         let request_sets = &self.limits.request_sets;
-        request_sets.each(|one| all = all && one.news(see));
+        request_sets.each(|one| all = all && one.deltas(see));
         all
     }
 
-    /// Ends a reading in which everything was read, and frees the label sets that waited for it.
+    /// Ends a complete reading, and frees the label sets that were kept for it.
     pub(super) fn complete(mut self, reader: Reader) {
         self.readers.add(reader);
         let limits = self.limits;

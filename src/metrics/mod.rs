@@ -1,41 +1,46 @@
-//! Every metric once: its name, its help, its labels.
+//! Metrics, each declared once: name, help, kind, labels, statsd name.
 //!
-//! Names that begin with `ratelimit_` are those of Envoy's reference service behind its own statsd mapping, so that
-//! existing dashboards and alerts go on working; ours begin with `tollgate_`.
+//! Names that begin with `ratelimit_` are those of Envoy's reference service behind its own statsd
+//! mapping, so that existing dashboards and alerts keep working; the others begin with
+//! `tollgate_`. `docs/metrics.md` lists them all.
 //!
-//! | file | what is measured |
+//! | file | contents |
 //! | --- | --- |
-//! | `requests` | calls, answers, latency, bounds that requests pass |
-//! | `limits` | hits, limit by limit; `limit` is one of them, `label` and `bounded_map` bound what strangers can name |
-//! | `rule_sets`, `request_sets` | label sets of rules and of requests; `grace` says when they are freed, `series` what they are in `/metrics` |
-//! | `counts` | what one task adds up of both before it says so |
-//! | `buckets`, `leases`, `store` | where buckets are |
-//! | `connections`, `tls` | how callers come |
-//! | `rules`, `xds` | what the operator wrote |
-//! | `telemetry` | what goes out by itself; `news` is what statsd is told |
+//! | `declaration` | what a declaration is, and the macro that registers it |
+//! | `requests` | calls, answers, latency, exceeded bounds |
+//! | `limits` | hits by limit; `limit` has the counters of one |
+//! | `label`, `bounded_map` | bounds on what clients can name |
+//! | `rule_sets`, `request_sets` | label sets of rules and of requests |
+//! | `retention`, `series` | when label sets are freed, and what `/metrics` shows of them |
+//! | `request_counts` | sums of one task, added to the counters once a batch |
+//! | `buckets`, `partitions`, `leases`, `store` | buckets and the stores that hold them |
+//! | `connections`, `tls` | connections and handshakes |
+//! | `rules`, `xds` | rule sets and the xDS client |
+//! | `telemetry` | traces and statsd; `metric_delta` has the changes that statsd gets |
 //!
-//! Counters are handed out: the hot path looks no label up.
+//! To add a metric, declare it in the file of its group and increment the field: registration,
+//! `/metrics` and statsd follow, and `make readme` writes the page.
 //!
-//! What it deliberately does not do: be global, tell time, serve HTTP (`admin`).
+//! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
 mod bounded_map;
 mod buckets;
 mod build_info;
 mod connections;
-mod counts;
 mod declaration;
-mod grace;
 mod label;
 mod leases;
 mod limit;
 mod limits;
-mod news;
+mod metric_delta;
 #[cfg(test)]
 mod page;
 mod partitions;
 mod polled_gauge;
+mod request_counts;
 mod request_sets;
 mod requests;
+mod retention;
 mod rule_sets;
 mod rules;
 mod series;
@@ -51,23 +56,23 @@ use prometheus::{Encoder, TextEncoder};
 pub use self::buckets::BucketMetrics;
 use self::build_info::BuildInfo;
 pub use self::connections::{ConnectionMetrics, PortCounters};
-pub use self::counts::Counts;
 use self::declaration::MetricRegistry;
 pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, MetricKind,
 };
-use self::grace::Reader;
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 pub use self::leases::LeaseMetrics;
 pub use self::limit::LimitCounters;
 use self::limits::LimitMetrics;
 pub use self::limits::UNKNOWN_DOMAINS_MAX;
-pub use self::news::{Kind, News};
+pub use self::metric_delta::{DeltaKind, MetricDelta};
 pub use self::partitions::PartitionLevels;
 use self::partitions::Partitions;
 pub use self::polled_gauge::PolledGauge;
+pub use self::request_counts::RequestCounts;
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::RequestMetrics;
+use self::retention::Reader;
 pub use self::rule_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
 pub use self::rules::RulesMetrics;
 pub use self::store::StoreMetrics;
@@ -97,7 +102,7 @@ pub struct Metrics {
     pub xds: XdsMetrics,
     /// Traces of decisions.
     pub traces: TraceMetrics,
-    /// What statsd is told.
+    /// Flushes to statsd.
     pub statsd: StatsdMetrics,
     partitions: Partitions,
     tls: TlsMetrics,
@@ -107,11 +112,11 @@ pub struct Metrics {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Metrics that nobody else shares.
+    /// Metrics of their own, not shared with other services of the process.
     ///
     /// # Errors
     ///
-    /// When a name or a label is not a valid one, or stands twice: a mistake in this room.
+    /// When a name or a label is invalid or declared twice: a defect of this module.
     pub fn new() -> Result<Self, prometheus::Error> {
         let mut registry = MetricRegistry::default();
         let r = &mut registry;
@@ -153,12 +158,12 @@ impl Metrics {
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
     }
 
-    /// Says that statsd will be told: label sets that are no longer in use wait for it too.
+    /// Expects flushes to statsd: label sets that are no longer in use are kept for them too.
     pub fn expect_statsd(&self) {
         self.limits.expect(Reader::Flush);
     }
 
-    /// Where the partition of this number keeps its levels.
+    /// New levels for the partition of this number.
     pub fn partition_levels(&self, number: usize) -> Arc<PartitionLevels> {
         self.partitions.levels(number)
     }
@@ -173,8 +178,7 @@ impl Metrics {
         self.connections.count_refused_streaming_call(bound);
     }
 
-    /// Counts a gRPC connection that was closed because of what its client sent. There are as many words for that as HTTP/2
-    /// has.
+    /// Counts a gRPC connection closed because of what the client sent, by HTTP/2 error code.
     pub fn count_broken_connection(&self, reason: &'static str) {
         self.connections.count_broken(reason);
     }
@@ -189,15 +193,15 @@ impl Metrics {
         self.tls.certificate(port)
     }
 
-    /// Counters for every rule of a rule set, which is the newest from now on. Rules with the same
+    /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
     /// labels share them, as do those of an earlier set.
     pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         self.limits.rule_counters(rules)
     }
 
     /// Counters whose labels depend on the request. They belong to the rule that has the counters
-    /// `of_rule`, or, where a limit came along, to none. `labels`, a domain and a path, is asked
-    /// for only when the key is new here.
+    /// `of_rule`, or to none if the limit came with the request. `labels` makes a domain and a
+    /// path; it is called only for a new key.
     pub fn request_counters(
         &self,
         key: Key,

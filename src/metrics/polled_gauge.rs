@@ -1,7 +1,7 @@
-//! A gauge whose value is read from its source whenever metrics are gathered.
+//! A gauge whose value is read from a source whenever metrics are gathered.
 //!
-//! Why: a source that does not know the crate `prometheus` counts by itself, and a gauge that is set
-//! from several threads could keep an old value.
+//! Why: a source that does not know the crate `prometheus` keeps its own count, and a gauge that
+//! several threads set could keep an old value.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

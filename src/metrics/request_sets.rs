@@ -1,14 +1,13 @@
-//! The label sets that depend on requests: of limits sent along, and of rules with
+//! Label sets that depend on requests: of limits that came with one, and of rules with
 //! `detailed_metric` or `value_to_metric`.
 //!
-//! Each belongs to the rule that used it last, or, where a limit was sent along, to its domain.
-//! When that is gone it is freed after its grace (`grace`), or at once when a new label set finds
-//! no room. Those of rules that stay are kept: a value that is rare must not begin anew.
+//! Each belongs to the rule that used it last, or, for a limit that came with a request, to its
+//! domain. When that is gone the label set is freed after its retention (`retention`), or at once
+//! when a new label set needs its space. While the rule or domain stays, so does the label set: a
+//! rare value must not start again from 0.
 //!
-//! Looking one up takes no lock. A request may hold counters that are freed meanwhile; what it adds
-//! to them is told as long as it holds them (`leaving`).
-//!
-//! What it deliberately does not do: count (`limit`).
+//! A lookup takes no lock. A request may hold counters that are freed meanwhile; what it adds to
+//! them is published as long as it holds them (`leaving`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,23 +15,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bounded_map::BoundedMap;
 use super::declaration::Counter;
-use super::grace::{Grace, Reader, Readers};
 use super::limit::LimitCounters;
+use super::retention::{Reader, Readers, Retention};
 use super::rule_sets::InUse;
 use tollgate_limiter::Key;
 
-/// How many label sets that depend on requests have counters of their own: limits that came along,
-/// and rules with `detailed_metric` or `value_to_metric`.
+/// How many label sets that depend on requests have counters of their own: of limits that came
+/// with a request, and of rules with `detailed_metric` or `value_to_metric`.
 pub const REQUEST_LABEL_SETS_MAX: usize = 1_000;
 
-/// Which part of the retired label sets goes when one has to: each time costs a copy of the map.
+/// The share of the retired label sets that is freed at once, since each time copies the map.
 const ROOM_SHARE: usize = 8;
 
-/// See the file's description.
+/// The label sets that depend on requests.
 #[derive(Debug)]
 pub(super) struct RequestLabelSets {
     map: BoundedMap<Key, Arc<LimitCounters>>,
-    /// How many are retired: where none is, a full map is not locked.
+    /// How many are retired. At 0 a full map is not locked.
     retired: AtomicUsize,
     changing: Mutex<Changing>,
     freed_for_room: Counter,
@@ -41,8 +40,8 @@ pub(super) struct RequestLabelSets {
 #[derive(Debug, Default)]
 struct Changing {
     /// Label sets whose rule or domain is gone.
-    retired: HashMap<Key, Grace>,
-    /// Those that are out of the map and that a request may still hold.
+    retired: HashMap<Key, Retention>,
+    /// Label sets removed from the map that a request may still hold.
     leaving: Vec<Arc<LimitCounters>>,
 }
 
@@ -62,7 +61,7 @@ impl RequestLabelSets {
         }
     }
 
-    /// The counters of a label set, which from now on belongs to `owner`.
+    /// The counters of a label set, which then belongs to `owner`.
     pub(super) fn get_or_add(
         &self,
         key: Key,
@@ -72,11 +71,11 @@ impl RequestLabelSets {
         let known = self.map.get(&key);
         let counters = known.unwrap_or_else(|| {
             if self.map.is_full() && self.retired.load(Ordering::Relaxed) > 0 {
-                self.make_room();
+                self.free_retired();
             }
             self.map.get_or_add(&key, || Arc::new(make()))
         });
-        counters.belong_to(owner);
+        counters.set_owner(owner);
         counters
     }
 
@@ -88,8 +87,8 @@ impl RequestLabelSets {
         changing.leaving.iter().for_each(|counters| see(counters));
     }
 
-    /// Notes that a reader has read everything, and frees what it waited for. Says how many label
-    /// sets that were, and whether any counters are gone with which series may go.
+    /// Counts a complete reading, and frees the label sets whose retention is over. Returns how
+    /// many they were, and whether counters were dropped, so that series may be unused.
     pub(super) fn read_by(
         &self,
         reader: Reader,
@@ -103,12 +102,12 @@ impl RequestLabelSets {
             if in_use.has(counters) {
                 return;
             }
-            let mut grace = changing.retired.get(key).copied().unwrap_or_default();
-            grace.count(reader);
-            if grace.is_over(readers) {
+            let mut retention = changing.retired.get(key).copied().unwrap_or_default();
+            retention.count(reader);
+            if retention.is_over(readers) {
                 gone.push(*key);
             } else {
-                retired.insert(*key, grace);
+                retired.insert(*key, retention);
             }
         });
         self.retired.store(retired.len(), Ordering::Relaxed);
@@ -117,14 +116,14 @@ impl RequestLabelSets {
         let before = changing.leaving.len();
         changing.leaving.retain_mut(|counters| {
             let is_held = Arc::get_mut(counters).is_none();
-            counters.tell();
+            counters.publish();
             is_held
         });
         (gone.len(), changing.leaving.len() < before)
     }
 
-    /// Frees some label sets of rules that are gone before their grace is over.
-    fn make_room(&self) {
+    /// Frees some label sets of removed rules before their retention is over.
+    fn free_retired(&self) {
         let mut changing = self.changing();
         if !self.map.is_full() {
             return;

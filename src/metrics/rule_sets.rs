@@ -1,23 +1,20 @@
-//! The label sets of configured rules: those of the rules in use, and for a while those of rules
-//! that are gone.
+//! Label sets of configured rules: those in use, and for some time those of removed rules.
 //!
 //! How: a reload looks its rules up by their labels, so a rule that stays, or comes back in time,
-//! keeps its counters. A label set that no generation of rules holds is freed after its grace
-//! (`grace`). A core that still counts for an old generation holds it, and with it its label sets;
-//! the grace starts when the last holder is gone.
+//! keeps its counters. A label set that no generation of rules holds is freed after its retention
+//! (`retention`). A core that still counts for an old generation holds it, and with it its label
+//! sets; their retention starts when the last holder is gone.
 //!
-//! Without a reader no grace ends. So a reload frees the oldest label sets that are no longer in
-//! use when they outnumber those that are, and [`RETIRED_LABEL_SETS_MAX`].
-//!
-//! What it deliberately does not do: count (`limit`).
+//! Without a reader no retention ends. So a reload frees the oldest unused label sets when they
+//! outnumber those in use, and [`RETIRED_LABEL_SETS_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::declaration::Counter;
-use super::grace::{Grace, Reader, Readers};
 use super::label::{label, names, overflow_names};
 use super::limit::LimitCounters;
+use super::retention::{Reader, Readers, Retention};
 use super::series::SeriesTable;
 use tollgate_limiter::{Rule, RuleSet};
 
@@ -27,7 +24,7 @@ pub const RULE_LABEL_SETS_MAX: usize = 10_000;
 /// How many label sets of rules that are no longer in use stay at a reload, where fewer are in use.
 pub const RETIRED_LABEL_SETS_MAX: usize = 1_000;
 
-/// See the file's description.
+/// The label sets of configured rules.
 #[derive(Debug)]
 pub(super) struct RuleLabelSets {
     sets: HashMap<Vec<String>, OfRule>,
@@ -45,14 +42,14 @@ struct OfRule {
     counters: Arc<LimitCounters>,
     /// The newest generation of rules that has it.
     generation: u64,
-    grace: Grace,
+    retention: Retention,
 }
 
 /// The counters of every rule of one rule set, by [`Rule::index`].
 #[derive(Debug, Default)]
 pub struct RuleCounters(Vec<Arc<LimitCounters>>);
 
-/// What is in use, by what a label set that depends on requests may belong to.
+/// The rules and domains in use, to which a label set that depends on requests may belong.
 #[derive(Debug)]
 pub(super) struct InUse {
     rules: HashSet<u64>,
@@ -72,7 +69,7 @@ impl RuleLabelSets {
         }
     }
 
-    /// Counters for every rule of a rule set, which is the newest from now on.
+    /// Counters for every rule of a rule set, which becomes the newest.
     pub(super) fn counters_of(
         &mut self,
         rules: &RuleSet,
@@ -105,17 +102,17 @@ impl RuleLabelSets {
                 OfRule {
                     counters: Arc::new(LimitCounters::new(names, series, *last_number)),
                     generation: 0,
-                    grace: Grace::default(),
+                    retention: Retention::default(),
                 }
             });
             set.generation = self.generation;
-            set.grace = Grace::default();
+            set.retention = Retention::default();
             counters.push(Arc::clone(&set.counters));
         }
         RuleCounters(counters)
     }
 
-    /// Frees the oldest label sets that are not in use, where more wait than may. Returns how many.
+    /// Frees the oldest unused label sets beyond the bound. Returns how many.
     pub(super) fn bound(&mut self) -> usize {
         let mut retired = Vec::new();
         let mut in_use: usize = 0;
@@ -126,8 +123,8 @@ impl RuleLabelSets {
                 retired.push((set.generation, names.clone()));
             }
         }
-        let room = in_use.max(RETIRED_LABEL_SETS_MAX);
-        let surplus = retired.len().saturating_sub(room);
+        let retired_max = in_use.max(RETIRED_LABEL_SETS_MAX);
+        let surplus = retired.len().saturating_sub(retired_max);
         retired.sort_unstable();
         for (_, names) in retired.iter().take(surplus) {
             self.sets.remove(names);
@@ -136,17 +133,18 @@ impl RuleLabelSets {
         surplus
     }
 
-    /// Notes that a reader has read everything, and frees what it waited for. Says how many.
+    /// Counts a complete reading, and frees the label sets whose retention is over. Returns how
+    /// many.
     pub(super) fn read_by(&mut self, reader: Reader, readers: Readers) -> usize {
         let before = self.sets.len();
         let newest = self.generation;
         self.sets.retain(|_, set| {
             if set.is_in_use(newest) {
-                set.grace = Grace::default();
+                set.retention = Retention::default();
                 return true;
             }
-            set.grace.count(reader);
-            !set.grace.is_over(readers)
+            set.retention.count(reader);
+            !set.retention.is_over(readers)
         });
         self.shrink();
         before.saturating_sub(self.sets.len())
@@ -188,8 +186,7 @@ impl OfRule {
 // === impl InUse ===
 
 impl InUse {
-    /// Whether the rule is in use that these counters belong to; of those that belong to none, the
-    /// domain.
+    /// Whether the rule of these counters is in use, or their domain if they have no rule.
     pub(super) fn has(&self, counters: &LimitCounters) -> bool {
         match counters.owner() {
             0 => {

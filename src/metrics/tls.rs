@@ -34,7 +34,8 @@ metrics! {
         CounterVec "tollgate_tls_handshakes_total" [port: PORTS] => done;
 
         /// Connections closed because the TLS handshake failed, by reason.
-        CounterVec "tollgate_tls_handshake_failures_total" [port: PORTS, reason: FAILURES] => failed;
+        CounterVec "tollgate_tls_handshake_failures_total" [port: PORTS, reason: FAILURES]
+            => failed;
 
         /// Times a TLS handshake waited because those of its port had used their share of a core.
         CounterVec "tollgate_tls_handshakes_paced_total" [port: PORTS] => paced;
@@ -42,7 +43,8 @@ metrics! {
         /// Seconds until the certificate of a port expires; negative once it has expired.
         GaugeVec "tollgate_tls_certificate_expiry_seconds" [port: PORTS] => expiry_seconds;
 
-        /// Reloads of changed certificate files, by result; after an error the old ones stay in use.
+        /// Reloads of changed certificate files, by result; after an error the old ones stay in
+        /// use.
         CounterVec "tollgate_tls_certificate_loads_total" [port: PORTS, result: RESULTS] => loads;
     }
 }

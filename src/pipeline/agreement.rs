@@ -1,8 +1,8 @@
-//! Whether the two readers agree: `read` and, behind tonic's routes, prost with `wire::decode`.
+//! Compares the two decoders of requests: `decode`, and prost with `prost_oracle`.
 //!
-//! Why: what one reads and the other does not is a way past a limit. How: both read the same bytes; where `read`
-//! understands them prost must, and the requests must be equal; where prost finds them broken `read` must not understand.
-//! Only tests and the fuzz target `wire` are built with this file.
+//! A request that the two decode differently could bypass a limit. Both decode the same bytes. If
+//! `decode` succeeds, prost must succeed with an equal request; if prost fails, `decode` must return
+//! none. Only tests and the fuzz target `wire` are built with this file.
 //!
 //! What it deliberately does not do: say which of the two is right.
 #![allow(unreachable_pub)] // the fuzz target reaches it
@@ -17,7 +17,7 @@ use crate::pipeline::prost_oracle;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_limiter::Request;
 
-/// Every choice of what a service obeys.
+/// Both policies on the fields of a request.
 const POLICIES: [RequestPolicy; 2] = [
     RequestPolicy {
         negative_hits: true,
@@ -29,22 +29,22 @@ const POLICIES: [RequestPolicy; 2] = [
     },
 ];
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Agreement {
-    /// Both read it, and alike.
+    /// Both decode it to the same request.
     Read,
-    /// Prost alone reads it: it is unusual.
+    /// Only prost decodes it: it needs protobuf's merging rules.
     Left,
-    /// Neither reads it.
+    /// Neither decodes it.
     Broken,
 }
 
-/// Has both readers read a message, without gRPC's frame.
+/// Decodes a message, without gRPC's frame, with both decoders.
 ///
 /// # Errors
 ///
-/// The words in which they differ.
+/// A description of the difference.
 pub fn agree(message: &[u8]) -> Result<Agreement, String> {
     let by_prost = RateLimitRequest::decode(message);
     let mut agreement = match by_prost {
@@ -52,7 +52,7 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
         Err(_) => Agreement::Broken,
     };
     for policy in POLICIES {
-        // What was there before must not be seen.
+        // The decoder must clear what the request held before.
         let mut quick = Request::new(b"before");
         quick.push_descriptor([], tollgate_limiter::Hits::PEEK, None);
         if decode(message, policy, &mut quick).is_none() {
@@ -60,27 +60,27 @@ pub fn agree(message: &[u8]) -> Result<Agreement, String> {
         }
         let by_prost = by_prost
             .as_ref()
-            .map_err(|error| format!("read understands what prost does not: {error}"))?;
+            .map_err(|error| format!("decode accepts what prost rejects: {error}"))?;
         let (quick, slow) = (
-            words(&quick),
-            words(&prost_oracle::decode(by_prost, policy)),
+            describe(&quick),
+            describe(&prost_oracle::decode(by_prost, policy)),
         );
         if quick != slow {
-            return Err(format!("read:\n{quick}\nprost:\n{slow}"));
+            return Err(format!("decode:\n{quick}\nprost:\n{slow}"));
         }
         agreement = Agreement::Read;
     }
     Ok(agreement)
 }
 
-/// All that a request says.
-fn words(request: &Request<'_>) -> String {
-    let mut words = format!("domain {:?}", request.domain);
+/// Describes all fields of a request.
+fn describe(request: &Request<'_>) -> String {
+    let mut text = format!("domain {:?}", request.domain);
     for descriptor in request.descriptors() {
-        // A string has room for everything.
-        let _ = write!(words, "\n{descriptor:?}");
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{descriptor:?}");
     }
-    words
+    text
 }
 
 #[cfg(test)]
@@ -97,13 +97,13 @@ mod tests {
         Entry, RateLimitOverride,
     };
 
-    /// How many mutations of the corpus are read: a second or two.
+    /// Number of mutations of the corpus. They take a second or two.
     const MUTATIONS: usize = 100_000;
 
-    /// How many bytes a mutation may put in at once.
+    /// Byte sequences that a mutation inserts.
     const PIECES: &[&[u8]] = &[
         b"\x0a\x00",                 // an empty domain, or an entry's empty key
-        b"\x0a\x01d",                // one letter of it
+        b"\x0a\x01d",                // a domain or key of one letter
         b"\x12\x00",                 // an empty descriptor, value or limit
         b"\x12\x02\x0a\x00",         // with an empty entry in it
         b"\x12\x04\x12\x02\x10\x02", // with a limit
@@ -120,7 +120,7 @@ mod tests {
         b"\x0b", // a group begins
         b"\x0c", // a group ends
         b"\x0b\x0c",
-        b"\x23\x24",                             // a group that no message here knows
+        b"\x23\x24",                             // a group of an unknown field
         b"\x09\x00\x00\x00\x00\x00\x00\x00\x00", // 64 bits
         b"\x0d\x00\x00\x00\x00",                 // 32 bits
         b"\x21\x00\x00\x00\x00\x00\x00\x00\x00",
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Messages worth beginning with, by name.
+    /// The messages of the corpus, by file name.
     fn corpus() -> Vec<(String, Vec<u8>)> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/wire");
         let mut files: Vec<_> = fs::read_dir(folder)
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_corpus_is_what_its_name_says() {
+    fn corpus_file_names_give_the_result() {
         let files = corpus();
         for (name, message) in &files {
             let expected = match name.split('-').next().unwrap() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_agree_on_every_mutation_of_the_corpus() {
+    fn decoders_agree_on_mutations_of_the_corpus() {
         let files = corpus();
         let mut random = Random(0x7011_6a7e);
         let mut seen = [0_usize; 3];
@@ -207,28 +207,30 @@ mod tests {
             }
             match agree(&message) {
                 Ok(agreement) => seen[agreement as usize] += 1,
-                Err(words) => panic!("{message:02x?}: {words}"),
+                Err(difference) => panic!("{message:02x?}: {difference}"),
             }
         }
-        // Else the mutations would ask nothing.
+        // Each result must be frequent, or the mutations would test little.
         assert!(seen.iter().all(|seen| *seen > MUTATIONS / 100), "{seen:?}");
     }
 
     #[test]
-    fn readers_agree_on_every_beginning_and_every_changed_byte_of_the_corpus() {
+    fn decoders_agree_on_every_prefix_and_changed_byte_of_the_corpus() {
         for (name, message) in corpus().iter().filter(|(_, message)| message.len() <= 48) {
             for to in 0..message.len() {
-                agree(&message[..to]).unwrap_or_else(|words| panic!("{name} to {to}: {words}"));
+                agree(&message[..to])
+                    .unwrap_or_else(|difference| panic!("{name} to {to}: {difference}"));
                 for byte in 0..=u8::MAX {
                     let mut changed = message.clone();
                     changed[to] = byte;
-                    agree(&changed).unwrap_or_else(|words| panic!("{name} {to} {byte}: {words}"));
+                    agree(&changed)
+                        .unwrap_or_else(|difference| panic!("{name} {to} {byte}: {difference}"));
                 }
             }
         }
     }
 
-    /// A message's bytes as nobody's library writes them: any field, any wire type, in any order, more often than once.
+    /// Message bytes that no library writes: any field and wire type, in any order, repeated.
     fn odd_message(depth: u32) -> BoxedStrategy<Vec<u8>> {
         let number = || prop_oneof![8 => 0_u64..6, 1 => any::<u64>(), 1 => 0_u64..(1 << 29)];
         let varint = prop_oneof![3 => 0_u64..200, 1 => any::<u64>()];
@@ -304,12 +306,12 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_a_client_writes_is_always_read(message in ordinary()) {
+        fn messages_of_a_client_are_always_decoded(message in ordinary()) {
             prop_assert_eq!(agree(&message.encode_to_vec()), Ok(Agreement::Read));
         }
 
         #[test]
-        fn fields_that_nobody_knows_yet_are_passed_over(message in ordinary(), number in 5_u64..100, value: u64) {
+        fn unknown_fields_are_skipped(message in ordinary(), number in 5_u64..100, value: u64) {
             let mut bytes = field(number << 3, &coded(value));
             bytes.put(message.encode_to_vec().as_slice());
             bytes.put(field(number << 3 | 2, b"\x03abc").as_slice());
@@ -317,16 +319,16 @@ mod tests {
         }
 
         #[test]
-        fn readers_agree_on_odd_messages(message in odd_message(4)) {
-            if let Err(words) = agree(&message) {
-                prop_assert!(false, "{:02x?}: {}", message, words);
+        fn decoders_agree_on_odd_messages(message in odd_message(4)) {
+            if let Err(difference) = agree(&message) {
+                prop_assert!(false, "{:02x?}: {}", message, difference);
             }
         }
 
         #[test]
-        fn readers_agree_on_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Err(words) = agree(&message) {
-                prop_assert!(false, "{:02x?}: {}", message, words);
+        fn decoders_agree_on_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Err(difference) = agree(&message) {
+                prop_assert!(false, "{:02x?}: {}", message, difference);
             }
         }
     }

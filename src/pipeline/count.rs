@@ -5,7 +5,7 @@ use tollgate_limiter::{
     Decision, Entry, Key, LimitOrigin, Outcome, Plan, PlannedCheck, Request, Rule, Tally,
 };
 
-use crate::metrics::{Counts, REQUEST_LABEL_PARTS};
+use crate::metrics::{REQUEST_LABEL_PARTS, RequestCounts};
 use crate::pipeline::{Generation, Pipeline};
 
 impl Pipeline {
@@ -26,7 +26,7 @@ impl Pipeline {
         plan: &Plan<'_>,
         outcomes: &[Option<Outcome>],
         decision: &Decision<'_>,
-        counts: &mut Counts,
+        counts: &mut RequestCounts,
     ) {
         // Of several limits on one descriptor the one that answered is counted: they have the same
         // labels.

@@ -1,31 +1,31 @@
-//! A `RateLimitRequest` read straight from its bytes.
+//! Decodes a `RateLimitRequest` without allocation.
 //!
-//! Why: prost makes a vector for each list and a reference-counted slice for each text, a dozen allocations a check. How:
-//! two passes over the message's own bytes. The first finds what applies to all descriptors (the domain, the request's
-//! hits), wherever it stands; the second walks the descriptors and pushes slices into a request whose vectors are used
-//! again and again.
+//! prost allocates a vector for each list and a reference-counted slice for each string: a dozen
+//! allocations per check. This decoder makes two passes over the message. The first finds the fields
+//! that apply to all descriptors (the domain, the request's hits), which may come anywhere. The
+//! second visits the descriptors and pushes slices into a request whose vectors are reused.
 //!
-//! It reads what it is sure of. Whatever is broken, or unusual enough that merging rules of protobuf would be needed (a
-//! message field that stands twice, a group), it leaves to prost, which then says what is wrong in its own words. So there
-//! are no errors here, only [`None`]; `agreement` and the fuzz target `wire` hold both readers against each other.
+//! Messages that are malformed, or that would need protobuf's merging rules (a repeated message
+//! field, a group), are left to prost, which reports the error. So the decoder has no errors, only
+//! [`None`]. `agreement` and the fuzz target `wire` compare both decoders.
 //!
-//! What it deliberately does not do: refuse anything, copy a text, know gRPC's frame (`frame`).
+//! What it deliberately does not do: reject a request, copy a string, parse gRPC's frame.
 
 use crate::pipeline::message::{self, OverrideFields};
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
 
-/// How protobuf says what follows a field's number.
+/// Wire types of protobuf.
 const VARINT: u64 = 0;
 const SIXTY_FOUR: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 const THIRTY_TWO: u64 = 5;
 
-/// The largest field number and wire type together: more is no field.
+/// The largest valid key: field number and wire type together.
 const KEY_MAX: u64 = u32::MAX as u64;
 
-/// Reads a message into `request`, which is emptied first. None when prost should have a look at it; `request` then holds
-/// nothing of use.
+/// Decodes a message into `request`, which is cleared first. None when prost must decode it;
+/// `request` is then incomplete.
 pub(crate) fn decode<'b>(
     message: &'b [u8],
     policy: RequestPolicy,
@@ -64,7 +64,7 @@ fn read_descriptor<'b>(
     while let Some(field) = fields.next()? {
         match field {
             (1, Value::Bytes(entry)) => request.push_entry(read_entry(entry)?),
-            // Twice would have to be merged.
+            // A second one would have to be merged.
             (2, Value::Bytes(message)) if limit.is_none() => limit = Some(read_limit(message)?),
             (3, Value::Bytes(message)) if own_hits.is_none() => own_hits = Some(wrapped(message)?),
             (4, Value::Varint(flag)) => negative = flag != 0,
@@ -126,22 +126,22 @@ fn wrapped(message: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// As protobuf does: the lower half.
+/// Truncates to 32 bits, as protobuf does.
 #[allow(clippy::cast_possible_truncation)]
 fn uint32(varint: u64) -> u32 {
     varint as u32
 }
 
-/// The same, with a sign.
+/// Truncates to 32 bits and interprets the result as signed, as protobuf does.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 fn int32(varint: u64) -> i32 {
     varint as i32
 }
 
-/// What is left of a message.
+/// Iterates over the fields of a message.
 struct Fields<'b>(&'b [u8]);
 
-/// What a field holds; of those that no message here has, nothing.
+/// A field's value. Types that these messages do not use are skipped.
 enum Value<'b> {
     Varint(u64),
     Bytes(&'b [u8]),
@@ -151,7 +151,8 @@ enum Value<'b> {
 // === impl Fields ===
 
 impl<'b> Fields<'b> {
-    /// The next field's number and value; `Some(None)` at the end, none when the bytes are not a message or hold a group.
+    /// The next field's number and value. `Some(None)` at the end; none when the bytes are not a
+    /// message or contain a group.
     #[inline]
     #[allow(clippy::option_option)] // the outer one is for `?`
     fn next(&mut self) -> Option<Option<(u64, Value<'b>)>> {
@@ -188,7 +189,7 @@ impl<'b> Fields<'b> {
         Some(taken)
     }
 
-    /// Seven bits a byte, the lowest first; at most ten bytes, of which the last has one bit.
+    /// Reads seven bits per byte, lowest first: at most ten bytes, of which the last has one bit.
     #[inline]
     fn varint(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first()?;

@@ -1,9 +1,9 @@
-//! Dynamic metadata: the request and what the rules that passed have to say, for filters behind Envoy's.
+//! Dynamic metadata for Envoy's later filters: the request, and the metadata of rules that passed.
 //!
-//! Fields as the reference makes them. Where two rules name the same thing the first descriptor's value wins, and maps
-//! are merged; into a value of the answer's own, never into the configuration.
+//! The fields are those of envoyproxy/ratelimit. If two rules set the same field, the first
+//! descriptor's value wins; maps are merged. Merging copies values and never changes the rules.
 //!
-//! What it deliberately does not do: put bytes where text must be. What is not UTF-8 is replaced.
+//! What it deliberately does not do: keep bytes that are not UTF-8. They are replaced.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use tollgate_limiter::{self, Code, Decision, Plan};
 
-/// The metadata of an answer.
+/// The metadata of a response.
 pub(crate) fn dynamic_metadata(
     request: &RateLimitRequest,
     plan: &Plan<'_>,
@@ -67,7 +67,7 @@ fn descriptor(descriptor: &common::RateLimitDescriptor) -> Value {
     Kind::StructValue(named(fields)).into()
 }
 
-/// Takes in what is not there yet.
+/// Adds fields that are missing, recursively.
 fn merge(into: &mut Struct, from: Struct) {
     for (name, value) in from.fields {
         match into.fields.get_mut(&name) {
@@ -88,7 +88,7 @@ fn merge(into: &mut Struct, from: Struct) {
 
 fn structure(pairs: &[(String, tollgate_limiter::MetadataValue)]) -> Struct {
     Struct {
-        // Of a name that stands twice the last counts.
+        // Of a repeated name the last value counts.
         fields: pairs
             .iter()
             .map(|(name, value)| (name.clone(), protobuf(value)))

@@ -1,34 +1,37 @@
-//! The answer written straight into a buffer: gRPC's frame and the `RateLimitResponse` in it.
+//! Encodes a `RateLimitResponse` and gRPC's frame into a buffer, without allocation.
 //!
-//! Why: prost makes a vector of statuses, a string for each name, and then a buffer of its own. How: a status is at most a
-//! few dozen bytes, so each is measured first and written after its length. What only some answers have (response headers,
-//! a body, dynamic metadata) comes from the message that tonic's routes would send, by prost, and stands behind the statuses
-//! as its field numbers want it: so every byte is what prost would have written, which the tests below hold.
+//! prost allocates a vector of statuses, a string for each name, and a separate buffer. A status is
+//! at most a few dozen bytes, so this encoder measures each one and writes it after its length.
+//! Fields that only some responses have (response headers, a body, dynamic metadata) are encoded by
+//! prost and follow the statuses, in the order of their field numbers. The tests below check that
+//! every byte is what prost would have written.
 //!
-//! What it deliberately does not do: choose what to say (`limiter/decision`, `answer`).
+//! What it deliberately does not do: choose the content of the response (`limiter/decision`,
+//! `finish`).
 
 use bytes::BufMut;
 
 use crate::pipeline::message::{self, StatusFields};
 use tollgate_limiter::{Code, Decision};
 
-/// gRPC's frame: a flag for compression, and the message's length in four bytes.
+/// Length of the head of a gRPC frame: a flag for compression, and the message's length in four
+/// bytes.
 pub(crate) const FRAME_HEAD_BYTES: usize = 5;
 
-/// Keys of the response's fields.
+/// Keys of a response's fields.
 const OVERALL_CODE: u8 = 1 << 3;
 const STATUSES: u8 = 2 << 3 | 2;
-/// Of a status.
+/// Keys of a status's fields.
 const CODE: u8 = 1 << 3;
 const CURRENT_LIMIT: u8 = 2 << 3 | 2;
 const LIMIT_REMAINING: u8 = 3 << 3;
 const DURATION_UNTIL_RESET: u8 = 4 << 3 | 2;
-/// Of a limit.
+/// Keys of a limit's fields.
 const REQUESTS_PER_UNIT: u8 = 1 << 3;
 const UNIT: u8 = 2 << 3;
 const NAME: u8 = 3 << 3 | 2;
 const UNIT_MULTIPLIER: u8 = 4 << 3 | 2;
-/// Of a duration, and of a wrapped number.
+/// Keys of the field of a duration and of a wrapped number.
 const SECONDS: u8 = 1 << 3;
 const WRAPPED: u8 = 1 << 3;
 
@@ -39,7 +42,7 @@ pub(crate) struct EncodedResponse<'d> {
 }
 
 impl<'d> EncodedResponse<'d> {
-    /// A decision, and behind it `extras`: fields of the same message with higher numbers, encoded.
+    /// A response with a decision, followed by `extras`: encoded fields with higher numbers.
     pub(crate) fn new(decision: &'d Decision<'d>, extras: &'d [u8]) -> Self {
         Self { decision, extras }
     }
@@ -81,10 +84,10 @@ fn message_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
     )
 }
 
-/// Writes a frame with the decision, and behind it `rest`: fields of the same message with higher numbers, encoded.
+/// Writes a frame with the decision, followed by `rest`: encoded fields with higher numbers.
 fn write(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
     into.put_u8(0);
-    // No answer is that long: a request is bounded, and so is what rules may say.
+    // No response is that long: requests are bounded, and so are the texts of rules.
     into.put_u32(u32::try_from(message_bytes(decision, rest)).unwrap_or(u32::MAX));
     write_message(decision, rest, into);
 }
@@ -145,7 +148,7 @@ fn limit_bytes(limit: &message::LimitFields<'_>) -> usize {
         .saturating_add(multiplier.map_or(0, delimited_bytes))
 }
 
-/// The number of an enum's value; all that are written are positive.
+/// The number of an enum's value. All encoded values are positive.
 fn number(value: impl Into<i32>) -> u64 {
     u64::from(value.into().unsigned_abs())
 }
@@ -159,7 +162,7 @@ fn optional_number_bytes(number: u64) -> usize {
     }
 }
 
-/// How many bytes a field takes that holds so many.
+/// How many bytes a field of `length` bytes takes.
 fn delimited_bytes(length: usize) -> usize {
     varint_bytes(length as u64)
         .saturating_add(1)
@@ -204,7 +207,7 @@ mod tests {
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use tollgate_limiter::{Code, CurrentLimit, Limit, Status, Unit};
 
-    /// Numbers about the lengths that a varint may have.
+    /// Numbers near the bounds between lengths of a varint.
     fn number() -> impl Strategy<Value = u64> {
         (0_u32..64, -2_i64..2)
             .prop_map(|(bits, about)| (1_u64 << bits).saturating_add_signed(about))
@@ -282,7 +285,7 @@ mod tests {
             rest in rest(),
         ) {
             let named = |(status, name): &'_ (Status<'static>, String)| -> Status<'static> {
-                // For as long as the test runs.
+                // Leaked: the status borrows it for the whole test.
                 let name: &'static str = Box::leak(name.clone().into_boxed_str());
                 Status {
                     current_limit: status.current_limit.map(|limit| CurrentLimit { name, ..limit }),

@@ -1,10 +1,10 @@
-//! The rule set in use, and how it is exchanged.
+//! The rule set in use, and its replacement on reload.
 //!
-//! A request takes one [`Generation`] and keeps it to its end: rules and the counters that belong to them change
-//! together or not at all. Taking one is a count on a pointer, not a lock.
+//! A request keeps one [`Generation`] from beginning to end, so rules and their counters change
+//! together. Getting one increments a reference count and takes no lock.
 //!
-//! What it deliberately does not do: read rules (`config`), or keep buckets; those survive a change of rules, because
-//! what a bucket is does not depend on where its rule stands.
+//! What it deliberately does not do: read rules (`rules`), or hold buckets. Buckets survive a reload,
+//! because a bucket's key does not depend on the position of its rule.
 
 use std::sync::Arc;
 
@@ -28,15 +28,15 @@ pub struct Generation {
     pub hash: u64,
 }
 
-/// Where the present generation is found. None before the first.
+/// Holds the current generation. Empty before the first.
 #[derive(Debug)]
 pub struct Generations {
     current: ArcSwapOption<Generation>,
-    /// Why the newest rules were not taken; none when they were.
+    /// Why the newest rules were rejected. None when they were accepted.
     refused: ArcSwapOption<String>,
-    /// Told of each change.
+    /// Notified of each change.
     changed: Notify,
-    /// The same, for any number of waiters.
+    /// Notified of each change, for any number of waiters.
     published: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
@@ -52,7 +52,7 @@ impl AsRef<Self> for Generation {
 // === impl Generations ===
 
 impl Generations {
-    /// No rules yet.
+    /// Holds no rules yet.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             current: ArcSwapOption::empty(),
@@ -63,17 +63,17 @@ impl Generations {
         }
     }
 
-    /// The present one.
+    /// The current generation.
     pub fn current(&self) -> Option<Arc<Generation>> {
         self.current.load_full()
     }
 
-    /// Whether this is the present one.
+    /// Whether this is the current generation.
     pub fn is_current(&self, generation: &Arc<Generation>) -> bool {
-        let present = self.current.load();
-        present
+        let current = self.current.load();
+        current
             .as_ref()
-            .is_some_and(|present| Arc::ptr_eq(present, generation))
+            .is_some_and(|current| Arc::ptr_eq(current, generation))
     }
 
     /// Whether there are rules.
@@ -81,10 +81,10 @@ impl Generations {
         self.current.load().is_some()
     }
 
-    /// Makes `rules` the present ones, for requests that come from now on.
+    /// Makes `rules` current for new requests.
     fn publish(&self, rules: RuleSet, hash: u64) {
         let counters = self.metrics.rule_counters(&rules);
-        // Publishing is rare and done by one task; two at once would only count the same number twice.
+        // Only one task publishes. Two at once would use the same number twice.
         let number = self.metrics.rules.generation.get().saturating_add(1);
         self.current.store(Some(Arc::new(Generation {
             rules,
@@ -104,17 +104,17 @@ impl Generations {
         self.published.send_replace(());
     }
 
-    /// Sees each change from now on.
+    /// Subscribes to changes from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.published.subscribe()
     }
 
-    /// Waits for the next change; one that came since the last wait counts. For one waiter.
+    /// Waits for the next change. A change since the last wait counts. For one waiter.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Takes what came of a change, or refuses it; either way says so once.
+    /// Publishes or rejects reloaded rules, and logs the result once.
     pub fn take(&self, change: Option<RulesUpdate>) {
         match change {
             None => {}
@@ -139,14 +139,14 @@ impl Generations {
         }
     }
 
-    /// Counts rules that were not taken and keeps the reason for those who ask. The present ones stay.
+    /// Counts rejected rules and keeps the reason for `refused`. The current rules stay in use.
     fn refuse(&self, why: String) {
         self.refused.store(Some(Arc::new(why)));
         self.metrics.rules.newest_refused.set(1);
         self.metrics.rules.refused.inc();
     }
 
-    /// Why the newest rules were not taken.
+    /// Why the newest rules were rejected.
     pub fn refused(&self) -> Option<Arc<String>> {
         self.refused.load_full()
     }

@@ -1,13 +1,14 @@
-//! Response headers with limit, remaining and reset, in any of the styles that clients know.
+//! Response headers with limit, remaining and reset, in the common styles.
 //!
-//! One descriptor is spoken of: the one with the least left, the first of several; but one that is over limit and no
-//! quota comes before it, the last of several. That is how the reference chooses. The IETF draft's fields are lists and
-//! speak of every limit; `Retry-After` waits for all that refused.
+//! The headers describe one descriptor, chosen like in envoyproxy/ratelimit: the last one that is
+//! over its limit and no quota, else the first one with the fewest hits remaining. The IETF draft's
+//! fields are lists and describe every limit. `Retry-After` covers all limits that refused.
 //!
-//! Every value is a status's own, seconds rounded up as on the wire, so headers and statuses cannot disagree.
+//! Every value comes from a status, with seconds rounded up as in the message, so headers and
+//! statuses cannot disagree.
 //!
-//! What it deliberately does not do: make what Envoy makes by itself from the statuses (its `x-ratelimit-*` in the third
-//! draft's form, when its filter is told to).
+//! What it deliberately does not do: add the `x-ratelimit-*` headers of the IETF's third draft,
+//! which Envoy's filter can make from the statuses.
 
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::settings::{HeaderStyle, Settings};
@@ -25,34 +26,34 @@ pub struct Headers {
 // === impl Headers ===
 
 impl Headers {
-    /// What the settings ask for; none when headers are off.
+    /// The headers that the settings enable. None when headers are off.
     pub fn new(settings: &Settings) -> Option<Self> {
-        let asked = |style| settings.response_headers.contains(&style);
+        let enabled = |style| settings.response_headers.contains(&style);
         let mut triples = Vec::new();
-        if settings.limit_response_headers_enabled || asked(HeaderStyle::Reference) {
+        if settings.limit_response_headers_enabled || enabled(HeaderStyle::Reference) {
             triples.push([
                 settings.limit_limit_header.clone(),
                 settings.limit_remaining_header.clone(),
                 settings.limit_reset_header.clone(),
             ]);
         }
-        if asked(HeaderStyle::XRateLimit) {
+        if enabled(HeaderStyle::XRateLimit) {
             let name = |part| format!("X-RateLimit-{part}");
             triples.push([name("Limit"), name("Remaining"), name("Reset")]);
         }
         let headers = Self {
             triples,
-            ietf: asked(HeaderStyle::Ietf),
-            retry_after: asked(HeaderStyle::RetryAfter),
+            ietf: enabled(HeaderStyle::Ietf),
+            retry_after: enabled(HeaderStyle::RetryAfter),
         };
         let any = !headers.triples.is_empty() || headers.ietf || headers.retry_after;
         any.then_some(headers)
     }
 
-    /// The headers of an answer: none when no descriptor has a limit.
+    /// The headers of a response. Empty when no descriptor has a limit.
     pub(crate) fn of(&self, decision: &Decision<'_>) -> Vec<HeaderValue> {
         let mut headers = Vec::new();
-        let Some(status) = spoken_of(decision) else {
+        let Some(status) = described_status(decision) else {
             return headers;
         };
         let limit = status
@@ -77,7 +78,7 @@ impl Headers {
     }
 }
 
-/// One header of an answer.
+/// One header of a response.
 pub(crate) fn header(name: &str, value: String) -> HeaderValue {
     HeaderValue {
         key: name.to_owned(),
@@ -86,7 +87,7 @@ pub(crate) fn header(name: &str, value: String) -> HeaderValue {
     }
 }
 
-/// What a status says in seconds, as the wire does.
+/// The seconds until a status's limit resets, rounded up as in the message.
 pub(crate) fn seconds(status: &Status<'_>) -> u64 {
     status
         .until_reset_us
@@ -94,8 +95,8 @@ pub(crate) fn seconds(status: &Status<'_>) -> u64 {
         .div_ceil(1_000_000)
 }
 
-/// The descriptor that headers speak of.
-pub(crate) fn spoken_of<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
+/// The status that headers describe.
+pub(crate) fn described_status<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
     let limited = || {
         let statuses = decision.statuses.iter();
         statuses.filter(|status| status.current_limit.is_some())
@@ -104,7 +105,8 @@ pub(crate) fn spoken_of<'d, 'r>(decision: &'d Decision<'r>) -> Option<&'d Status
     over.or_else(|| limited().min_by_key(|status| status.remaining))
 }
 
-/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, one item a limit.
+/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, one item per
+/// limit.
 fn ietf(decision: &Decision<'_>) -> (String, String) {
     let (mut policies, mut levels) = (Vec::new(), Vec::new());
     let mut names: Vec<String> = Vec::new();
@@ -117,14 +119,14 @@ fn ietf(decision: &Decision<'_>) -> (String, String) {
             "" => numbered("limit"),
             name => name.to_owned(),
         };
-        // As it is written: two may differ only in what is not.
+        // Compare quoted names: two names may differ only in characters that are replaced.
         let mut quoted = quoted(&name);
         while names.contains(&quoted) {
             name = numbered(&name);
             quoted = self::quoted(&name);
         }
         let limit = &current.limit;
-        // By the unit, as the status has it: no two windows of a calendar need be of one length.
+        // The unit's nominal length, like in the status: calendar windows differ in length.
         let window = limit.unit().map_or(String::new(), |unit| {
             let many = u64::from(limit.unit_multiplier().get());
             format!(";w={}", unit.seconds().saturating_mul(many))
@@ -140,7 +142,8 @@ fn ietf(decision: &Decision<'_>) -> (String, String) {
     (policies.join(", "), levels.join(", "))
 }
 
-/// A string of structured fields (RFC 9651): printable ASCII in quotes. What is not becomes a question mark.
+/// A string of structured fields (RFC 9651): printable ASCII in quotes. Other characters become
+/// question marks.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {
@@ -154,8 +157,8 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// How long to wait until all that refused would pass, where quotas refuse together and until the first of them would;
-/// none when that is never, or nothing refused.
+/// Seconds until all limits that refused would allow the request. Quotas refuse together, and the
+/// first of them to allow it ends their refusal. None when that is never, or nothing refused.
 fn retry_after(decision: &Decision<'_>) -> Option<u64> {
     if decision.code == Code::Ok {
         return None;

@@ -1,11 +1,11 @@
-//! Protobuf into our words, and back.
+//! Converts protobuf fields to the limiter's types and back.
 //!
-//! The table of hits (a descriptor's own addend wins over the request's, an absent one means 1, and present and 0 means
-//! look only) and of units (7 is a week, also where Envoy's enum has none) live here, because they are matters of the
-//! wire.
+//! Two tables of the protocol are here. Hits: a descriptor's addend overrides the request's, an
+//! absent one means 1, and an explicit 0 is a peek. Units: 7 is a week, also where Envoy's enum has
+//! none.
 //!
-//! What it deliberately does not do: decide anything, or refuse what it can read. An override without a usable unit is
-//! passed on as [`Override::Invalid`]; an error would let the caller through.
+//! What it deliberately does not do: decide, or reject what it can read. An override without a
+//! usable unit becomes [`Override::Invalid`], because Envoy lets a request pass on an error.
 
 use std::num::NonZeroU32;
 
@@ -24,7 +24,7 @@ const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
     (Unit::Year, response::rate_limit::Unit::Year),
 ];
 
-/// A limit that came with a request, as the wire has it.
+/// The protobuf fields of a limit override.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OverrideFields {
     pub(crate) requests_per_unit: u32,
@@ -32,7 +32,7 @@ pub(crate) struct OverrideFields {
     pub(crate) unit_multiplier: Option<u32>,
 }
 
-/// One descriptor's status, as the wire has it.
+/// The protobuf fields of a descriptor's status.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatusFields<'d> {
     pub(crate) code: response::Code,
@@ -41,7 +41,7 @@ pub(crate) struct StatusFields<'d> {
     pub(crate) until_seconds: Option<u64>,
 }
 
-/// The limit that a status speaks of, as the wire has it.
+/// The protobuf fields of a status's limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitFields<'d> {
     pub(crate) name: &'d str,
@@ -50,7 +50,8 @@ pub(crate) struct LimitFields<'d> {
     pub(crate) unit_multiplier: Option<u32>,
 }
 
-/// What a descriptor takes or gives back: its own hits win over the request's, and none at all mean 1.
+/// The hits that a descriptor takes or refunds. Its own addend overrides the request's; without
+/// either it is 1.
 pub(crate) fn hits(
     request_addend: u32,
     own_addend: Option<u64>,
@@ -76,12 +77,12 @@ pub(crate) fn code_number(code: Code) -> response::Code {
 // === impl OverrideFields ===
 
 impl OverrideFields {
-    /// What becomes of it.
+    /// The override that these fields mean under a policy.
     pub(crate) fn under(&self, policy: RequestPolicy) -> Override {
         let unit = UNITS
             .iter()
             .find(|(_, number)| i32::from(*number) == self.unit);
-        // The multiplier's own rule is "more than 0"; 0 is taken as absent.
+        // Protobuf validation requires more than 0; 0 counts as absent.
         let multiplier = self.unit_multiplier.and_then(NonZeroU32::new);
         match unit {
             Some((unit, _)) if policy.overrides => Override::Limit(Limit::per(
@@ -97,7 +98,7 @@ impl OverrideFields {
 // === impl StatusFields ===
 
 impl<'d> StatusFields<'d> {
-    /// What the wire says of a status. Seconds are rounded up: Envoy cuts the rest off, and a caller that comes back too
+    /// The fields of a status. Seconds are rounded up: Envoy truncates, and a client that retries too
     /// early is refused again.
     pub(crate) fn of(status: &Status<'d>) -> Self {
         Self {
@@ -114,7 +115,7 @@ impl<'d> StatusFields<'d> {
 impl<'d> LimitFields<'d> {
     fn of(current: &CurrentLimit<'d>) -> Self {
         let limit = &current.limit;
-        // A limit of how many are in flight has no window to speak of.
+        // A concurrency limit has no window.
         let unit = limit
             .unit()
             .and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));

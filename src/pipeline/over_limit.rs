@@ -1,31 +1,33 @@
-//! What the caller's caller sees on a refusal: the body and the headers of a rule's `over_limit`, gaps filled.
+//! Response sent to the client on 429: the body and headers of a rule's `over_limit`, with
+//! placeholders filled in.
 //!
-//! Of several limits that refused, the one that the headers speak of is heard first, then the others in the order asked.
+//! Of several limits that refused, the one that the rate limit headers describe comes first, then
+//! the others in the request's order. The first with an `over_limit` is used.
 //!
-//! What it deliberately does not do: anything when the request passed. Envoy would ignore the body then.
+//! What it deliberately does not do: add a body to a request that passes, which Envoy ignores.
 
-use crate::pipeline::headers::{header, seconds, spoken_of};
+use crate::pipeline::headers::{described_status, header, seconds};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollgate_limiter::{Code, Decision, LimitOrigin, OverLimitResponse, Placeholder, Plan, Status};
 
-/// Puts body and headers of the limit that refused to its answer, if it has any.
-pub(crate) fn put(answer: &mut RateLimitResponse, plan: &Plan<'_>, decision: &Decision<'_>) {
+/// Adds the `over_limit` body and headers of a limit that refused to the response.
+pub(crate) fn put(response: &mut RateLimitResponse, plan: &Plan<'_>, decision: &Decision<'_>) {
     if decision.code == Code::Ok {
         return;
     }
-    let spoken_of = spoken_of(decision).into_iter();
-    let refused = spoken_of
+    let described = described_status(decision).into_iter();
+    let refused = described
         .chain(&decision.statuses)
         .filter(|status| status.code == Code::OverLimit);
-    let mut said = refused.filter_map(|status| Some((status, over_limit_of(plan, status)?)));
-    let Some((status, over_limit)) = said.next() else {
+    let mut candidates = refused.filter_map(|status| Some((status, over_limit_of(plan, status)?)));
+    let Some((status, over_limit)) = candidates.next() else {
         return;
     };
-    let fill = |gap| filling(status, gap);
-    answer.raw_body = over_limit.body.render(fill).into();
+    let fill = |placeholder| placeholder_value(status, placeholder);
+    response.raw_body = over_limit.body.render(fill).into();
     for (name, value) in &over_limit.headers {
         let value = header(name, value.render(fill));
-        answer.response_headers_to_add.push(value);
+        response.response_headers_to_add.push(value);
     }
 }
 
@@ -36,9 +38,9 @@ fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLim
     }
 }
 
-fn filling(status: &Status<'_>, gap: Placeholder) -> String {
+fn placeholder_value(status: &Status<'_>, placeholder: Placeholder) -> String {
     let limit = status.current_limit.map(|current| current.limit);
-    match gap {
+    match placeholder {
         Placeholder::Limit => limit.map(|limit| limit.requests_per_unit().to_string()),
         Placeholder::Window => limit.map(|limit| limit.describe_window()),
         Placeholder::RetryAfterSeconds => Some(seconds(status).to_string()),

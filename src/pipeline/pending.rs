@@ -6,7 +6,7 @@
 
 use tollgate_limiter::{Check, Code, Outcome, PlanBuffer, Request, Status};
 
-use crate::metrics::{Counts, LocalHistogram, Metrics};
+use crate::metrics::{LocalHistogram, Metrics, RequestCounts};
 use crate::pipeline::RequestError;
 use crate::store::{CheckResult, CommitMode, StoreError, StoreReply, TentativeTake};
 use crate::tracing::Span;
@@ -18,7 +18,7 @@ pub(crate) struct Scratch {
     pub(super) statuses: Vec<Status<'static>>,
     /// The encoded fields of a response that only some have.
     pub(super) extras: Vec<u8>,
-    pub(super) counts: Counts,
+    pub(super) counts: RequestCounts,
     pub(super) response_time: LocalHistogram,
 }
 
@@ -67,7 +67,7 @@ impl Scratch {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
-            counts: Counts::default(),
+            counts: RequestCounts::default(),
             response_time: metrics.requests.response_time.local(),
         }
     }

@@ -1,4 +1,4 @@
-//! Requests and responses converted by prost: what tests compare the decoder and the encoder with.
+//! Requests and responses converted by prost, to which tests compare the decoder and the encoder.
 //! Only tests and fuzz targets are built with this file.
 
 #![cfg_attr(not(test), allow(dead_code))] // fuzz targets only decode
@@ -30,7 +30,7 @@ pub(crate) fn decode(request: &rls::RateLimitRequest, policy: RequestPolicy) -> 
     decoded
 }
 
-/// The response that the encoder must write, but for fields that only some responses have.
+/// The response that the encoder must write, except for fields that only some responses have.
 pub(crate) fn encode(decision: &Decision<'_>) -> rls::RateLimitResponse {
     rls::RateLimitResponse {
         overall_code: code_number(decision.code).into(),

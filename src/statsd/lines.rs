@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use crate::metrics::Kind;
+use crate::metrics::DeltaKind;
 use crate::settings::Tags;
 
 /// Lines, each with its line end.
@@ -33,10 +33,10 @@ impl Lines {
         }
     }
 
-    pub(crate) fn push(&mut self, name: &str, kind: Kind, value: u64) {
+    pub(crate) fn push(&mut self, name: &str, kind: DeltaKind, value: u64) {
         let kind = match kind {
-            Kind::Counter => 'c',
-            Kind::Gauge => 'g',
+            DeltaKind::Counter => 'c',
+            DeltaKind::Gauge => 'g',
         };
         // Writing to a string does not fail.
         let _ = writeln!(self.text, "{}{}:{value}|{kind}", sanitize(name), self.tags);
@@ -94,8 +94,8 @@ mod tests {
         let tags = [("env", "a|b"), ("zone", "eu:1")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut lines = Lines::new(&Tags(tags.to_vec()));
-        lines.push("a.b", Kind::Counter, 5);
-        lines.push("c\nd:1|c", Kind::Gauge, 7);
+        lines.push("a.b", DeltaKind::Counter, 5);
+        lines.push("c\nd:1|c", DeltaKind::Gauge, 7);
         assert_eq!(
             lines.text(),
             "a.b.__env=a_b.__zone=eu_1:5|c\nc_d_1_c.__env=a_b.__zone=eu_1:7|g\n"
@@ -108,10 +108,10 @@ mod tests {
     fn datagrams_hold_whole_lines() {
         let mut lines = Lines::default();
         for number in 0..10 {
-            lines.push("abc", Kind::Counter, number);
+            lines.push("abc", DeltaKind::Counter, number);
         }
-        lines.push(&"x".repeat(40), Kind::Counter, 1);
-        lines.push("end", Kind::Counter, 1);
+        lines.push(&"x".repeat(40), DeltaKind::Counter, 1);
+        lines.push("end", DeltaKind::Counter, 1);
         let parts: Vec<&str> = lines.datagrams(20).collect();
         assert_eq!(parts.concat(), lines.text());
         assert!(parts.iter().all(|part| part.ends_with('\n')));

@@ -1,7 +1,7 @@
 //! Sends counters and gauges to a statsd server, over TCP or UDP.
 //!
 //! How: a task wakes once an interval, connects if necessary, and only then reads what has changed
-//! (`metrics::News`): a change that could not be sent because the server was unreachable is part of
+//! (`metrics::MetricDelta`): a change that could not be sent because the server was unreachable is part of
 //! the next flush. Text is built and sent in chunks of [`CHUNK_BYTES_MAX`]. The hot path is not
 //! involved.
 //!
@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use self::lines::Lines;
 use self::server::{Connection, Server};
-use crate::metrics::{Metrics, News};
+use crate::metrics::{MetricDelta, Metrics};
 use crate::settings::StatsdSettings;
 
 /// Text that is built before it is sent.
@@ -47,7 +47,7 @@ pub struct Statsd {
 struct StatsdFlusher {
     server: Server,
     connection: Option<Connection>,
-    news: News,
+    delta: MetricDelta,
     lines: Lines,
     metrics: Arc<Metrics>,
     /// The last flush failed.
@@ -70,7 +70,7 @@ impl Statsd {
         let mut flusher = StatsdFlusher {
             server,
             connection: None,
-            news: News::default(),
+            delta: MetricDelta::default(),
             lines: Lines::new(&settings.extra_tags),
             metrics: Arc::clone(metrics),
             unreachable: false,
@@ -144,23 +144,23 @@ impl StatsdFlusher {
         for _ in 0..CHUNKS_PER_FLUSH_MAX {
             // On a blocking thread: it may be many thousand numbers, and this thread has other
             // tasks.
-            let mut news = std::mem::take(&mut self.news);
+            let mut delta = std::mem::take(&mut self.delta);
             let mut lines = std::mem::take(&mut self.lines);
             let metrics = Arc::clone(&self.metrics);
             let built = task::spawn_blocking(move || {
                 lines.clear();
-                let all = news.of(&metrics, |name, kind, value| {
-                    let has_room = lines.bytes() < CHUNK_BYTES_MAX;
-                    if has_room {
+                let all = delta.of(&metrics, |name, kind, value| {
+                    let has_space = lines.bytes() < CHUNK_BYTES_MAX;
+                    if has_space {
                         lines.push(name, kind, value);
                     }
-                    has_room
+                    has_space
                 });
-                (news, lines, all)
+                (delta, lines, all)
             });
             // Fails only if that code panics, which would be a defect.
-            let (news, lines, all) = built.await.map_err(io::Error::other)?;
-            (self.news, self.lines) = (news, lines);
+            let (delta, lines, all) = built.await.map_err(io::Error::other)?;
+            (self.delta, self.lines) = (delta, lines);
             let Some(connection) = &mut self.connection else {
                 return Err(io::ErrorKind::NotConnected.into());
             };

@@ -38,7 +38,7 @@ impl RefundQueue {
     /// Adds refunds that are ready, until `until_us`. Returns how many checks did not fit.
     #[must_use]
     pub(crate) fn add(&mut self, checks: Vec<Check>, until_us: u64) -> usize {
-        if !self.has_room(&checks) {
+        if !self.has_space(&checks) {
             return checks.len();
         }
         self.checks = self.checks.saturating_add(checks.len());
@@ -50,7 +50,7 @@ impl RefundQueue {
     /// fit.
     #[must_use]
     pub(crate) fn add_again(&mut self, checks: Vec<Check>, until_us: u64, again_us: u64) -> usize {
-        if !self.has_room(&checks) {
+        if !self.has_space(&checks) {
             return checks.len();
         }
         if !checks.is_empty() {
@@ -111,7 +111,7 @@ impl RefundQueue {
         taken
     }
 
-    fn has_room(&self, checks: &[Check]) -> bool {
+    fn has_space(&self, checks: &[Check]) -> bool {
         self.checks.saturating_add(checks.len()) <= CHECKS_MAX
     }
 }

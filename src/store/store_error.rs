@@ -176,6 +176,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_label_values_of_undecided_checks_are_the_names_of_faults() {
+        let metrics = crate::metrics::Metrics::new().unwrap();
+        let mut declarations = metrics.declarations();
+        let declaration = declarations.find(|one| one.name == "tollgate_store_undecided_total");
+        let [label] = declaration.unwrap().labels else {
+            unreachable!("it has one label")
+        };
+        let crate::metrics::LabelValues::OneOf(declared) = label.values else {
+            unreachable!("the values are a list")
+        };
+        assert_eq!(declared, StoreFault::ALL.map(StoreFault::name));
+    }
+
+    #[test]
     fn each_has_a_name_and_a_sentence_of_its_own() {
         let names: std::collections::BTreeSet<_> =
             StoreFault::ALL.iter().map(|fault| fault.name()).collect();

@@ -10,6 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::LazyLock;
 
+use tollgate::metrics::{Label, LabelValues, Metrics};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::ports::free_port;
@@ -101,25 +102,62 @@ fn waited_for(service: &Tollgate, series: &str) {
     assert!(wait_for(PATIENCE, there).is_some(), "no {series}");
 }
 
-/// Metrics and labels of an expression that no service exposes.
+/// The labels of a declared metric, by the name of one of its series.
+fn declared_labels(metrics: &Metrics, series: &str) -> Option<&'static [Label]> {
+    let histogram = ["_bucket", "_sum", "_count"];
+    let family = histogram.iter().find_map(|end| series.strip_suffix(end));
+    let mut declarations = metrics.declarations();
+    let found = declarations.find(|one| one.name == series || Some(one.name) == family);
+    found.map(|declaration| declaration.labels)
+}
+
+/// Every series, label and value that running services show is declared.
+#[test]
+fn shown_series_are_declared() {
+    let metrics = Metrics::new().unwrap();
+    for (series, labels) in SHOWN.iter() {
+        let declared = declared_labels(&metrics, series);
+        let declared = declared.unwrap_or_else(|| panic!("{series} is not declared"));
+        for (label, values) in labels.iter().filter(|(label, _)| *label != "le") {
+            let found = declared.iter().find(|one| one.name == label);
+            let found = found.unwrap_or_else(|| panic!("{series} has no declared label {label}"));
+            if let LabelValues::OneOf(allowed) = found.values {
+                for value in values {
+                    assert!(
+                        allowed.contains(&value.as_str()),
+                        "{series} {label}={value}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Names, labels and values in an expression that no declaration has.
 pub(crate) fn unknown(expression: &str) -> Vec<String> {
+    let metrics = Metrics::new().unwrap();
     let mut wrong = Vec::new();
     let mut known: BTreeSet<&str> = ADDED.into();
+    known.insert("le");
     let named = promql::metrics(expression);
     for named in &named {
-        let Some(labels) = SHOWN.get(&named.metric) else {
+        let Some(labels) = declared_labels(&metrics, &named.metric) else {
             wrong.push(format!("no metric {}", named.metric));
             continue;
         };
-        known.extend(labels.keys().map(String::as_str));
+        known.extend(labels.iter().map(|label| label.name));
         for (label, operator, value) in &named.labels {
-            if ADDED.contains(&label.as_str()) {
+            if ADDED.contains(&label.as_str()) || label == "le" {
                 continue;
             }
             let equal = operator == "=" || operator == "!=";
-            match labels.get(label) {
+            match labels
+                .iter()
+                .find(|one| one.name == label)
+                .map(|one| one.values)
+            {
                 None => wrong.push(format!("{} has no label {label}", named.metric)),
-                Some(values) if equal && !values.contains(value) => {
+                Some(LabelValues::OneOf(values)) if equal && !values.contains(&value.as_str()) => {
                     wrong.push(format!("{}: no {label}={value}: {values:?}", named.metric));
                 }
                 Some(_) => {}

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use allocation_counter::measure;
 use tollgate::metrics::{
-    Kind, Metrics, News, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX,
+    DeltaKind, MetricDelta, Metrics, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX,
+    RULE_LABEL_SETS_MAX,
 };
 use tollgate::pipeline::{Generation, Generations};
 use tollgate::rules::file::{self, Options};
@@ -30,7 +31,7 @@ const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
 struct Reloaded {
     metrics: Arc<Metrics>,
     generations: Generations,
-    news: News,
+    delta: MetricDelta,
 }
 
 /// Rules of one level with these keys.
@@ -90,7 +91,7 @@ impl Reloaded {
         let reloaded = Self {
             generations: Generations::new(Arc::clone(&metrics)),
             metrics,
-            news: News::default(),
+            delta: MetricDelta::default(),
         };
         reloaded.reload(rules);
         reloaded
@@ -143,10 +144,10 @@ impl Reloaded {
     /// What statsd is told of hits, by the limit's own name.
     fn flush(&mut self) -> BTreeMap<String, u64> {
         let mut told = BTreeMap::new();
-        let all = self.news.of(&self.metrics, |name, kind, value| {
+        let all = self.delta.of(&self.metrics, |name, kind, value| {
             let limit = name.strip_prefix("ratelimit.service.rate_limit.d.");
             if let Some(limit) = limit.and_then(|name| name.strip_suffix(".total_hits")) {
-                assert_eq!(kind, Kind::Counter);
+                assert_eq!(kind, DeltaKind::Counter);
                 told.insert(limit.to_owned(), value);
             }
             true
@@ -333,7 +334,7 @@ fn where_there_are_both_readers_both_are_waited_for() {
         assert!(reloaded.shown().contains_key("old"), "statsd was away");
     }
     // What does not all find room is no flush.
-    let none = reloaded.news.of(&reloaded.metrics, |_, _, _| false);
+    let none = reloaded.delta.of(&reloaded.metrics, |_, _, _| false);
     assert!(!none);
     assert_eq!(reloaded.flush(), pairs(&[("old", 1)]));
     assert!(reloaded.shown().contains_key("old"));

@@ -118,7 +118,7 @@ impl Leases {
     }
 
     /// Whether there may be a lease for this key.
-    pub(crate) fn has_room(&self, key: Key) -> bool {
+    pub(crate) fn has_space(&self, key: Key) -> bool {
         self.known.len() < self.bounds.leases_max || self.known.contains_key(&key)
     }
 

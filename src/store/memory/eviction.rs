@@ -86,7 +86,7 @@ impl Tables {
     }
 
     /// Whether there is space without eviction. The tables may grow.
-    pub(super) fn has_room(&mut self, need: &SpaceRequest) -> bool {
+    pub(super) fn has_space(&mut self, need: &SpaceRequest) -> bool {
         let reserved = if need.shared {
             0
         } else {
@@ -100,32 +100,32 @@ impl Tables {
         if need.bucket {
             let left = bytes_max.saturating_sub(self.marks.bytes());
             let found = need.shared && self.buckets.has_slot(need.key)
-                || self.buckets.make_room(need.key, left);
+                || self.buckets.make_space(need.key, left);
             if !found {
                 return false;
             }
         }
         if need.marks_bytes.is_some() {
             let left = bytes_max.saturating_sub(self.buckets.bytes());
-            return self.marks.make_room(need.key, left) && self.bytes() <= bytes_max;
+            return self.marks.make_space(need.key, left) && self.bytes() <= bytes_max;
         }
         true
     }
 
     /// Makes space, with eviction if needed. Returns whether there is space.
-    pub(super) fn make_room(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
-        if self.has_room(need) {
+    pub(super) fn make_space(&mut self, need: &SpaceRequest, now: Timestamp) -> bool {
+        if self.has_space(need) {
             return true;
         }
         self.is_pressed = true;
-        if need.bucket && self.ease_here(need.key, now) && self.has_room(need) {
+        if need.bucket && self.ease_here(need.key, now) && self.has_space(need) {
             return true;
         }
         for _ in 0..SEGMENTS_ASKED_MAX {
             if !self.ease_elsewhere(need, now) {
                 return false;
             }
-            if self.has_room(need) {
+            if self.has_space(need) {
                 return true;
             }
         }

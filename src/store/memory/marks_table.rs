@@ -1,4 +1,4 @@
-//! The marks of buckets that have any, in a table of their own.
+//! The marks of buckets that have any, in a separate table.
 //!
 //! Most buckets have no marks, and a pointer in each would be wasted. The table counts bytes, since
 //! one bucket may have ten thousand marks and another four. Marks are removed with their bucket.
@@ -12,7 +12,7 @@ use tollgate_limiter::{Key, Mark, Marks, Timestamp};
 pub(super) struct MarksTable {
     table: Table<Marked>,
     /// The capacity of all marks together.
-    room: usize,
+    capacity: usize,
     /// The heap bytes of that capacity.
     heap: usize,
 }
@@ -28,10 +28,10 @@ struct Marked {
 const FIRST_MARKS: usize = 4;
 
 /// The heap bytes of marks with this capacity.
-fn heap(room: usize) -> usize {
-    match room {
+fn heap(capacity: usize) -> usize {
+    match capacity {
         0 => 0,
-        room => allocated::<Mark>(room).saturating_add(allocated::<u8>(Marks::HEAP_BYTES)),
+        capacity => allocated::<Mark>(capacity).saturating_add(allocated::<u8>(Marks::HEAP_BYTES)),
     }
 }
 
@@ -41,14 +41,14 @@ impl MarksTable {
     pub(super) fn new() -> Self {
         Self {
             table: Table::new(),
-            room: 0,
+            capacity: 0,
             heap: 0,
         }
     }
 
     /// The capacity of all marks together.
-    pub(super) fn room(&self) -> usize {
-        self.room
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// How many bytes of the heap the table takes.
@@ -62,7 +62,7 @@ impl MarksTable {
         let marked = self.table.find(key).and_then(|place| self.table.get(place));
         match marked.map(|marked| (marked.marks.len(), marked.marks.capacity())) {
             None => Some(Self::first_bytes()),
-            Some((len, room)) if len >= room => Some(heap(room.saturating_mul(2))),
+            Some((len, capacity)) if len >= capacity => Some(heap(capacity.saturating_mul(2))),
             Some(_) => None,
         }
     }
@@ -74,11 +74,11 @@ impl MarksTable {
 
     /// Makes a slot for the marks of this bucket within `bytes_max` for the whole table. Returns
     /// whether there is one.
-    pub(super) fn make_room(&mut self, key: Key, bytes_max: usize) -> bool {
+    pub(super) fn make_space(&mut self, key: Key, bytes_max: usize) -> bool {
         self.table.find(key).is_some()
             || self
                 .table
-                .make_room(key, bytes_max.saturating_sub(self.heap))
+                .make_space(key, bytes_max.saturating_sub(self.heap))
     }
 
     /// Takes the marks of a bucket out; the caller puts them back at once.
@@ -94,7 +94,7 @@ impl MarksTable {
     /// Puts the marks of a bucket in, for which there is a slot.
     pub(super) fn keep(&mut self, key: Key, marks: Marks) {
         if marks.capacity() > 0 {
-            self.room = self.room.saturating_add(marks.capacity());
+            self.capacity = self.capacity.saturating_add(marks.capacity());
             self.heap = self.heap.saturating_add(heap(marks.capacity()));
             self.table.put(Marked {
                 key: key.to_halves(),
@@ -131,7 +131,7 @@ impl MarksTable {
     }
 
     fn uncount(&mut self, marks: &Marks) {
-        self.room = self.room.saturating_sub(marks.capacity());
+        self.capacity = self.capacity.saturating_sub(marks.capacity());
         self.heap = self.heap.saturating_sub(heap(marks.capacity()));
     }
 }

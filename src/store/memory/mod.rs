@@ -5,7 +5,7 @@
 //! queue, and its worker decides it. A request with checks in several partitions waits for all of
 //! them.
 //!
-//! Refunds of tentative takes are messages of their own, which no bound rejects: there are never
+//! Refunds of tentative takes are separate messages, which no bound rejects: there are never
 //! more of them than accepted checks. They are sent wherever an answer may be lost: by the caller,
 //! by the reply's channel, by the worker.
 //!

@@ -4,7 +4,7 @@
 //! keyed and even, so the table uses it as it is. A cursor walks along the table and removes a
 //! bounded number of buckets that have reset at a time.
 //!
-//! Marks are in a table of their own. Memory is counted in bytes and bounded (`eviction`).
+//! Marks are in a separate table. Memory is counted in bytes and bounded (`eviction`).
 //!
 //! Time is an argument. An exhausted bucket is not removed before its reset. A check that can never
 //! pass needs no space and stays denied; what its denial would have counted is dropped.
@@ -52,7 +52,7 @@ impl Partition {
 
     /// The capacity of all marks.
     pub(super) fn marks(&self) -> usize {
-        self.tables.marks.room()
+        self.tables.marks.capacity()
     }
 
     /// What was counted since the last call.
@@ -114,17 +114,17 @@ impl Partition {
         };
         let passes = check.can_ever_pass();
         // A check that never passes is remembered if there is space, without eviction.
-        let room = if passes {
-            self.tables.make_room(&need, now)
+        let has_space = if passes {
+            self.tables.make_space(&need, now)
         } else {
-            self.tables.has_room(&need)
+            self.tables.has_space(&need)
         };
-        if passes && !room {
-            return self.without_room(check, now);
+        if passes && !has_space {
+            return self.without_space(check, now);
         }
         let outcome = state.apply(check.algorithm, &check.limit, check.operation, now);
         let unused = state.registers == [0, 0] && state.marks.is_empty();
-        if room && !unused {
+        if has_space && !unused {
             let marks = std::mem::take(&mut state.marks);
             let meta = meta(check, &state, &outcome, marks.capacity() > 0, now);
             self.tables.buckets.put(Bucket::new(key, &state, meta));
@@ -152,7 +152,7 @@ impl Partition {
         if check.operation.hits.requested() > 0
             && check.algorithm.has_marks()
             && let Some(bytes) = self.tables.marks.bytes_for_one_more(key)
-            && !self.tables.has_room(&need(bytes))
+            && !self.tables.has_space(&need(bytes))
         {
             // Expired marks are dropped first.
             self.forget_expired(key, place, check, now);
@@ -163,8 +163,8 @@ impl Partition {
                 if check.operation.hits.requested() > left {
                     // A denial needs no space if it is not counted.
                     uncounted = true;
-                } else if !self.make_room_for_more(key, &need(bytes), now) {
-                    return self.without_room(check, now);
+                } else if !self.make_space_for_more(key, &need(bytes), now) {
+                    return self.without_space(check, now);
                 }
             }
             // The eviction may have moved or removed this bucket.
@@ -184,11 +184,11 @@ impl Partition {
     }
 
     /// Makes space for more marks of a bucket without evicting the bucket.
-    fn make_room_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
+    fn make_space_for_more(&mut self, key: Key, need: &SpaceRequest, now: Timestamp) -> bool {
         let as_it_was = self.set_kept(key, None);
-        let room = self.tables.make_room(need, now);
+        let has_space = self.tables.make_space(need, now);
         self.set_kept(key, as_it_was);
-        room
+        has_space
     }
 
     /// Marks a bucket as exhausted, or restores what it was before. Returns what it was.
@@ -239,7 +239,7 @@ impl Partition {
     }
 
     /// Decides a check for whose bucket there is no space.
-    fn without_room(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
+    fn without_space(&mut self, check: &mut Check, now: Timestamp) -> Result<Outcome, StoreError> {
         let when_full = if check.shared_bucket {
             WhenFull::Error
         } else {

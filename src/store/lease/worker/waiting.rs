@@ -41,7 +41,7 @@ impl LeaseWorker {
             };
             if !Leases::covers(&check) {
                 self.forward(check, waiter);
-            } else if self.leases.has_room(check.key) {
+            } else if self.leases.has_space(check.key) {
                 if let Some(waiting) = self.waiters.get_mut(&check.key) {
                     waiting.push_back(waiter);
                 } else {

@@ -25,7 +25,7 @@ impl<S: Slot> Table<S> {
         };
         let entries = present.len();
         let slots = slots_for(entries.saturating_add(1));
-        let whole = whole_blocks(present.room()).saturating_add(self.spare.len());
+        let whole = whole_blocks(present.capacity()).saturating_add(self.spare.len());
         let cost = cost_of::<S>(slots, whole).saturating_add(self.cost_of_moving(entries));
         if self.bytes().saturating_add(cost) > bytes_max {
             return false;
@@ -70,7 +70,7 @@ impl<S: Slot> Table<S> {
             Some(present) => (
                 present.len(),
                 present.entries().filter(|entry| goes(entry)).count(),
-                whole_blocks(present.room()),
+                whole_blocks(present.capacity()),
             ),
         };
         let (staying, going) = (slots_for(entries.saturating_sub(going)), slots_for(going));
@@ -125,10 +125,10 @@ impl<S: Slot> Table<S> {
         let Some(present) = self.segments.get(segment) else {
             return;
         };
-        let (entries, room) = (present.len(), present.room());
-        if entries < room / 2 {
+        let (entries, capacity) = (present.len(), present.capacity());
+        if entries < capacity / 2 {
             let slots = slots_for(entries.saturating_add(entries / 4));
-            if slots < room {
+            if slots < capacity {
                 self.resize(segment, slots);
             }
         }
@@ -157,8 +157,8 @@ impl<S: Slot> Table<S> {
         if entries <= self.moving.capacity() {
             return 0;
         }
-        let room = allocated::<S>(entries.next_multiple_of(BLOCK_SLOTS));
-        room.saturating_sub(allocated::<S>(self.moving.capacity()))
+        let capacity = allocated::<S>(entries.next_multiple_of(BLOCK_SLOTS));
+        capacity.saturating_sub(allocated::<S>(self.moving.capacity()))
     }
 
     /// Moves all entries out of a segment; `entries` is the capacity that is needed for them.
@@ -194,7 +194,7 @@ impl<S: Slot> Table<S> {
         };
         self.in_segments = self.in_segments.saturating_sub(present.bytes());
         let blocks = slots.div_ceil(BLOCK_SLOTS);
-        let keeps = whole_blocks(slots).min(whole_blocks(present.room()));
+        let keeps = whole_blocks(slots).min(whole_blocks(present.capacity()));
         while present.blocks() > keeps {
             match present.pop_block() {
                 Some(block) if block.len() == BLOCK_SLOTS => self.spare.push(block),

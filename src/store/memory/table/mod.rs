@@ -127,7 +127,7 @@ impl<S: Slot> Table<S> {
 
     /// Makes space for one more entry with this key within `bytes_max` of the heap. Returns whether
     /// there is space.
-    pub(super) fn make_room(&mut self, key: Key, bytes_max: usize) -> bool {
+    pub(super) fn make_space(&mut self, key: Key, bytes_max: usize) -> bool {
         if self.len >= self.segments.len().saturating_mul(MEAN_MAX) {
             self.split(bytes_max);
         }
@@ -135,20 +135,20 @@ impl<S: Slot> Table<S> {
         let Some(present) = self.segments.get(segment) else {
             return false;
         };
-        !is_full(present.len(), present.room()) || self.grow(segment, bytes_max)
+        !is_full(present.len(), present.capacity()) || self.grow(segment, bytes_max)
     }
 
     /// Whether the segment of this key has any free slot, reserved ones included.
     pub(super) fn has_slot(&self, key: Key) -> bool {
         let segment = self.segments.get(self.segment_of(key));
-        segment.is_some_and(|segment| segment.len() < segment.room())
+        segment.is_some_and(|segment| segment.len() < segment.capacity())
     }
 
     /// Inserts an entry that is not in the table and for which there is space.
     pub(super) fn put(&mut self, entry: S) {
         let segment = self.segment_of(entry.key());
         if let Some(segment) = self.segments.get_mut(segment)
-            && segment.len() < segment.room()
+            && segment.len() < segment.capacity()
         {
             self.len = self.len.saturating_add(1);
             self.kept = self.kept.saturating_add(usize::from(entry.is_kept()));
@@ -230,8 +230,8 @@ impl<S: Slot> Table<S> {
 }
 
 /// Whether another entry would be too many: nine slots in ten may be used.
-fn is_full(len: usize, room: usize) -> bool {
-    len.saturating_add(1).saturating_mul(10) > room.saturating_mul(9)
+fn is_full(len: usize, capacity: usize) -> bool {
+    len.saturating_add(1).saturating_mul(10) > capacity.saturating_mul(9)
 }
 
 /// How many slots this number of entries needs.

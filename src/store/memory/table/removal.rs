@@ -115,11 +115,11 @@ impl<S: Slot> Table<S> {
         mut goes: impl FnMut(&S) -> bool,
         gone: &mut impl FnMut(S),
     ) -> usize {
-        let Some(room) = self.segments.get(segment).map(Segment::room) else {
+        let Some(capacity) = self.segments.get(segment).map(Segment::capacity) else {
             return 0;
         };
         let (mut at, mut taken) = (0, 0_usize);
-        while at < room {
+        while at < capacity {
             let place = SlotIndex { segment, slot: at };
             match self.get(place) {
                 Some(entry) if !entry.is_free() && goes(entry) => {
@@ -137,7 +137,7 @@ impl<S: Slot> Table<S> {
     pub(crate) fn tighten(&mut self, segment: usize) {
         if let Some(present) = self.segments.get(segment) {
             let slots = slots_for(present.len());
-            if slots < present.room() {
+            if slots < present.capacity() {
                 self.resize(segment, slots);
             }
         }

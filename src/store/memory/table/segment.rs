@@ -47,7 +47,7 @@ impl<S: Slot> Segment<S> {
     }
 
     /// How many slots it has.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         match self.blocks.as_slice() {
             [] => 0,
             [sole] => sole.len(),
@@ -93,9 +93,9 @@ impl<S: Slot> Segment<S> {
 
     /// The slot of a key.
     pub(super) fn find(&self, key: Key) -> Option<usize> {
-        let room = self.room();
-        let mut at = home(key, room);
-        for distance in 0..room {
+        let capacity = self.capacity();
+        let mut at = home(key, capacity);
+        for distance in 0..capacity {
             let slot = self.slot(at)?;
             if slot.is_free() {
                 return None;
@@ -104,24 +104,24 @@ impl<S: Slot> Segment<S> {
             if other == key {
                 return Some(at);
             }
-            if distance_from(home(other, room), at, room) < distance {
+            if distance_from(home(other, capacity), at, capacity) < distance {
                 return None;
             }
-            at = next(at, room);
+            at = next(at, capacity);
         }
         None
     }
 
     /// Inserts an entry that is not in the segment. There must be a free slot.
     pub(super) fn put(&mut self, slot: S) {
-        let room = self.room();
+        let capacity = self.capacity();
         self.len = self.len.saturating_add(1);
         self.kept = self.kept.saturating_add(u32::from(slot.is_kept()));
         self.barren_until_us = 0;
         let mut carried = slot;
-        let mut at = home(carried.key(), room);
+        let mut at = home(carried.key(), capacity);
         let mut distance = 0;
-        for _ in 0..room {
+        for _ in 0..capacity {
             let Some(slot) = self.slot_mut(at) else {
                 return;
             };
@@ -129,19 +129,19 @@ impl<S: Slot> Segment<S> {
                 *slot = carried;
                 return;
             }
-            let others = distance_from(home(slot.key(), room), at, room);
+            let others = distance_from(home(slot.key(), capacity), at, capacity);
             if others < distance {
                 std::mem::swap(slot, &mut carried);
                 distance = others;
             }
-            at = next(at, room);
+            at = next(at, capacity);
             distance += 1;
         }
     }
 
     /// Removes an entry; the following ones move up.
     pub(super) fn take(&mut self, at: usize) -> S {
-        let room = self.room();
+        let capacity = self.capacity();
         let taken = self.slot_mut(at).map(std::mem::take).unwrap_or_default();
         if taken.is_free() {
             return taken;
@@ -149,10 +149,10 @@ impl<S: Slot> Segment<S> {
         self.len = self.len.saturating_sub(1);
         self.kept = self.kept.saturating_sub(u32::from(taken.is_kept()));
         let mut gap = at;
-        for _ in 0..room {
-            let from = next(gap, room);
+        for _ in 0..capacity {
+            let from = next(gap, capacity);
             let moved = match self.slot_mut(from) {
-                Some(slot) if !slot.is_free() && home(slot.key(), room) != from => {
+                Some(slot) if !slot.is_free() && home(slot.key(), capacity) != from => {
                     std::mem::take(slot)
                 }
                 _ => break,
@@ -199,22 +199,23 @@ impl<S: Slot> Segment<S> {
 }
 
 /// The home slot of a key, from bits of its hash that did not choose its segment.
-fn home(key: Key, room: usize) -> usize {
+fn home(key: Key, capacity: usize) -> usize {
     let hash = (key.0 >> 32) & u128::from(u32::MAX);
-    #[allow(clippy::cast_possible_truncation)] // 32 bits are left, and then less than there is room
-    let place = ((hash as u64).saturating_mul(room as u64) >> 32) as usize;
+    #[allow(clippy::cast_possible_truncation)]
+    // 32 bits are left, and then less than there is capacity
+    let place = ((hash as u64).saturating_mul(capacity as u64) >> 32) as usize;
     place
 }
 
-fn next(at: usize, room: usize) -> usize {
-    if at + 1 >= room { 0 } else { at + 1 }
+fn next(at: usize, capacity: usize) -> usize {
+    if at + 1 >= capacity { 0 } else { at + 1 }
 }
 
 /// How far a slot is behind a home slot.
-fn distance_from(home: usize, at: usize, room: usize) -> usize {
+fn distance_from(home: usize, at: usize, capacity: usize) -> usize {
     if at >= home {
         at - home
     } else {
-        at + room - home
+        at + capacity - home
     }
 }

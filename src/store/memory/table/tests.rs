@@ -48,7 +48,7 @@ fn entry(number: u64, kept: bool, rank: u64) -> Entry {
 impl Table<Entry> {
     /// Puts one in if it may.
     fn insert(&mut self, entry: Entry, bytes_max: usize) -> Result<(), Entry> {
-        if !self.make_room(entry.key(), bytes_max) {
+        if !self.make_space(entry.key(), bytes_max) {
             return Err(entry);
         }
         self.put(entry);

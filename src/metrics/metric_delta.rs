@@ -1,11 +1,10 @@
-//! What has changed since it was last sent: what statsd is told.
+//! Changes of metrics since they were last sent, for statsd.
 //!
-//! Limits have the reference's own names, to the last level (where Prometheus sees two); so has what else the reference counts. Our
-//! own metrics are called as in `/metrics`, with dots: `tollgate.shed_total.mailbox_full`. What did not move is not told, but for
-//! levels.
-//!
-//! What it deliberately does not do: write lines (`telemetry/statsd`), histograms. The reference sends every latency by itself;
-//! here they are added up, and buckets are nothing that statsd knows.
+//! Limits and the other metrics of the reference have its names, limits to the last level
+//! (Prometheus sees two). Our own metrics are named as in `/metrics`, with dots:
+//! `tollgate.shed_total.mailbox_full`. Counters that did not change are not sent; gauges are sent
+//! each time. Histograms are never sent: the reference sends each latency by itself, and statsd has
+//! no buckets. The declarations hold the names; `statsd` writes the lines.
 
 use std::collections::HashMap;
 
@@ -13,50 +12,55 @@ use prometheus::proto::MetricType;
 
 use super::Metrics;
 use super::declaration::STATSD_LIMIT;
-use super::grace::Reader;
 use super::label::label;
+use super::retention::Reader;
 
-/// What kind of number it is.
+/// The kind of a value for statsd.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    /// By how much it grew.
+pub enum DeltaKind {
+    /// The increase of a counter.
     Counter,
-    /// How high it is.
+    /// The level of a gauge.
     Gauge,
 }
 
-/// What was sent before. For one who sends.
+/// What one sender has sent before.
 #[derive(Debug, Default)]
-pub struct News {
-    /// Counters that are read, not emptied: what they were when they were last sent. As many as there are series.
+pub struct MetricDelta {
+    /// Values of counters when they were last sent, by name. Bounded by the number of series.
     sent: HashMap<String, u64>,
-    /// How many levels were told before there was no room for more. They always are something new: told from the first again,
-    /// they would fill the room again, and what stands behind them would never be told.
-    levels_told: usize,
+    /// How many gauges were sent before the sender was full. Gauges always count as changed: sent
+    /// from the first again, they would fill it again, and those behind would never be sent.
+    levels_sent: usize,
 }
 
-// === impl News ===
+// === impl MetricDelta ===
 
-impl News {
-    /// Shows what is new, as long as `see` takes it; what it does not take is new again. Says whether it took all.
-    pub fn of(&mut self, metrics: &Metrics, mut see: impl FnMut(&str, Kind, u64) -> bool) -> bool {
+impl MetricDelta {
+    /// Shows each change while `see` accepts it; the rest is shown by the next call. True if it
+    /// accepted all.
+    pub fn of(
+        &mut self,
+        metrics: &Metrics,
+        mut see: impl FnMut(&str, DeltaKind, u64) -> bool,
+    ) -> bool {
         metrics.partitions.publish();
         let reading = metrics.limits.read();
-        let limits = reading.news(&mut |key, pattern, count| {
+        let limits = reading.deltas(&mut |key, pattern, count| {
             let name = pattern.replace(STATSD_LIMIT, key);
-            see(&name, Kind::Counter, count)
+            see(&name, DeltaKind::Counter, count)
         });
-        let all = limits && self.of_the_others(metrics, see);
+        let all = limits && self.of_families(metrics, see);
         if all {
             reading.complete(Reader::Flush);
         }
         all
     }
 
-    fn of_the_others(
+    fn of_families(
         &mut self,
         metrics: &Metrics,
-        mut see: impl FnMut(&str, Kind, u64) -> bool,
+        mut see: impl FnMut(&str, DeltaKind, u64) -> bool,
     ) -> bool {
         let mut levels: usize = 0;
         for family in metrics.registry.gather() {
@@ -74,7 +78,7 @@ impl News {
                         let count = whole(metric.get_counter().get_value());
                         let sent = self.sent.get(&name).copied().unwrap_or_default();
                         let more = count.saturating_sub(sent);
-                        let taken = more == 0 || see(&name, Kind::Counter, more);
+                        let taken = more == 0 || see(&name, DeltaKind::Counter, more);
                         if taken && more > 0 {
                             self.sent.insert(name, count);
                         }
@@ -83,9 +87,10 @@ impl News {
                     MetricType::GAUGE => {
                         levels = levels.saturating_add(1);
                         let level = whole(metric.get_gauge().get_value());
-                        let taken = levels <= self.levels_told || see(&name, Kind::Gauge, level);
+                        let taken =
+                            levels <= self.levels_sent || see(&name, DeltaKind::Gauge, level);
                         if taken {
-                            self.levels_told = self.levels_told.max(levels);
+                            self.levels_sent = self.levels_sent.max(levels);
                         }
                         taken
                     }
@@ -96,13 +101,14 @@ impl News {
                 }
             }
         }
-        self.levels_told = 0;
+        self.levels_sent = 0;
         true
     }
 }
 
-/// Numbers here are counted in whole ones; statsd takes a negative one for less than before.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a double above 2^64 or below 0 saturates
+/// A value as an integer. Negative ones become 0: statsd reads a signed number as a change.
+// A double above 2^64 or below 0 saturates.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> u64 {
     value as u64
 }
@@ -111,10 +117,10 @@ fn whole(value: f64) -> u64 {
 mod tests {
     use super::*;
 
-    fn all(news: &mut News, metrics: &Metrics) -> Vec<(String, u64)> {
+    fn all(delta: &mut MetricDelta, metrics: &Metrics) -> Vec<(String, u64)> {
         let mut all = Vec::new();
-        let took = news.of(metrics, |name, kind, value| {
-            if kind == Kind::Counter {
+        let took = delta.of(metrics, |name, kind, value| {
+            if kind == DeltaKind::Counter {
                 all.push((name.to_owned(), value));
             }
             true
@@ -125,17 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_by_how_much_they_grew_and_not_when_they_did_not() {
+    fn counters_are_sent_as_increases_and_only_when_they_changed() {
         let metrics = Metrics::new().unwrap();
-        let mut news = News::default();
-        assert_eq!(all(&mut news, &metrics), []);
+        let mut delta = MetricDelta::default();
+        assert_eq!(all(&mut delta, &metrics), []);
         metrics.requests.calls.inc_by(3);
         metrics.requests.store_errors.inc();
         metrics.buckets.shed_mailbox_full.inc();
         metrics.domain_not_found(b"nobody.knows");
         let told = |name: &str, count| (name.to_owned(), count);
         assert_eq!(
-            all(&mut news, &metrics),
+            all(&mut delta, &metrics),
             [
                 told("ratelimit.service.call.should_rate_limit.redis_error", 1),
                 told(
@@ -148,13 +154,13 @@ mod tests {
         );
         metrics.requests.calls.inc();
         let one = [told("ratelimit_server.ShouldRateLimit.total_requests", 1)];
-        assert_eq!(all(&mut news, &metrics), one);
+        assert_eq!(all(&mut delta, &metrics), one);
     }
 
     #[test]
-    fn levels_that_find_no_room_are_told_next_and_hide_nothing_behind_them() {
+    fn gauges_beyond_a_full_sender_are_sent_by_the_next_call() {
         let metrics = Metrics::new().unwrap();
-        let mut news = News::default();
+        let mut delta = MetricDelta::default();
         metrics.requests.calls.inc_by(3);
         let mut levels = Vec::new();
         // Twice, for the second time begins at the beginning.
@@ -163,12 +169,12 @@ mod tests {
             let mut took = false;
             for _ in 0..100 {
                 let mut room = 2;
-                took = news.of(&metrics, |name, kind, _| {
+                took = delta.of(&metrics, |name, kind, _| {
                     if room == 0 {
                         return false;
                     }
                     room -= 1;
-                    if kind == Kind::Gauge {
+                    if kind == DeltaKind::Gauge {
                         told.push(name.to_owned());
                     }
                     true
@@ -189,33 +195,37 @@ mod tests {
         once.dedup();
         assert_eq!(once.len(), first.len(), "each once: {first:?}");
         assert!(once.len() > 5, "{once:?}");
-        assert_eq!(all(&mut news, &metrics), [], "the counter was told as well");
+        assert_eq!(
+            all(&mut delta, &metrics),
+            [],
+            "the counter was told as well"
+        );
     }
 
     #[test]
-    fn what_is_not_taken_is_new_again() {
+    fn what_is_not_accepted_is_shown_again() {
         let metrics = Metrics::new().unwrap();
-        let mut news = News::default();
+        let mut delta = MetricDelta::default();
         metrics.requests.calls.inc_by(3);
         metrics.rules.taken.inc();
         let mut room = 1;
         let mut seen = Vec::new();
         let mut see = |name: &str, kind, _| {
-            if kind == Kind::Counter && room == 0 {
+            if kind == DeltaKind::Counter && room == 0 {
                 return false;
             }
-            if kind == Kind::Counter {
+            if kind == DeltaKind::Counter {
                 room -= 1;
                 seen.push(name.to_owned());
             }
             true
         };
-        assert!(!news.of(&metrics, &mut see));
+        assert!(!delta.of(&metrics, &mut see));
         assert_eq!(seen, ["ratelimit.service.config_load_success"]);
         let rest = [(
             "ratelimit_server.ShouldRateLimit.total_requests".to_owned(),
             3,
         )];
-        assert_eq!(all(&mut news, &metrics), rest);
+        assert_eq!(all(&mut delta, &metrics), rest);
     }
 }

@@ -1,12 +1,10 @@
-//! How long the label set of a limit that is no longer in use stays: until every reader has read
+//! How long the label set of a limit that is no longer in use is kept: until every reader has read
 //! its last counts.
 //!
-//! Why readings and not seconds: a counter that vanishes before it was read loses its last hits,
-//! and only a reading tells how long that takes. Why two: with two servers that scrape in turn, or
-//! one scrape that fails on the way, one reading is easily lost.
-//!
-//! What it deliberately does not do: tell time, or bound how many label sets wait (`rule_sets`,
-//! `request_sets`).
+//! Why readings and not seconds: a counter that is freed before it was read loses its last hits,
+//! and the interval of a reader is unknown. Why two: with two servers that scrape in turn, or a
+//! scrape whose response is lost, one reading is not enough. `rule_sets` and `request_sets` bound
+//! how many label sets are kept.
 
 /// How many times each reader reads a label set that is no longer in use before it is freed.
 const READINGS: u8 = 2;
@@ -20,7 +18,7 @@ pub(super) enum Reader {
     Flush,
 }
 
-/// Which readers there are. None before the first reading.
+/// The readers seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Readers {
     scrapes: bool,
@@ -29,7 +27,7 @@ pub(super) struct Readers {
 
 /// How often a label set was read since it was last in use.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Grace {
+pub(super) struct Retention {
     scrapes: u8,
     flushes: u8,
 }
@@ -45,9 +43,9 @@ impl Readers {
     }
 }
 
-// === impl Grace ===
+// === impl Retention ===
 
-impl Grace {
+impl Retention {
     /// Counts a reading.
     pub(super) fn count(&mut self, reader: Reader) {
         let readings = match reader {

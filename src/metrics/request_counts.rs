@@ -1,10 +1,9 @@
-//! What one task has counted since it last said so.
+//! Sums of one task that are not yet added to the counters.
 //!
-//! Why: counters are shared by all cores, and a line of memory that every core writes on every request costs each of them
-//! a trip to the others. How: a task adds up what a batch of requests came to, limit by limit, and adds the sums to the
-//! counters once, before the answers leave: so nobody sees an answer that is not yet counted.
-//!
-//! What it deliberately does not do: count what is rare. That goes to its counter at once.
+//! Why: counters are shared by all cores, and a cache line that every core writes on every request
+//! moves between them each time. A task sums up a batch of requests, limit by limit, and adds the
+//! sums to the counters once, before the answers are sent, so that no client sees an answer that is
+//! not yet counted. Rare events go to their counters at once.
 
 use std::sync::Arc;
 
@@ -15,15 +14,15 @@ use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 /// holds. More would wrap the counter after a few requests.
 const HITS_COUNTED_MAX: u64 = REGISTER_MAX;
 
-/// How many limits are added up apart; those beyond are said at once.
+/// How many limits have a sum; hits of further ones are added to their counters at once.
 const LIMITS_MAX: usize = 64;
 
-/// How many of the newest limits are looked at for the one that is counted now.
+/// How many of the newest sums are searched for a limit.
 const LIMITS_LOOKED_AT: usize = 4;
 
-/// Requests and hits that the counters do not know of yet.
+/// Requests and hits that are not yet added to the counters.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Calls received.
     pub requests: u64,
     ok: u64,
@@ -31,9 +30,9 @@ pub struct Counts {
     limits: Vec<(Arc<LimitCounters>, Tally)>,
 }
 
-// === impl Counts ===
+// === impl RequestCounts ===
 
-impl Counts {
+impl RequestCounts {
     /// Counts a decision.
     pub fn decided(&mut self, code: Code) {
         let count = match code {
@@ -43,7 +42,7 @@ impl Counts {
         *count = count.saturating_add(1);
     }
 
-    /// Counts what one outcome came to for its limit.
+    /// Counts the hits of one outcome for its limit.
     pub fn add(&mut self, counters: &Arc<LimitCounters>, tally: &Tally) {
         let tally = tally.at_most(HITS_COUNTED_MAX);
         let mut newest = self.limits.iter_mut().rev().take(LIMITS_LOOKED_AT);
@@ -56,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// Says it all to the counters.
+    /// Adds all sums to the counters.
     pub fn flush(&mut self, metrics: &Metrics) {
         for (counter, count) in [
             (&metrics.requests.calls, &mut self.requests),
