@@ -181,16 +181,16 @@ baseline: deps
 # Tests that compare generated files with the code write them here: the README's table of settings, the
 # chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
-	WRITE_README=1 $(CARGO) test --locked --test process the_table_of_settings
+	WRITE_README=1 $(CARGO) test --locked --test process the_settings_table
 	WRITE_README=1 $(CARGO) test --locked --test chart the_schema_of_settings
-	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values what_is_rendered
+	WRITE_README=1 $(CARGO) test --locked --test chart -- the_table_of_values renders_match
 	WRITE_README=1 $(CARGO) test --locked --test rules -- the_committed_schema the_tables_of_fields
 	WRITE_README=1 $(CARGO) test --locked --test oracle the_guide_lists
 	WRITE_README=1 $(CARGO) test --locked --lib the_page_lists_every_metric
 
 # The test that compares the pictures with the code writes them here.
 pictures:
-	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_are
+	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
 
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

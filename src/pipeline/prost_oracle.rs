@@ -1,6 +1,8 @@
 //! Requests and responses converted by prost, to which tests compare the decoder and the encoder.
 //! Only tests and fuzz targets are built with this file.
 
+#![cfg_attr(not(test), allow(dead_code))] // fuzz targets only decode
+
 use tollgate_limiter::{Decision, Entry, Request, Status};
 
 use crate::pipeline::message::{OverrideFields, StatusFields, code_number, hits};

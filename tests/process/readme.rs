@@ -1,6 +1,7 @@
 //! Runs the commands of the README and the other pages, and compares the table of settings.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::Command;
 
 use clap::CommandFactory as _;
@@ -107,6 +108,57 @@ fn can_be_made(command: &str) {
     let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
     let read = wire_bench_options::Options::read(&options);
     assert!(read.is_ok(), "{command}: {read:?}");
+}
+
+/// Every line of the repository's Rust files that declares a function or a module.
+fn declarations() -> String {
+    let mut folders: Vec<PathBuf> = ["src", "crates", "tests"].map(PathBuf::from).into();
+    let mut declared = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let lines = text.lines().map(str::trim);
+                let lines = lines.filter(|line| line.contains("fn ") || line.starts_with("mod "));
+                lines.for_each(|line| declared.extend([line, "\n"]));
+            }
+        }
+    }
+    declared
+}
+
+/// Cargo succeeds when a filter matches no test, and `make readme` would then write nothing.
+#[test]
+fn every_test_filter_in_the_makefile_matches_a_test() {
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let makefile = makefile.replace("\\\n", "");
+    let declared = declarations();
+    let mut filters = 0;
+    for (_, command) in makefile
+        .lines()
+        .filter_map(|line| line.split_once("$(CARGO) test "))
+    {
+        let mut words = command.split_whitespace();
+        while let Some(word) = words.next() {
+            let filter = match word {
+                "&&" | "||" => break,
+                "--test" | "--bench" | "--exclude" | "--axis" => {
+                    words.next();
+                    continue;
+                }
+                "--skip" => words.next().unwrap(),
+                _ if word.starts_with("--") => continue,
+                _ => word,
+            };
+            let name = filter.trim_end_matches("::");
+            assert!(declared.contains(name), "{command}: no test {filter}");
+            filters += 1;
+        }
+    }
+    assert!(filters >= 10, "{filters}");
 }
 
 #[test]
