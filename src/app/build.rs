@@ -129,8 +129,8 @@ impl Certificates {
 // === impl App ===
 
 impl App {
-    /// tonic's routes of this service, without a port. Tests compare their answers with those of our
-    /// HTTP/2 server.
+    /// tonic's routes of this service, without a port. Tests compare their answers with those of
+    /// our HTTP/2 server.
     ///
     /// # Errors
     ///

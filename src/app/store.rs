@@ -1,8 +1,8 @@
 //! Builds the store that the settings name.
 //!
-//! Without `--store` buckets are in memory. With it they are in the shared store, and a memory store
-//! behind it decides checks of domains with `on_store_failure: local`. Nothing here connects: the
-//! service starts without its shared store.
+//! Without `--store` buckets are in memory. With it they are in the shared store, and a memory
+//! store behind it decides checks of domains with `on_store_failure: local`. Nothing here connects:
+//! the service starts without its shared store.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -33,8 +33,8 @@ struct Caller(Rc<RefCell<Vec<u8>>>);
 // === impl BenchHarness ===
 
 impl BenchHarness {
-    /// A harness for this pipeline, whose store needs these workers. None when the store has no batch
-    /// client.
+    /// A harness for this pipeline, whose store needs these workers. None when the store has no
+    /// batch client.
     pub fn new(
         pipeline: &Arc<Pipeline>,
         workers: Vec<Worker>,

@@ -8,8 +8,8 @@
 //! calls. A call for tonic costs as much as a whole turn. Then the connection yields to the others
 //! of its thread.
 //!
-//! What it deliberately does not do: interpret frames (`tollgate_http2`), decode messages, limit the
-//! number of connections.
+//! What it deliberately does not do: interpret frames (`tollgate_http2`), decode messages, limit
+//! the number of connections.
 
 use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
@@ -235,7 +235,8 @@ impl ConnectionTask {
         Ok(Poll::Pending)
     }
 
-    /// Reads once, or processes input of an earlier turn. False when the client has closed its side.
+    /// Reads once, or processes input of an earlier turn. False when the client has closed its
+    /// side.
     fn read_once(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
 //! Limits on one gRPC connection: its age, its keepalive, its streams and its frames.
 //!
-//! The defaults never stop a real Envoy: it opens up to 1,024 streams before it has read our SETTINGS,
-//! and resets many at once when its timeout of 20 ms is over.
+//! The defaults never stop a real Envoy: it opens up to 1,024 streams before it has read our
+//! SETTINGS, and resets many at once when its timeout of 20 ms is over.
 //!
 //! What it deliberately does not do: enforce them (`connection`, `connection_supervisor`, `http2`).
 

@@ -1,5 +1,5 @@
-//! What all connections share: those of the whole server ([`ServerContext`]) and those of one worker
-//! thread ([`ThreadContext`]).
+//! What all connections share: those of the whole server ([`ServerContext`]) and those of one
+//! worker thread ([`ThreadContext`]).
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 //! tonic answers such a message with an error, and Envoy treats an error as "let it through": a
 //! client that can make a message large would pass every limit. So a layer around the service
 //! replaces that one error by what `--on-excess` says. tonic answers OUT_OF_RANGE to a message
-//! whose length exceeds the bound and RESOURCE_EXHAUSTED to one that gzip expands beyond it; nothing
-//! behind tonic answers OUT_OF_RANGE, and [`Decoded`] tells the two kinds of RESOURCE_EXHAUSTED
-//! apart.
+//! whose length exceeds the bound and RESOURCE_EXHAUSTED to one that gzip expands beyond it;
+//! nothing behind tonic answers OUT_OF_RANGE, and [`Decoded`] tells the two kinds of
+//! RESOURCE_EXHAUSTED apart.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,7 +36,8 @@ pub(crate) struct MessageSizeLimit<S> {
     counter: Counter,
 }
 
-/// Whether tonic has decoded the message. Travels with the request; a later error is the service's own.
+/// Whether tonic has decoded the message. Travels with the request; a later error is the service's
+/// own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoded(Arc<AtomicBool>);
 

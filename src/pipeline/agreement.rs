@@ -1,8 +1,8 @@
 //! Compares the two decoders of requests: `decode`, and prost with `prost_oracle`.
 //!
 //! A request that the two decode differently could bypass a limit. Both decode the same bytes. If
-//! `decode` succeeds, prost must succeed with an equal request; if prost fails, `decode` must return
-//! none. Only tests and the fuzz target `wire` are built with this file.
+//! `decode` succeeds, prost must succeed with an equal request; if prost fails, `decode` must
+//! return none. Only tests and the fuzz target `wire` are built with this file.
 //!
 //! What it deliberately does not do: say which of the two is right.
 #![allow(unreachable_pub)] // the fuzz target reaches it

@@ -1,9 +1,9 @@
 //! Decodes a `RateLimitRequest` without allocation.
 //!
 //! prost allocates a vector for each list and a reference-counted slice for each string: a dozen
-//! allocations per check. This decoder makes two passes over the message. The first finds the fields
-//! that apply to all descriptors (the domain, the request's hits), which may come anywhere. The
-//! second visits the descriptors and pushes slices into a request whose vectors are reused.
+//! allocations per check. This decoder makes two passes over the message. The first finds the
+//! fields that apply to all descriptors (the domain, the request's hits), which may come anywhere.
+//! The second visits the descriptors and pushes slices into a request whose vectors are reused.
 //!
 //! Messages that are malformed, or that would need protobuf's merging rules (a repeated message
 //! field, a group), are left to prost, which reports the error. So the decoder has no errors, only

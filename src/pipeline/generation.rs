@@ -3,8 +3,8 @@
 //! A request keeps one [`Generation`] from beginning to end, so rules and their counters change
 //! together. Getting one increments a reference count and takes no lock.
 //!
-//! What it deliberately does not do: read rules (`rules`), or hold buckets. Buckets survive a reload,
-//! because a bucket's key does not depend on the position of its rule.
+//! What it deliberately does not do: read rules (`rules`), or hold buckets. Buckets survive a
+//! reload, because a bucket's key does not depend on the position of its rule.
 
 use std::sync::Arc;
 

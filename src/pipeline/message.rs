@@ -98,8 +98,8 @@ impl OverrideFields {
 // === impl StatusFields ===
 
 impl<'d> StatusFields<'d> {
-    /// The fields of a status. Seconds are rounded up: Envoy truncates, and a client that retries too
-    /// early is refused again.
+    /// The fields of a status. Seconds are rounded up: Envoy truncates, and a client that retries
+    /// too early is refused again.
     pub(crate) fn of(status: &Status<'d>) -> Self {
         Self {
             code: code_number(status.code),

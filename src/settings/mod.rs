@@ -225,8 +225,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive)]
     pub streaming_calls_max: usize,
 
-    /// How long a call's message may take to come once its headers have, and its answer to go where
-    /// the caller makes no room for it; then the call is reset. 0 is for ever
+    /// How long a call's message may take to arrive after its headers, and its answer to be read by
+    /// the caller; then the call is reset. 0 is for ever
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 
@@ -277,7 +277,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_ON_OVERLOAD", default_value = "error")]
     pub on_overload: Verdict,
 
-    /// Deprecated: has no effect. There is one gRPC server. The option will be removed in the next release
+    /// Deprecated: has no effect. There is one gRPC server. The option will be removed in the next
+    /// release
     #[arg(long, env = "TOLLGATE_DOOR")]
     pub door: Option<DeprecatedDoor>,
 

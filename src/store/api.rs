@@ -59,8 +59,8 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Names buckets as another service does, where the store continues the buckets of that service;
-    /// else none.
+    /// Names buckets as another service does, where the store continues the buckets of that
+    /// service; else none.
     fn bucket_naming(&self) -> Option<BucketNaming> {
         None
     }

@@ -1,8 +1,8 @@
 //! Failover between two stores: what the shared store cannot decide, this replica's own store
 //! decides.
 //!
-//! A check says whether that is allowed ([`Check::may_fall_back`], from `on_store_failure: local`). The
-//! shared store is asked first. If it is [unavailable](StoreError::Unavailable), the same check
+//! A check says whether that is allowed ([`Check::may_fall_back`], from `on_store_failure: local`).
+//! The shared store is asked first. If it is [unavailable](StoreError::Unavailable), the same check
 //! goes to the second store with its limit divided by the last known number of replicas, so that
 //! all replicas together admit about as many hits as the limit allows. When the shared store
 //! answers again it decides again, and the counts of the second store expire.

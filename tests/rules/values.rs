@@ -696,7 +696,7 @@ fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stan
 
 #[test]
 fn patterns_of_all_files_together_are_bounded() {
-    // Each is worth no table; the room for those without runs out.
+    // No pattern fits a table, and the memory for patterns without a table runs out.
     let file = |name: &str, key: &str| {
         let mut text = format!("domain: {name}\ndescriptors:\n");
         for n in 0..20 {
@@ -714,9 +714,9 @@ fn patterns_of_all_files_together_are_bounded() {
     let other = source("b.yaml", &file("b", "l").text.replace("}c{", "}d{"));
     let problems = load(&[file("a", "k"), other], APART).unwrap_err();
     assert!(
-        problems[0].message.starts_with(
-            "all patterns are too large together, and no room is left for those of key 'l"
-        ),
+        problems[0]
+            .message
+            .starts_with("all patterns together are too large; shorten those of key 'l"),
         "{}",
         problems[0]
     );

@@ -107,7 +107,7 @@ impl fmt::Display for PatternError {
         match self {
             Self::Syntax(words) => f.write_str(words),
             Self::TooLarge => f.write_str("too large"),
-            Self::TotalTooLarge => f.write_str("no room left"),
+            Self::TotalTooLarge => f.write_str("all patterns together are too large"),
             Self::TooManySteps => f.write_str("too many steps for each byte of a value"),
         }
     }

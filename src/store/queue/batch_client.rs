@@ -242,7 +242,8 @@ impl Drop for QueueBatchClient {
 // === impl Queues ===
 
 impl Queues {
-    /// Sends a batch to the worker of this number. Gives it back, answered, when there is none any more.
+    /// Sends a batch to the worker of this number. Gives it back, answered, when there is none any
+    /// more.
     fn send_batch(
         &self,
         number: usize,
@@ -285,8 +286,8 @@ impl Outgoing {
             let spare = waiting_max.checked_div(2).unwrap_or_default();
             let choices = [(RESERVE_CHECKS, spare), (1, waiting_max)];
             let Some((reserved_checks, _)) = choices.into_iter().find(|(checks, max)| {
-                let room = queue.reserve(*checks, *max);
-                room.map(QueuePermit::keep).is_some()
+                let permit = queue.reserve(*checks, *max);
+                permit.map(QueuePermit::keep).is_some()
             }) else {
                 return false;
             };

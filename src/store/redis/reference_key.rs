@@ -1,8 +1,8 @@
 //! The name that Envoy's reference service gives to a counter in Redis.
 //!
 //! Why: a deployment that moves from that service to tollgate, or runs both, continues its counters
-//! (`--store-keys reference`). The name joins texts with `_`, so two descriptors can collide. Nothing
-//! else uses it.
+//! (`--store-keys reference`). The name joins texts with `_`, so two descriptors can collide.
+//! Nothing else uses it.
 //!
 //! What it deliberately does not do: append the second in which the window begins (`key` does).
 
@@ -17,9 +17,9 @@ use tollgate_limiter::{Algorithm as _, CountRefused, Entry, Level, Rule, Values}
 pub const REFERENCE_KEY_BYTES_MAX: usize = 512;
 
 /// The name of a counter without the second in which its window begins: `domain_key_value_…_`. None
-/// where the reference service has no such counter: another algorithm, another window length, another
-/// rule for refused hits, values that count as addresses or as a whole list, or a name that is too
-/// long.
+/// where the reference service has no such counter: another algorithm, another window length,
+/// another rule for refused hits, values that count as addresses or as a whole list, or a name that
+/// is too long.
 pub fn reference_key(identity: &BucketIdentity<'_>) -> Option<Arc<[u8]>> {
     let limit = identity.limit;
     let is_reference_counter = identity.algorithm.name() == FixedWindow.name()
@@ -58,7 +58,8 @@ fn push_value(rule: &Rule, level: usize, entry: &Entry<'_>, name: &mut Vec<u8>) 
 }
 
 /// Appends the pattern that stands for all values: key and value of the pattern joined by `_`,
-/// without the key that was sent if they begin with it. So a pattern in the key is part of the name.
+/// without the key that was sent if they begin with it. So a pattern in the key is part of the
+/// name.
 fn push_pattern(level: &Level, key: &[u8], name: &mut Vec<u8>) -> Option<()> {
     let start = name.len();
     name.extend_from_slice(level.key.as_bytes());

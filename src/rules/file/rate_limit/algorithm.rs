@@ -1,7 +1,7 @@
 //! The algorithm of a limit: the one that is named, as its other fields choose a variant of it.
 //!
-//! Which fields an algorithm allows is the algorithm's decision ([`AlgorithmOption`]); the grammar's table
-//! says which field is which choice.
+//! Which fields an algorithm allows is the algorithm's decision ([`AlgorithmOption`]); the
+//! grammar's table says which field is which choice.
 //!
 //! What it deliberately does not do: read the values of those fields (`window`, `concurrency`).
 
