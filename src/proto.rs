@@ -1,7 +1,7 @@
 //! Generated protobuf types, under their package names (`build.rs` generates them from `proto/`).
 //!
 //! What it deliberately does not do: leave `grpc`, `rules/xds` and the codec. Other modules use
-//! types of their own.
+//! their own types.
 #![allow(missing_docs, unreachable_pub, clippy::pedantic)] // generated
 
 pub mod envoy {

@@ -4,7 +4,7 @@
 //! `make fuzz` runs it for a minute. Random frames are sent by a unit test of `crates/http2`
 //! (`connection::fuzz_harness`).
 //!
-//! What it deliberately does not do: sockets (`tests/service/door`).
+//! What it deliberately does not do: sockets (`tests/service/grpc`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

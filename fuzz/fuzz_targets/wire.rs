@@ -2,7 +2,7 @@
 //!
 //! `make fuzz` runs it for a minute. The same corpus is mutated in `src/pipeline/agreement.rs` by every `make test`.
 //!
-//! What it deliberately does not do: frames of gRPC (`tests/service/door`).
+//! What it deliberately does not do: frames of gRPC (`tests/service/grpc`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -31,13 +31,12 @@ A rules file says which descriptors of which domain may have how many requests:
 Give it a file like that, or a directory of them, as its argument or in TOLLGATE_RULES:
   tollgate serve rules.yaml";
 
-/// The runtime polls for I/O after this many task polls. Most often fewer tasks are ready, and then
-/// it polls at once.
+/// Warning for `--door`, which has no effect.
 const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
 tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
 
-/// After how many turns of tasks the sockets are looked at. Most often there are fewer, and then
-/// they are looked at at once.
+/// The runtime polls for I/O after this many task polls. Most often fewer tasks are ready, and then
+/// it polls at once.
 const EVENT_INTERVAL: u32 = 2;
 
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads the rules.

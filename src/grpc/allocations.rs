@@ -1,12 +1,11 @@
-//! What a check allocates: nothing, from its bytes in hand to its answer's bytes in the buffer.
+//! Tests that a check allocates nothing, from the bytes of the request to those of the response.
 //!
-//! How: an allocator that counts thread by thread, and one thread that does it all: the core, and
-//! the partitions' workers at the other end of the mailboxes. Then the same with a real connection
-//! and all that comes with it.
+//! An allocator counts allocations by thread, and one thread runs everything: the batcher and the
+//! workers of the partitions. Then the same with a real connection.
 //!
 //! What it deliberately does not do: measure time (`make bench`).
 
-// The whole file is; here it is said to `tests/tidy.rs`.
+// The whole file is a test; the attribute is for `tests/tidy.rs`.
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -66,27 +65,27 @@ descriptors:
         rate_limit: { unit: day, requests_per_unit: 1000000000 }
 ";
 
-    /// How many checks are made before any is counted, and how many then.
+    /// Number of checks before counting begins, and of checks that are counted.
     const WARM_UP: usize = 2_000;
     const CHECKS: usize = 10_000;
 
-    /// How many turns at least: a channel has all its memory when it has been through a few blocks
-    /// of 32 messages.
+    /// Minimum number of turns before counting begins: a channel has all its memory after a few
+    /// blocks of 32 messages.
     const WARM_UP_TURNS_MIN: usize = 200;
 
-    /// A core, its partitions' workers, and the callers' answers.
+    /// A batcher, the workers of its partitions, and the responses.
     struct Bench {
         server: ServerContext,
-        core: Batcher<Caller>,
+        batcher: Batcher<Caller>,
         workers: Vec<Worker>,
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
-        /// Memory of earlier answers.
+        /// Memory of earlier responses.
         spare: Rc<RefCell<Vec<Vec<u8>>>>,
-        /// Where callers say that they are in their traces.
+        /// The trace context that callers send.
         parent: Option<TraceParent>,
     }
 
-    /// Keeps its answer in memory of an earlier one.
+    /// Writes its response into spare memory.
     struct Caller {
         answered: Rc<RefCell<Vec<Vec<u8>>>>,
         spare: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -98,7 +97,7 @@ descriptors:
             let mut frame = self.spare.borrow_mut().pop().unwrap_or_default();
             frame.clear();
             write(&mut frame);
-            assert_eq!(frame.len(), bytes, "as long as it was said to be");
+            assert_eq!(frame.len(), bytes, "the announced length");
             self.answered.borrow_mut().push(frame);
         }
 
@@ -117,7 +116,7 @@ descriptors:
         Settings::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
     }
 
-    fn core<R: Responder>(server: &ServerContext) -> Batcher<R> {
+    fn batcher<R: Responder>(server: &ServerContext) -> Batcher<R> {
         Batcher::new(&server.pipeline, &server.metrics, server.message_size_max).unwrap()
     }
 
@@ -167,7 +166,7 @@ descriptors:
                 bodies,
             };
             Self {
-                core: core(&server),
+                batcher: batcher(&server),
                 server,
                 workers,
                 answered: Rc::new(RefCell::new(Vec::with_capacity(1_024))),
@@ -176,7 +175,8 @@ descriptors:
             }
         }
 
-        /// One turn of the core: it takes these, asks, is answered, answers.
+        /// One turn of the batcher: starts requests, sends checks, reads outcomes, writes
+        /// responses.
         fn turn(&mut self, bodies: &[Bytes], gone: bool) {
             let mut cx = Context::from_waker(Waker::noop());
             let mut spare = self.spare.borrow_mut();
@@ -189,17 +189,17 @@ descriptors:
                     gone,
                 };
                 assert!(
-                    self.core
+                    self.batcher
                         .start(body, Some(20_000), self.parent, caller)
                         .is_ok()
                 );
             }
-            self.core.end_turn();
-            assert!(self.core.poll(&mut cx).is_pending());
+            self.batcher.end_turn();
+            assert!(self.batcher.poll(&mut cx).is_pending());
             for worker in &mut self.workers {
                 assert!(worker.as_mut().poll(&mut cx).is_pending());
             }
-            assert!(self.core.poll(&mut cx).is_pending());
+            assert!(self.batcher.poll(&mut cx).is_pending());
         }
     }
 
@@ -214,7 +214,7 @@ descriptors:
         }
     }
 
-    /// A message in its frame, in memory that is shared already.
+    /// A message in its frame, in shared memory.
     fn framed(descriptors: Vec<RateLimitDescriptor>) -> Bytes {
         let message = RateLimitRequest {
             domain: "d".into(),
@@ -228,7 +228,7 @@ descriptors:
         frame.freeze()
     }
 
-    /// Callers that come again and again, of each kind.
+    /// Repeated requests of each kind, with the expected code.
     fn kinds() -> Vec<(&'static str, Code, Vec<Bytes>)> {
         let each = |of: &dyn Fn(String) -> Vec<RateLimitDescriptor>| -> Vec<Bytes> {
             (0..64)
@@ -274,7 +274,7 @@ descriptors:
     }
 
     #[test]
-    fn from_bytes_in_hand_to_bytes_in_the_buffer_nothing_is_allocated() {
+    fn a_check_allocates_nothing() {
         let runtime = runtime();
         let _entered = runtime.enter();
         for (kind, code, bodies) in kinds() {
@@ -303,26 +303,26 @@ descriptors:
     }
 
     #[test]
-    fn a_service_that_traces_allocates_nothing_for_what_is_not_sampled() {
+    fn an_unsampled_check_allocates_nothing_with_tracing_on() {
         let runtime = runtime();
         let _entered = runtime.enter();
         let not_sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
         let sampled = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let (_, _, bodies) = kinds().remove(0);
-        let allocations = |share, said: Option<&[u8]>| {
+        let allocations = |share, header: Option<&[u8]>| {
             let mut bench = Bench::new(&[
                 "--tracing-enabled",
                 "true",
                 "--tracing-sampling-rate",
                 share,
             ]);
-            bench.parent = said.and_then(TraceParent::read);
-            assert_eq!(bench.parent.is_some(), said.is_some());
+            bench.parent = header.and_then(TraceParent::read);
+            assert_eq!(bench.parent.is_some(), header.is_some());
             let mut turns = bodies.chunks(8).cycle();
             for _ in 0..WARM_UP_TURNS_MIN {
                 bench.turn(turns.next().unwrap(), false);
             }
-            // The library's thread has its own; this one is counted.
+            // Only this thread is counted, not the exporter's.
             let allocated = measure(|| {
                 for _ in 0..1_000 {
                     bench.turn(turns.next().unwrap(), false);
@@ -330,17 +330,17 @@ descriptors:
             });
             allocated.count_total
         };
-        // The caller says no; nobody says anything, and the share is nothing, or a draw that is
-        // lost.
+        // The caller does not sample. Without a header the rate is 0, or so low that no check is
+        // sampled.
         assert_eq!(allocations("1", Some(not_sampled)), 0);
         assert_eq!(allocations("0", None), 0);
         assert_eq!(allocations("0.000000001", None), 0);
-        // What is sampled is not free, or this would show nothing.
+        // A sampled check allocates, or this test would show nothing.
         assert!(allocations("0", Some(sampled)) > 0);
     }
 
     #[test]
-    fn what_was_taken_for_a_caller_that_has_gone_goes_back() {
+    fn hits_taken_for_a_cancelled_call_are_refunded() {
         let runtime = runtime();
         let _entered = runtime.enter();
         let mut bench = Bench::new(&["--all-or-nothing", "true"]);
@@ -353,19 +353,19 @@ descriptors:
         assert_eq!(bench.answered.borrow().len(), 0);
         bench.turn(&[], false);
         assert_eq!(given_back(&bench), 2);
-        // So the next one finds all there is, and the one after it nothing.
+        // So the next request finds all hits, and the one after it none.
         for code in [Code::Ok, Code::OverLimit] {
             bench.turn(&asked, false);
             let answer = RateLimitResponse::decode(&bench.answered.borrow()[0][5..]).unwrap();
             assert_eq!(answer.overall_code(), code);
         }
         bench.turn(&[], false);
-        // The first of the two that were refused together; the second had refused it itself.
+        // Only the first of the two limits took hits; the second refused.
         assert_eq!(given_back(&bench), 3);
     }
 
     #[test]
-    fn a_connection_adds_none() {
+    fn a_connection_adds_no_allocation() {
         let runtime = runtime();
         let mut bench = Bench::new(&[]);
         let local = LocalSet::new();
@@ -374,8 +374,8 @@ descriptors:
             for worker in workers {
                 local.spawn_local(worker);
             }
-            let core = Rc::new(core(&bench.server));
-            local.spawn_local(Rc::clone(&core).run());
+            let batcher = Rc::new(batcher(&bench.server));
+            local.spawn_local(Rc::clone(&batcher).run());
             let (address, served) = local.block_on(&runtime, async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
@@ -387,21 +387,21 @@ descriptors:
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = ShutdownSignal::new(stopping);
-                    let thread = ThreadContext::new(Some(core));
+                    let thread = ThreadContext::new(Some(batcher));
                     connection::serve(connection, stopping, thread, server).await;
                 });
                 (address, stop)
             });
-            let (go, mut told) = mpsc::unbounded_channel::<(usize, oneshot::Sender<()>)>();
+            let (go, mut rounds) = mpsc::unbounded_channel::<(usize, oneshot::Sender<()>)>();
             let body = kinds().remove(0).2.remove(0);
-            // Its allocations are another thread's.
+            // The client's thread is not counted.
             let client = std::thread::spawn(move || {
                 self::runtime().block_on(async move {
                     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
                     stream.set_nodelay(true).unwrap();
                     let (send, connection) = h2::client::handshake(stream).await.unwrap();
                     tokio::spawn(connection);
-                    while let Some((checks, done)) = told.recv().await {
+                    while let Some((checks, done)) = rounds.recv().await {
                         for _ in 0..checks / at_once {
                             ask(&send, &body, at_once).await;
                         }
@@ -423,7 +423,7 @@ descriptors:
                 a_check(allocated.count_total),
                 a_check(allocated.bytes_total),
             );
-            // What the counting itself brings, and now and then a table of the runtime's.
+            // The counting itself allocates, and now and then the runtime grows a table.
             assert!(allocated.count_total < 50, "{allocated:?}");
             drop(go);
             client.join().unwrap();

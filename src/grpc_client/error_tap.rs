@@ -117,8 +117,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ErrorTap<T> {
                 polled => return polled,
             }
         }
-        let mut storage = [0; FINAL_READ_BYTES_MAX];
-        let mut buffer = ReadBuf::new(&mut storage);
+        let mut bytes = [0; FINAL_READ_BYTES_MAX];
+        let mut buffer = ReadBuf::new(&mut bytes);
         match ready!(Pin::new(&mut self.bytes).poll_read(cx, &mut buffer)) {
             Ok(()) => self.came(buffer.filled()),
             Err(last) => self.noted(&last),

@@ -225,8 +225,8 @@ pub struct Settings {
     #[arg(long, env = "TOLLGATE_STREAMING_CALLS_MAX", default_value_t = 1_024, value_parser = positive)]
     pub streaming_calls_max: usize,
 
-    /// How long a call's message may take to come once its headers have, and its answer to go where
-    /// the caller opens no flow-control window for it; then the call is reset. 0 is for ever
+    /// How long a call's message may take to arrive after its headers, and its answer to be read by
+    /// the caller; then the call is reset. 0 is for ever
     #[arg(long, env = "TOLLGATE_BODY_WAIT", default_value = "10s", value_parser = duration)]
     pub body_wait: Duration,
 

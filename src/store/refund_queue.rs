@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn refunds_beyond_the_bound_are_counted_and_earlier_ones_stay() {
+    fn a_full_queue_rejects_and_reports_new_checks() {
         let mut back = RefundQueue::default();
         assert_eq!(back.add(checks(CHECKS_MAX - 1), 9), 0);
         assert_eq!(back.add(checks(2), 9), 2);

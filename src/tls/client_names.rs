@@ -291,8 +291,8 @@ mod tests {
             );
         }
         // The name is not checked on a certificate that is not trusted.
-        let stranger = Authority::new().signs(&[uri(ENVOY)]);
-        let refused = asked(&named, &stranger, &[]);
+        let unknown = Authority::new().signs(&[uri(ENVOY)]);
+        let refused = asked(&named, &unknown, &[]);
         assert!(refused.is_err());
         assert_ne!(refused, Err(CertificateError::NotValidForName.into()));
     }

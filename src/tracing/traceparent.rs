@@ -3,8 +3,8 @@
 //!
 //! Read from bytes into numbers, since it may come with every request: no text, no memory.
 //!
-//! What it deliberately does not do: `tracestate` and baggage. They are for those whom a service
-//! calls, and this one calls nobody on behalf of a request.
+//! What it deliberately does not do: `tracestate` and baggage. They are for downstream services,
+//! and this service calls none on behalf of a request.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ impl TraceParent {
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(BYTES);
         text.push_str("00-");
-        // A string grows as needed.
+        // Writing to a string cannot fail.
         for byte in self.trace {
             let _ = write!(text, "{byte:02x}");
         }

@@ -6,7 +6,7 @@
 //!
 //! What it deliberately does not do: send gRPC calls. h2spec sends `GET /`, which tollgate answers
 //! at once with the gRPC status UNIMPLEMENTED and without a body; what calls meet is in
-//! `tests/service/door` and `tests/clients`.
+//! `tests/service/grpc` and `tests/clients`.
 // A failed test panics.
 #![allow(
     missing_docs,

@@ -3,7 +3,7 @@
 //! How: clients send all but the last byte of each body, resident memory is read, and then every
 //! body is finished and answered.
 //!
-//! What it deliberately does not do: exceed the limit (`tests/service/door/bodies`).
+//! What it deliberately does not do: exceed the limit (`tests/service/grpc/bodies`).
 
 use bytes::Bytes;
 use h2::SendStream;

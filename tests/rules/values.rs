@@ -696,7 +696,7 @@ fn patterns_that_take_too_many_steps_for_each_byte_are_told_where_the_first_stan
 
 #[test]
 fn patterns_of_all_files_together_are_bounded() {
-    // Each is worth no table; the room for those without runs out.
+    // No pattern fits a table, and the memory for patterns without a table runs out.
     let file = |name: &str, key: &str| {
         let mut text = format!("domain: {name}\ndescriptors:\n");
         for n in 0..20 {
@@ -716,7 +716,7 @@ fn patterns_of_all_files_together_are_bounded() {
     assert!(
         problems[0]
             .message
-            .starts_with("all patterns together are too large; those of key 'l"),
+            .starts_with("all patterns together are too large; shorten those of key 'l"),
         "{}",
         problems[0]
     );

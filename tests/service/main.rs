@@ -13,7 +13,6 @@
 
 mod all_or_nothing;
 mod answers;
-mod door;
 mod dotnet;
 mod dotnet_matching;
 mod dotnet_page;
@@ -28,4 +27,5 @@ mod limits;
 mod modes;
 mod overload;
 mod reloading;
+mod requests;
 mod threat_page;

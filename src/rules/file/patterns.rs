@@ -40,9 +40,9 @@ impl Loader<'_> {
                 format!("regex '{}' is too large once it is compiled", excerpt(text)),
                 "repeat less, or use several descriptors",
             ),
-            Err(RegexError::NoRoomLeft) => (
+            Err(RegexError::SizeLimitReached) => (
                 format!(
-                    "all patterns together are too large; regex '{}' does not fit",
+                    "all patterns together are too large; shorten regex '{}'",
                     excerpt(text)
                 ),
                 "use fewer, or repeat less; `values` and `cidr` may list many",
@@ -101,9 +101,9 @@ impl Loader<'_> {
             return;
         };
         // Patterns after the one that exceeded the budget were not tried.
-        let mut is_full = false;
+        let mut limit_reached = false;
         for (node, error) in wrong {
-            if error == PatternError::TotalTooLarge && std::mem::replace(&mut is_full, true) {
+            if error == PatternError::TotalTooLarge && std::mem::replace(&mut limit_reached, true) {
                 continue;
             }
             // Origins were added in the order of their nodes.
@@ -119,7 +119,7 @@ impl Loader<'_> {
                     "the patterns of key '{key}' at this level, of which this is the first, are too large together"
                 ),
                 PatternError::TotalTooLarge => {
-                    format!("all patterns together are too large; those of key '{key}' do not fit")
+                    format!("all patterns together are too large; shorten those of key '{key}'")
                 }
                 PatternError::TooManySteps => format!(
                     "each byte of a value would take too many steps in the patterns of key '{key}' at this level, of which this is the first"

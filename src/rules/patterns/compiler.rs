@@ -56,7 +56,7 @@ impl Automata {
             nfa.memory_usage().saturating_mul(CHECKS_PER_BYTE)
         });
         self.spend_bytes(bytes)
-            .map_err(|_| RegexError::NoRoomLeft)?;
+            .map_err(|_| RegexError::SizeLimitReached)?;
         nfa.map(drop).ok_or(RegexError::TooLarge)
     }
 

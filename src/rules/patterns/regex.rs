@@ -26,7 +26,7 @@ pub enum RegexError {
     /// It is too large.
     TooLarge,
     /// The patterns before it have used up the budget.
-    NoRoomLeft,
+    SizeLimitReached,
 }
 
 /// Parses a regular expression.
@@ -147,7 +147,7 @@ impl fmt::Display for RegexError {
                 )
             }
             Self::TooLarge => f.write_str("too large"),
-            Self::NoRoomLeft => f.write_str("all patterns together are too large"),
+            Self::SizeLimitReached => f.write_str("the size limit is reached"),
         }
     }
 }
@@ -158,7 +158,7 @@ impl From<RegexError> for PatternError {
     fn from(error: RegexError) -> Self {
         match error {
             RegexError::TooLarge => Self::TooLarge,
-            RegexError::NoRoomLeft => Self::TotalTooLarge,
+            RegexError::SizeLimitReached => Self::TotalTooLarge,
             error => Self::Syntax(error.to_string()),
         }
     }

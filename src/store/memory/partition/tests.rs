@@ -1,7 +1,7 @@
-//! What a partition keeps, frees and forgets, and what it takes of the heap meanwhile.
+//! Tests of a partition: which buckets it keeps, frees and evicts, and how much heap it uses.
 //!
-//! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`), or the
-//! table's own promises (`table/tests`).
+//! What it deliberately does not do: test the algorithms (`tests/laws`) or the table
+//! (`table/tests`).
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,14 +14,14 @@ use tollgate_limiter::{ALGORITHMS, Algorithm, Holder, Limit, Operation, Unit};
 
 const BEGIN: Timestamp = Timestamp::from_seconds(600);
 
-/// Room for three buckets and for none more.
+/// Memory for exactly three buckets.
 const THREE: usize = 300;
 
 fn per_minute(requests: u32) -> Limit {
     Limit::per(requests, Unit::Minute, NonZeroU32::MIN)
 }
 
-/// Spread as a keyed hash would.
+/// A key, distributed like a keyed hash.
 fn key(number: u64) -> Key {
     let key = u128::from(number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let key = (key ^ (key >> 61)).wrapping_mul(0xd6e8_feb8_6659_fd93_2127_599b_f432_5c37);
@@ -45,19 +45,19 @@ fn partition(bytes_max: usize) -> Partition {
     Partition::new(bytes_max, WhenFull::Share)
 }
 
-/// Applies it, whether or not it is asked of another bucket.
+/// Applies a check, to its own bucket or to a shared one.
 fn ask(partition: &mut Partition, check: &Check, now: Timestamp) -> Outcome {
     partition.apply(&mut check.clone(), now).unwrap()
 }
 
-fn forgotten(partition: &mut Partition) -> u64 {
+fn evicted(partition: &mut Partition) -> u64 {
     partition.take_counts().forgotten
 }
 
-// --- what is forgotten ---
+// --- eviction ---
 
 #[test]
-fn at_the_bound_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
+fn a_full_partition_evicts_and_counts_the_bucket_nearest_to_its_reset() {
     let mut partition = partition(THREE);
     let hourly = Check {
         limit: Limit::per(10, Unit::Hour, NonZeroU32::MIN),
@@ -66,10 +66,10 @@ fn at_the_bound_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
     ask(&mut partition, &hourly, BEGIN);
     ask(&mut partition, &check(2, 10), BEGIN);
     ask(&mut partition, &check(3, 1), BEGIN);
-    assert_eq!((partition.len(), forgotten(&mut partition)), (3, 0));
+    assert_eq!((partition.len(), evicted(&mut partition)), (3, 0));
     ask(&mut partition, &check(4, 10), BEGIN);
-    assert_eq!((partition.len(), forgotten(&mut partition)), (3, 1));
-    // Of the two that were not exhausted it was the one whose window ends sooner.
+    assert_eq!((partition.len(), evicted(&mut partition)), (3, 1));
+    // Of the two buckets that are not exhausted, the one whose window ends sooner.
     let left = |partition: &mut Partition, check: Check| {
         let look = Check {
             operation: Hits::PEEK.into(),
@@ -84,7 +84,7 @@ fn at_the_bound_the_one_nearest_to_its_reset_is_forgotten_and_counted() {
 }
 
 #[test]
-fn what_is_as_good_as_new_goes_first_exhausted_or_not_and_is_not_counted_as_forgotten() {
+fn idle_buckets_are_freed_first_and_not_counted_as_evicted() {
     let mut partition = partition(THREE);
     ask(&mut partition, &check(1, 1), BEGIN);
     let hourly = |number| Check {
@@ -93,7 +93,7 @@ fn what_is_as_good_as_new_goes_first_exhausted_or_not_and_is_not_counted_as_forg
     };
     ask(&mut partition, &hourly(2), BEGIN);
     ask(&mut partition, &hourly(3), BEGIN);
-    // The first window has turned; a life is longer, but nobody is forgotten for that.
+    // The first window has ended. Buckets live longer, but none is evicted for that.
     let turned = BEGIN.plus_us(60_300_000);
     ask(&mut partition, &hourly(4), turned);
     let counts = partition.take_counts();
@@ -108,7 +108,7 @@ fn what_is_as_good_as_new_goes_first_exhausted_or_not_and_is_not_counted_as_forg
 }
 
 #[test]
-fn a_key_that_never_passes_makes_nobody_go() {
+fn a_key_that_never_passes_evicts_no_bucket() {
     let mut partition = partition(THREE);
     for number in 0..3 {
         ask(&mut partition, &check(number, 10), BEGIN);
@@ -127,11 +127,11 @@ fn a_key_that_never_passes_makes_nobody_go() {
             );
         }
     }
-    assert_eq!((partition.len(), forgotten(&mut partition)), (3, 0));
+    assert_eq!((partition.len(), evicted(&mut partition)), (3, 0));
 }
 
 #[test]
-fn a_refusal_that_leaves_nothing_takes_no_bucket() {
+fn a_refusal_without_state_needs_no_bucket() {
     for algorithm in ALGORITHMS {
         let mut partition = partition(1 << 20);
         let asked = Check {
@@ -145,9 +145,9 @@ fn a_refusal_that_leaves_nothing_takes_no_bucket() {
     }
 }
 
-// --- when nothing may be forgotten ---
+// --- when nothing can be evicted ---
 
-/// A partition of three exhausted buckets, with capacity for no more.
+/// A full partition of three exhausted buckets.
 fn exhausted(when_full: WhenFull) -> Partition {
     let mut partition = Partition::new(THREE, when_full);
     for number in 0..3 {
@@ -157,7 +157,7 @@ fn exhausted(when_full: WhenFull) -> Partition {
 }
 
 #[test]
-fn without_anything_to_forget_new_keys_of_a_rule_share_a_bucket() {
+fn when_nothing_can_be_evicted_new_keys_of_a_rule_share_a_bucket() {
     let mut partition = exhausted(WhenFull::Share);
     let mut ask = |check: Check| {
         let mut check = check;
@@ -167,7 +167,7 @@ fn without_anything_to_forget_new_keys_of_a_rule_share_a_bucket() {
     assert_eq!(ask(check(10, 2)), (true, 1, true));
     assert_eq!(ask(check(11, 2)), (true, 0, true));
     assert_eq!(ask(check(12, 2)), (false, 0, true));
-    // Who has a bucket of its own still has it.
+    // Existing buckets remain.
     for number in 0..3 {
         assert_eq!(ask(check(number, 1)), (false, 0, false));
     }
@@ -176,7 +176,7 @@ fn without_anything_to_forget_new_keys_of_a_rule_share_a_bucket() {
 }
 
 #[test]
-fn what_was_taken_from_a_shared_bucket_goes_back_there_and_nowhere_else() {
+fn hits_of_a_shared_bucket_are_refunded_to_it_only() {
     let mut partition = exhausted(WhenFull::Share);
     let mut taken = check(10, 2);
     let outcome = partition.apply(&mut taken, BEGIN).unwrap();
@@ -185,7 +185,7 @@ fn what_was_taken_from_a_shared_bucket_goes_back_there_and_nowhere_else() {
         hits: 1,
         taken_at: outcome.bucket_time,
     };
-    // One that does not say so has no bucket.
+    // A refund that does not name the shared bucket finds none.
     ask(
         &mut partition,
         &Check {
@@ -211,14 +211,14 @@ fn what_was_taken_from_a_shared_bucket_goes_back_there_and_nowhere_else() {
 }
 
 #[test]
-fn or_they_pass_uncounted_or_are_refused() {
+fn when_nothing_can_be_evicted_new_keys_pass_or_are_refused_as_set() {
     for (when_full, allowed) in [(WhenFull::Allow, true), (WhenFull::Deny, false)] {
         let mut partition = exhausted(when_full);
         for number in 10..20 {
             let mut asked = check(number, 1);
             let outcome = partition.apply(&mut asked, BEGIN).unwrap();
             assert_eq!(outcome.allowed, allowed);
-            // Nothing was taken, so nothing can go back.
+            // Nothing was taken, so nothing can be refunded.
             assert!(!allowed || asked.operation.hits.requested() == 0);
         }
         for number in 0..3 {
@@ -235,9 +235,9 @@ fn or_they_pass_uncounted_or_are_refused() {
 }
 
 #[test]
-fn when_not_even_a_shared_bucket_fits_it_is_an_error_and_nothing_is_taken() {
+fn without_memory_for_a_shared_bucket_a_check_fails_and_takes_nothing() {
     let mut partition = exhausted(WhenFull::Share);
-    // Four slots: three are taken, and one is kept for the first rule that needs it.
+    // Four slots: three are used, and one is reserved for the first rule that needs it.
     ask(&mut partition, &check(10, 1), BEGIN);
     let mut other_rule = Check {
         fingerprint: 78,
@@ -252,14 +252,14 @@ fn when_not_even_a_shared_bucket_fits_it_is_an_error_and_nothing_is_taken() {
 // --- the sweep ---
 
 #[test]
-fn a_sweep_frees_idle_buckets_and_looks_at_no_more_than_it_may() {
+fn a_sweep_frees_idle_buckets_and_visits_a_bounded_number() {
     let mut partition = partition(1 << 20);
     for number in 0..100 {
         ask(&mut partition, &check(number, 1), BEGIN);
     }
     partition.sweep(BEGIN.plus_us(59_999_999), 1_000);
     assert_eq!(partition.take_counts().freed, 0);
-    // A life is rounded up, by one part in 512 at most.
+    // Lifetimes are rounded up, by at most one part in 512.
     let after = BEGIN.plus_us(60_120_000);
     partition.sweep(after, 30);
     let freed = partition.take_counts().freed;
@@ -270,7 +270,7 @@ fn a_sweep_frees_idle_buckets_and_looks_at_no_more_than_it_may() {
 }
 
 #[test]
-fn a_bucket_seen_in_a_future_that_did_not_come_is_freed_in_time() {
+fn a_bucket_from_before_the_clock_went_back_is_freed_in_time() {
     for algorithm in ALGORITHMS {
         let mut partition = partition(1 << 20);
         let asked = Check {
@@ -290,7 +290,7 @@ fn a_bucket_seen_in_a_future_that_did_not_come_is_freed_in_time() {
 }
 
 #[test]
-fn a_flood_that_has_passed_gives_its_memory_back() {
+fn memory_is_returned_after_a_flood() {
     let mut partition = partition(1 << 30);
     for number in 0..50_000 {
         ask(&mut partition, &check(number, 1), BEGIN);
@@ -317,8 +317,8 @@ fn logged(number: u64, hits: u64) -> Check {
     }
 }
 
-/// A partition that lets one log grow until it is full: how many hits that were, all of them
-/// exhausting.
+/// A partition in which one log has grown until the memory is full, and the number of its hits,
+/// all of them exhausting.
 fn full_of_one_log(bytes_max: usize) -> (Partition, u64) {
     let mut partition = Partition::new(bytes_max, WhenFull::Deny);
     for us in 0..100 {
@@ -333,7 +333,7 @@ fn full_of_one_log(bytes_max: usize) -> (Partition, u64) {
 }
 
 #[test]
-fn a_log_grows_no_further_than_the_bound_allows_while_it_grows() {
+fn a_log_grows_within_the_limit_even_while_it_is_copied() {
     for (bytes_max, hits) in [(1_000, 8), (1_800, 16), (3_500, 64)] {
         let (partition, came) = full_of_one_log(bytes_max);
         assert_eq!((came, partition.marks() as u64), (hits, hits));
@@ -341,24 +341,24 @@ fn a_log_grows_no_further_than_the_bound_allows_while_it_grows() {
 }
 
 #[test]
-fn what_is_not_exhausted_goes_for_a_log_to_grow() {
+fn buckets_that_are_not_exhausted_are_evicted_for_a_growing_log() {
     let mut partition = Partition::new(20_000, WhenFull::Deny);
-    let mut forgotten = 0;
+    let mut evicted_count = 0;
     for number in 10..600 {
         ask(&mut partition, &check(number, 10), BEGIN);
     }
     for us in 0..100 {
         let outcome = ask(&mut partition, &logged(1, 1), BEGIN.plus_us(us));
-        forgotten += partition.take_counts().forgotten;
+        evicted_count += partition.take_counts().forgotten;
         assert!(outcome.allowed, "{us}");
         assert!(partition.bytes() <= 20_000);
     }
-    assert!(forgotten > 300, "{forgotten}");
+    assert!(evicted_count > 300, "{evicted_count}");
     assert!(!ask(&mut partition, &logged(1, 1), BEGIN.plus_us(100)).allowed);
 }
 
 #[test]
-fn marks_that_have_expired_free_space_when_there_is_no_other() {
+fn expired_marks_are_dropped_when_memory_is_full() {
     let (mut partition, came) = full_of_one_log(1_000);
     let end = BEGIN.plus_us(60_000_000);
     assert!(!ask(&mut partition, &logged(1, 1), end.minus_us(1)).allowed);
@@ -368,7 +368,7 @@ fn marks_that_have_expired_free_space_when_there_is_no_other() {
 }
 
 #[test]
-fn a_known_refusal_needs_no_space_and_leaves_no_mark() {
+fn a_refusal_of_a_known_key_needs_no_memory_and_leaves_no_mark() {
     let (mut partition, came) = full_of_one_log(1_000);
     let counting = Check {
         limit: per_minute(100).with_count_refused(CountRefused::All),
@@ -377,13 +377,13 @@ fn a_known_refusal_needs_no_space_and_leaves_no_mark() {
     let refused = ask(&mut partition, &counting, BEGIN.plus_us(came));
     assert_eq!((refused.allowed, refused.remaining), (false, 100 - came));
     assert_eq!(partition.take_counts().denied, 0);
-    // When the last mark has run out, and not later: no debt.
+    // The reset is the expiry of the last mark: there is no debt.
     assert_eq!(refused.retry_us, Some(60_000_000 - 1));
     assert_eq!(partition.marks() as u64, came);
 }
 
 #[test]
-fn slots_are_held_beside_and_go_with_their_bucket() {
+fn slots_are_stored_and_removed_with_their_bucket() {
     let mut partition = partition(1 << 20);
     for number in 0..1_000 {
         let asked = Check {
@@ -408,7 +408,7 @@ fn slots_are_held_beside_and_go_with_their_bucket() {
     );
 }
 
-// --- all of it ---
+// --- random checks ---
 
 #[derive(Clone, Copy, Debug)]
 struct Ask1 {
@@ -437,7 +437,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask1>> {
     prop::collection::vec(one, 1..1_500)
 }
 
-/// A bucket as it is if nobody has forgotten it.
+/// The state of a bucket if it is never evicted.
 struct Kept {
     state: State,
     exhausted_until: Option<Timestamp>,
@@ -446,8 +446,8 @@ struct Kept {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The promise: an exhausted bucket is never forgotten before its reset, whoever comes; what
-    /// was not exhausted is as it was or begins anew; and nothing grows beyond its bound.
+    /// Whatever keys arrive, an exhausted bucket is never evicted before its reset, another bucket
+    /// is kept or begins anew, and memory stays within its limit.
     #[test]
     fn exhausted_buckets_stay_others_may_go_and_the_bound_holds(
         asks in asks(),
@@ -458,14 +458,14 @@ proptest! {
         let mut now = BEGIN;
         for one in asks {
             now = now.plus_us(one.passes_us);
-            // The algorithm is a part of what a bucket is.
+            // The algorithm is a part of the bucket's key.
             let number = one.number * 16 + one.algorithm as u64;
-            // As is its size here: a reload is none of this test's business.
+            // The limit is as well: reloads are not tested here.
             let requests = one.requests.max(1 + (number % 3) as u32);
             let algorithm: &dyn Algorithm = ALGORITHMS[one.algorithm];
             let check = Check {
                 algorithm: ALGORITHMS[one.algorithm],
-                // What never passes is remembered only where there is space.
+                // A check that never passes is stored only if there is memory.
                 operation: Hits::Take(one.hits.min(requests.into())).into(),
                 ..check(number, requests)
             };
@@ -475,7 +475,7 @@ proptest! {
             prop_assert!(partition.bytes() <= bytes_max + bytes_max / 8);
             let counts = partition.take_counts();
             if counts.denied > 0 {
-                // Never a key with a bucket of its own that needs no more space.
+                // A known key that needs no more memory never fails.
                 let kept = model.get(&number).and_then(|kept| kept.exhausted_until);
                 prop_assert!(kept.is_none_or(|until| until <= now) || algorithm.has_marks());
                 continue;
@@ -498,7 +498,7 @@ proptest! {
 }
 
 #[test]
-fn keys_that_are_known_cost_no_allocation() {
+fn known_keys_need_no_allocation() {
     for algorithm in [&FixedWindow as &'static dyn Algorithm, &TokenBucket] {
         let mut partition = partition(1 << 24);
         let asked = |number| Check {
@@ -518,12 +518,12 @@ fn keys_that_are_known_cost_no_allocation() {
 }
 
 #[test]
-fn once_it_is_full_new_keys_cost_no_allocation_either() {
+fn new_keys_in_a_full_partition_need_no_allocation() {
     let mut partition = partition(1 << 20);
     for number in 0..60_000 {
         ask(&mut partition, &check(number, 10), BEGIN);
     }
-    assert!(forgotten(&mut partition) > 20_000);
+    assert!(evicted(&mut partition) > 20_000);
     let allocated = allocation_counter::measure(|| {
         for number in 60_000..80_000 {
             ask(&mut partition, &check(number, 10), BEGIN);

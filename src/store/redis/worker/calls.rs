@@ -30,7 +30,7 @@ impl NodeWorker {
             let now_us = self.now_us();
             let mut parts = VecDeque::new();
             let mut weight = 0_usize;
-            // Refunds free capacity in buckets, so they go first.
+            // Refunds free hits in buckets, so they go first.
             while weight < script::CHECKS_MAX
                 && let Some((undoing, until_us)) = self.refunds.pop()
             {
