@@ -129,7 +129,7 @@ fn rules_of(algorithm: &dyn Algorithm) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_the_end_exactly_what_was_admitted_is_gone_in_every_algorithm() {
+async fn exactly_the_admitted_hits_are_taken_in_every_algorithm() {
     for algorithm in ALGORITHMS {
         let door = Arc::new(Door::open(&rules_of(*algorithm)));
         let admitted: Arc<[AtomicU64; KEYS.len()]> = Arc::default();
@@ -295,7 +295,7 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
 }
 
 #[tokio::test]
-async fn envoy_gives_back_refused_hits_beyond_one_more_limit_that_nobody_counted() {
+async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() {
     // Two of five are under way; then so many are refused at once, by another limit, before Envoy gives any back.
     let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
     for (refused, left) in [(8, 3), (9, 4), (20, 5)] {

@@ -366,7 +366,7 @@ async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
 }
 
 #[test]
-fn the_bound_holds_at_every_instant_though_threads_race_for_room() {
+fn the_bound_holds_at_every_instant_while_threads_race() {
     // Less than the largest request of a thread.
     const MAX: usize = 60;
     let bounds = memory::MemoryLimits {
