@@ -1,9 +1,11 @@
-//! House rules as a test, each with its reason.
+//! Tests of the project's source rules: module imports, use of crates, file headers.
 //!
-//! Why: inside one crate nothing else keeps arrows pointing one way. How: the import table is read from the map in
-//! `src/lib.rs`, and every `crate::` path in `src/` is held against it; so is every crate that has one home.
+//! Inside one crate the compiler does not restrict imports between modules. The test reads the import
+//! table in `src/lib.rs` and compares every `crate::` path in `src/` with it. It also checks which
+//! modules use which external crate.
 //!
-//! What it deliberately does not do: parse Rust. It reads lines, skips comments and what follows `#[cfg(test)]`.
+//! What it deliberately does not do: parse Rust. It reads lines, and skips comments and everything
+//! after `#[cfg(test)]`.
 // tests: a panic is how it says no.
 #![allow(
     missing_docs,
@@ -18,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates that only some rooms may name, and why.
+/// External crates that only some modules may use, and why.
 const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "serde_json",
@@ -40,7 +42,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
             "config/xds",
             "telemetry/collector.rs",
         ],
-        "one room answers gRPC, one asks for rules by it, and spans go out by it",
+        "gRPC is served in one module; rules and spans use it as clients",
     ),
     (
         "h2",
@@ -60,9 +62,9 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "tower",
         &["admin", "config/channel"],
-        "one room layers HTTP, and one connection is made by hand",
+        "one module composes HTTP layers, and one connects by itself",
     ),
-    ("axum", &["admin"], "one room routes HTTP"),
+    ("axum", &["admin"], "one module routes HTTP"),
     (
         "anyhow",
         &["cli", "main.rs"],
@@ -93,7 +95,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     ("prometheus", &["metrics"], "every metric once"),
     (
         "redis",
-        // The second is the room's door, where `redis::` is our own module.
+        // In the second file `redis::` is our own module.
         &["store/redis", "store/mod.rs"],
         "one store speaks to Redis",
     ),
@@ -131,7 +133,7 @@ const HOMES: &[(&str, &[&str], &str)] = &[
     (
         "subtle",
         &["admin/guard.rs"],
-        "one secret is compared with what a stranger says",
+        "one secret is compared with client input",
     ),
     (
         "dashmap",
@@ -202,11 +204,11 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-fn room(file: &str) -> &str {
+fn module_of(file: &str) -> &str {
     file.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// The table in `src/lib.rs`: a room and those it may import.
+/// The table in `src/lib.rs`: each module and the modules that it may import.
 fn imports() -> Vec<(String, Vec<String>)> {
     let map = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let rows = map.lines().filter_map(|line| line.strip_prefix("//! | `"));
@@ -223,7 +225,7 @@ fn imports() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// The rooms that a line names: `crate::room`, and in `main.rs` `tollgate::room`.
+/// The modules that a line names: `crate::module`, and in `main.rs` `tollgate::module`.
 fn named<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     line.match_indices(prefix)
         .map(|(at, _)| &line[at + prefix.len()..])
@@ -240,23 +242,23 @@ fn imports_point_one_way() {
     let table = imports();
     let mut wrong = Vec::new();
     for (file, text) in sources().iter().filter(|(file, _)| *file != "lib.rs") {
-        let room = room(file);
-        let Some((_, may)) = table.iter().find(|(name, _)| name == room) else {
+        let module = module_of(file);
+        let Some((_, may)) = table.iter().find(|(name, _)| name == module) else {
             wrong.push(format!(
-                "{file}: the room `{room}` is not in the table of src/lib.rs"
+                "{file}: the module `{module}` is not in the table of src/lib.rs"
             ));
             continue;
         };
-        let prefix = if room == "main" {
+        let prefix = if module == "main" {
             "tollgate::"
         } else {
             "crate::"
         };
         for (number, line) in code(text) {
             for name in named(line, prefix) {
-                if name != room && !may.iter().any(|other| other == name) {
+                if name != module && !may.iter().any(|other| other == name) {
                     wrong.push(format!(
-                        "src/{file}:{number}: `{room}` may not import `{name}`"
+                        "src/{file}:{number}: `{module}` may not import `{name}`"
                     ));
                 }
             }
@@ -267,23 +269,23 @@ fn imports_point_one_way() {
 
 #[test]
 fn a_module_imports_only_modules_above_it_in_the_table() {
-    // So there can be no cycle, and the table reads from the ground up.
+    // So imports have no cycle, and the table is in topological order.
     let table = imports();
     assert!(
         table.len() > 10,
         "the table in src/lib.rs was not found: {table:?}"
     );
-    for (position, (room, may)) in table.iter().enumerate() {
+    for (position, (module, may)) in table.iter().enumerate() {
         for other in may {
             let above = table[..position].iter().any(|(name, _)| name == other);
             assert!(
                 above,
-                "`{room}` may import `{other}`, which does not stand above it"
+                "`{module}` may import `{other}`, which is not above it in the table"
             );
         }
-        let file = root().join(format!("src/{room}.rs"));
-        let exists = root().join("src").join(room).is_dir() || file.is_file();
-        assert!(exists, "the table names `{room}`, which does not exist");
+        let file = root().join(format!("src/{module}.rs"));
+        let exists = root().join("src").join(module).is_dir() || file.is_file();
+        assert!(exists, "the table names `{module}`, which does not exist");
     }
 }
 
