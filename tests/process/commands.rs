@@ -197,7 +197,7 @@ fn serve_prints_a_working_example_command() {
 }
 
 #[test]
-fn the_deprecated_door_has_no_effect_and_serve_warns_once() {
+fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
     let warning =
         "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server";
     for value in ["h2", "tonic"] {

@@ -1,8 +1,8 @@
-//! All or nothing under real concurrency: 64 tasks on several cores, limits in different partitions, callers that leave
-//! half-way. No limit is ever exceeded, and in the end exactly what was admitted is gone.
+//! All or nothing under concurrency: 64 tasks on several threads, limits in different partitions,
+//! and callers that cancel. No limit is exceeded, and at the end exactly the admitted hits are taken.
 //!
-//! Why not over the wire: a caller that leaves there cannot know whether it was admitted. Here the answer is what the future
-//! gives, and leaving is dropping it.
+//! The pipeline is called without gRPC, because a client that cancels a call cannot know whether it
+//! was admitted. Here cancelling is dropping the future.
 //!
 //! What it deliberately does not do: choose the schedule (`tests/simulation` does).
 
@@ -33,17 +33,17 @@ use tollgate_test_support::in_process::{START, Service, limit_of, settings};
 const TASKS: usize = 64;
 const CALLS: usize = 150;
 
-/// A descriptor of its own partition, more or less: one a limit.
+/// Keys of the descriptors, one per limit. Most are in different partitions.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The service without a wire, its workers running.
-struct Door {
+/// A pipeline with running workers, called without gRPC.
+struct LocalService {
     pipeline: Pipeline,
     metrics: Arc<Metrics>,
 }
 
-impl Door {
-    fn open(rules: &str) -> Self {
+impl LocalService {
+    fn start(rules: &str) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
         let bounds = MemoryLimits {
@@ -82,7 +82,7 @@ impl Door {
         self.decide(message).await.overall_code()
     }
 
-    /// What is left for one key. A question waits in line behind what goes back.
+    /// The hits left for a key. The request is queued behind pending refunds.
     async fn left(&self, key: &str) -> u32 {
         let look = request("d", vec![hits(key, "v", 0)]);
         self.decide(&look).await.statuses[0].limit_remaining
@@ -95,8 +95,8 @@ impl Door {
     }
 }
 
-/// Polls so many times and then leaves; none when it left.
-async fn leaving<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+/// Polls at most `polls` times and then drops the future; none when it was dropped.
+async fn poll_then_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = Box::pin(future);
     let mut left = polls;
     std::future::poll_fn(move |context| {
@@ -116,7 +116,7 @@ async fn leaving<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 fn rules_of(algorithm: &dyn Algorithm) -> String {
     let refused = match algorithm.default_count_refused() {
         CountRefused::None => "",
-        // Else what was refused would be gone, too.
+        // Otherwise refused hits would be counted as well.
         CountRefused::Blocking | CountRefused::All => ", count_refused: none",
     };
     let descriptors = KEYS.iter().zip(0_u32..).map(|(key, position)| {
@@ -129,27 +129,27 @@ fn rules_of(algorithm: &dyn Algorithm) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_the_end_exactly_what_was_admitted_is_gone_in_every_algorithm() {
+async fn exactly_the_admitted_hits_are_taken_in_every_algorithm() {
     for algorithm in ALGORITHMS {
-        let door = Arc::new(Door::open(&rules_of(*algorithm)));
+        let service = Arc::new(LocalService::start(&rules_of(*algorithm)));
         let admitted: Arc<[AtomicU64; KEYS.len()]> = Arc::default();
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..TASKS {
-            let (door, admitted) = (Arc::clone(&door), Arc::clone(&admitted));
+            let (service, admitted) = (Arc::clone(&service), Arc::clone(&admitted));
             tasks.spawn(async move {
                 let mut refused = 0;
                 for call in 0..CALLS {
-                    // Any three of the four, in any order, so that requests meet in every way.
+                    // Three of the four keys in varying order, so that requests conflict in every way.
                     let first = (task + call) % KEYS.len();
                     let keys = [first, (first + 1 + call % 2) % 4, (first + 3) % 4];
                     let asked = keys.map(|key| descriptor(&[(KEYS[key], "v")]));
                     let message = request("d", asked.to_vec());
-                    // Every fifth caller leaves after one poll, or two, or three.
+                    // Every fifth caller cancels after one, two or three polls.
                     let polls = match call % 15 {
                         polls @ 1..=3 => polls,
                         _ => usize::MAX,
                     };
-                    match leaving(door.ask(&message), polls).await {
+                    match poll_then_drop(service.ask(&message), polls).await {
                         Some(Code::Ok) => {
                             for key in keys {
                                 admitted[key].fetch_add(1, Ordering::AcqRel);
@@ -171,24 +171,24 @@ async fn in_the_end_exactly_what_was_admitted_is_gone_in_every_algorithm() {
                 admitted <= limit,
                 "{algorithm:?} {key}: {admitted} of {limit}"
             );
-            let left = u64::from(door.left(key).await);
+            let left = u64::from(service.left(key).await);
             assert_eq!(
                 left,
                 limit - admitted,
                 "{algorithm:?} {key}: of {limit}, {admitted} passed"
             );
         }
-        // The tightest limit was used up: giving back did not refuse for ever.
-        assert_eq!(door.left("a").await, 0, "{algorithm:?}");
-        let text = door.metrics.render().unwrap();
+        // The tightest limit was used up: refunds did not block it.
+        assert_eq!(service.left("a").await, 0, "{algorithm:?}");
+        let text = service.metrics.render().unwrap();
         assert!(
             !text.contains("tollgate_given_back_total 0\n"),
-            "nothing ever went back"
+            "nothing was ever refunded"
         );
     }
 }
 
-/// Limits over the wire: a tight one, a wide one, and whatever else a test puts in.
+/// A gRPC service with a tight limit, a wide limit, and the rules in `more`.
 async fn service(more: &str) -> Service {
     let limit = "rate_limit: {unit: hour, requests_per_unit:";
     let rules = format!(
@@ -295,7 +295,7 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
 }
 
 #[tokio::test]
-async fn envoy_gives_back_refused_hits_beyond_one_more_limit_that_nobody_counted() {
+async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() {
     // Two of five are under way; then so many are refused at once, by another limit, before Envoy gives any back.
     let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
     for (refused, left) in [(8, 3), (9, 4), (20, 5)] {
@@ -318,8 +318,7 @@ async fn envoy_gives_back_refused_hits_beyond_one_more_limit_that_nobody_counted
     // The page has the second of these.
     let page = std::fs::read_to_string("docs/rules.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said =
-        "With 5 an hour and 2 under way, 9 refused at once leave room for 4 more instead of 3.";
+    let said = "With 5 an hour and 2 under way, 9 refused at once leave 4 more instead of 3.";
     assert!(page.contains(said));
 }
 

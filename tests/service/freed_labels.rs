@@ -279,7 +279,7 @@ fn a_thousand_reloads_take_no_memory() {
 }
 
 #[test]
-fn where_nobody_reads_a_reload_frees_the_oldest() {
+fn without_scrapes_a_reload_frees_the_oldest() {
     let reloaded = Reloaded::new(&round(0, 100));
     for number in 1..=200 {
         reloaded.reload(&round(number, 100));
@@ -367,7 +367,7 @@ fn labels_made_from_values_go_with_their_rule() {
 }
 
 #[test]
-fn values_of_a_new_rule_find_the_room_of_those_that_are_gone() {
+fn values_of_a_new_rule_reuse_freed_label_sets() {
     let reloaded = Reloaded::new(&detailed("a"));
     let overflow = "tollgate_label_overflow_total{bound=\"request_label_sets\"}";
     for number in 0..5 {

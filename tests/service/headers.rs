@@ -308,7 +308,7 @@ async fn retry_after_waits_for_all_that_refused() {
 }
 
 #[tokio::test]
-async fn in_shadow_mode_nobody_is_told_to_wait() {
+async fn shadow_mode_sends_no_retry_after() {
     let arguments = [ALL, &["--shadow-mode", "true"]].concat();
     let mut service = Service::start(RULES, &arguments).await;
     service.ask(asked(&[("ten", 10)], "a")).await;
@@ -492,7 +492,7 @@ async fn overload_that_denies_speaks_as_the_limit_would() {
 }
 
 #[tokio::test]
-async fn the_json_door_says_the_same() {
+async fn json_has_the_same_headers() {
     let service = Service::start(SPOKEN, &["--response-headers", "ietf"]).await;
     let address = service.http;
     let ask = async |hits: u32| {

@@ -333,7 +333,7 @@ fn look(id: &str) -> Descriptor {
 }
 
 #[tokio::test]
-async fn a_slot_is_freed_by_its_holder_and_by_nobody_else() {
+async fn only_its_holder_frees_a_slot() {
     let mut service = with(SLOTS, &[]).await;
     // Who holds is no part of the bucket.
     assert_eq!(said(&mut service, by("1")).await, "o 2 1 60");

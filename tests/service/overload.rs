@@ -197,7 +197,7 @@ async fn or_overload_answers_and_says_what_to_change() {
 }
 
 #[tokio::test]
-async fn what_is_not_over_its_limit_makes_room_for_new_keys_and_is_counted() {
+async fn buckets_under_their_limits_are_evicted_for_new_keys_and_counted() {
     let mut service = Service::start(RULES, &LITTLE).await;
     assert_eq!(
         service.status("d", hits("a", "x", 1)).await.limit_remaining,
@@ -314,7 +314,7 @@ async fn work_whose_deadline_has_passed_is_not_done() {
 }
 
 #[tokio::test]
-async fn a_known_refusal_stands_though_another_check_finds_no_room() {
+async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
     // Else whoever is over one limit could add a fresh value to another descriptor, and be let through by the error.
     let mut service = full(&[&LITTLE[4..], &["--on-overload", "error"]].concat()).await;
     let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];

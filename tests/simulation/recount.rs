@@ -109,7 +109,7 @@ impl Account {
         let mut ways = vec![*terms];
         let was_absent = self.pasts.iter().any(|past| past.newest.is_none());
         if may_be_full && terms.has_marks() && !counted.allowed {
-            // A refusal needs no room: what it would count is not remembered.
+            // A refusal needs no memory: its hits are not stored.
             let uncounted = Terms {
                 count_refused: Some(CountRefused::None),
                 ..*terms
@@ -117,7 +117,7 @@ impl Account {
             ways.push(uncounted);
         }
         if may_be_full && terms.has_marks() {
-            // Expired marks make room for new ones.
+            // Expired marks are dropped for new ones.
             for past in self.pasts.clone() {
                 self.may_be(past.without_expired(terms, i128::from(now)));
             }

@@ -1,11 +1,12 @@
-//! One run: a seed from beginning to end.
+//! One run of the simulation, from a seed.
 //!
-//! How: the service is built as `app` builds it, but for its clock and its runtime. Then events are drawn one by one; each
-//! polls one task once, or changes the world a little and polls nobody, so that whatever may come between two polls does
-//! in some seed. In the end doors close: nobody new comes, whoever is woken is polled until nobody is, and every
-//! bucket is looked at.
+//! The service is built like `app` builds it, except for its clock and its runtime. Events are drawn
+//! one by one. Each polls one task once, or changes the environment and polls none, so that every
+//! interleaving occurs in some seed. At the end no new callers arrive, woken tasks are polled until
+//! none is left, and every bucket is read.
 //!
-//! What it deliberately does not do: gRPC, sockets, files. `should_rate_limit` is the door, and rules come as text.
+//! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`DecisionService`], and
+//! rules are text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -37,35 +38,35 @@ use crate::planted::{Bug, Plant};
 use crate::scenario::{DOMAIN, EVENTS, Event, Jumps, Rules, Scenario, Wish};
 use crate::words::{List, Told};
 
-/// How many events there are before doors close.
+/// Number of events before arrivals stop.
 const EVENTS_PER_RUN: usize = 200;
 
-/// How often a task is polled after doors closed before it is said to spin.
+/// Number of polls after arrivals stop at which a task counts as spinning.
 const POLLS_AT_REST_MAX: usize = 10_000;
 
 pub(crate) type Answered = Result<RateLimitResponse, RequestError>;
 
-/// What callers ask.
-pub(crate) trait Door {
-    /// Polled once, it has read the rules and sent its checks.
+/// Answers the requests of callers.
+pub(crate) trait DecisionService {
+    /// Reads the rules and sends the checks on the first poll.
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered>;
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Report {
     pub(crate) broken: Vec<Broken>,
     pub(crate) sights: Sights,
-    /// A hash of all that happened.
+    /// A hash of all events.
     pub(crate) trace: u64,
 }
 
-/// All that happened, in lines: hashed, and printed if that was asked for.
+/// All events as lines: hashed, and printed on request.
 struct Trace {
     hash: u64,
     printed: bool,
 }
 
-/// One that asked, or is about to.
+/// A caller and its request.
 struct Caller {
     /// None once it has begun.
     wishes: Option<Vec<Wish>>,
@@ -88,7 +89,7 @@ struct World<'s> {
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
     generations: Arc<Generations>,
-    door: Box<dyn Door>,
+    service: Box<dyn DecisionService>,
     workers: Vec<Worker>,
     /// Those that wait for an answer or have not asked yet, by the order in which they came.
     callers: BTreeMap<usize, Caller>,
@@ -146,7 +147,7 @@ impl<'s> World<'s> {
             _ => Arc::new(store),
         };
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let door = Arc::new(Pipeline::new(
+        let service = Arc::new(Pipeline::new(
             Parts {
                 generations: Arc::clone(&generations),
                 store: Arc::new(Tap::new(store)),
@@ -157,9 +158,9 @@ impl<'s> World<'s> {
             },
             &settings,
         ));
-        let door: Box<dyn Door> = match plant {
-            Some(Plant::Door(plant)) => plant(door),
-            _ => Box::new(door),
+        let service: Box<dyn DecisionService> = match plant {
+            Some(Plant::DecisionService(plant)) => plant(service),
+            _ => Box::new(service),
         };
         let workers = workers.into_iter().map(|worker| Worker {
             task: Task::new(Box::pin(worker.run())),
@@ -174,7 +175,7 @@ impl<'s> World<'s> {
             clock,
             metrics,
             generations,
-            door,
+            service,
             workers: workers.collect(),
             callers: BTreeMap::new(),
             came: 0,
@@ -317,7 +318,7 @@ impl<'s> World<'s> {
             "caller {caller} comes (deadline: {timeout_us:?}): {}",
             List(&wishes)
         ));
-        let task = Task::new(self.door.ask(request, timeout_us));
+        let task = Task::new(self.service.ask(request, timeout_us));
         self.callers.insert(
             caller,
             Caller {
@@ -394,11 +395,11 @@ impl<'s> World<'s> {
 
     fn close(mut self) -> Report {
         self.event = EVENTS_PER_RUN;
-        self.note(format_args!("doors close"));
+        self.note(format_args!("arrivals stop"));
         self.rest();
         let waiting = self.waiting();
         self.judge.rests();
-        // What is left: asked through the door, and recounted like everything else.
+        // Zero-hit requests read what is left. They are recounted like all others.
         for wish in Rules::looks() {
             self.ask(vec![wish], None);
             self.rest();
@@ -436,7 +437,7 @@ impl<'s> World<'s> {
 
 // === impl RateLimit ===
 
-impl Door for Arc<Pipeline> {
+impl DecisionService for Arc<Pipeline> {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
         let this = Self::clone(self);
         Box::pin(async move {

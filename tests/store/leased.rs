@@ -484,7 +484,7 @@ async fn a_call_that_panics_leaves_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_room_for_a_lease_the_shared_store_is_asked() {
+async fn without_space_for_a_lease_the_shared_store_is_asked() {
     let bounds = LeaseLimits {
         leases_max: 4,
         ..LEASES

@@ -335,7 +335,7 @@ fn a_forgotten_script_is_said_to_be() {
 }
 
 #[test]
-fn a_server_without_room_writes_nothing() {
+fn a_server_without_memory_writes_nothing() {
     let (_server, mut connection) = begun();
     let mut call = Call::default();
     for key in [b"one", b"two"] {

@@ -204,7 +204,7 @@ fn nobodys_slots_are_freed_by_nobody_in_particular() {
 // === capacity of marks ===
 
 #[test]
-fn room_for_what_has_gone_is_given_back() {
+fn memory_of_expired_marks_is_released() {
     let limit = per(10_000, Unit::Second);
     let fill = || {
         let mut state = State::default();
@@ -242,7 +242,7 @@ fn room_for_what_has_gone_is_given_back() {
 }
 
 #[test]
-fn a_bucket_never_used_has_room_for_nothing() {
+fn an_unused_bucket_allocates_no_marks() {
     let limit = per(10, Unit::Minute);
     for algorithm in [
         &SlidingLog as &dyn Algorithm,

@@ -184,7 +184,7 @@ async fn bytes_of(calls: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connection_that_dies_leaves_no_room_taken() {
+async fn a_closed_connection_releases_its_queue_slots() {
     let bytes = bytes_of(20).await;
     let mut service = service(&[]).await;
     for round in 0..200_usize {

@@ -285,7 +285,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_makes_room_for_is_given_up() {
+async fn a_response_without_flow_control_window_is_reset() {
     let service = service(&["--body-wait", "100ms"]).await;
     let mut slow = Hostile::connect(&service).await;
     // Streams begin without room.

@@ -33,7 +33,7 @@ async fn half_sent(raw: &mut Raw, bodies: &[Vec<u8>], sent: usize) -> Vec<Open> 
 }
 
 #[tokio::test]
-async fn whoever_is_late_with_its_body_holds_nobody_up() {
+async fn a_late_body_delays_no_other_call() {
     let service = service(&[]).await;
     // From few enough to wait with the connection to more than may; the middle ones come last.
     for (count, sent) in [(3, 0), (5, 7), (CROWD, 0), (CROWD, 7)] {
@@ -277,7 +277,7 @@ async fn health_and_reflection_answer_between_checks_on_the_same_connection() {
 }
 
 #[tokio::test]
-async fn one_connections_crowd_leaves_the_others_their_turn() {
+async fn a_busy_connection_does_not_delay_the_others() {
     let service = service(&["--cores", "1"]).await;
     let mut crowd = Raw::connect(service.grpc).await;
     let mut other = Raw::connect(service.grpc).await;

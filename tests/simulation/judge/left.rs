@@ -1,7 +1,7 @@
 //! What is left, added up: after the end it is the limit without what was admitted and what is to be counted of what was
 //! refused.
 //!
-//! How: each bucket is looked at through the door when all has come to rest. What callers were told says which hits
+//! How: at the end of a run each bucket is read by a zero-hit request. The responses to callers say which hits
 //! stand in it: those that passed, all of them; those whose request took all or nothing and did not pass, none, unless
 //! their limit counts what others refuse; those refused, as their limit says. It knows nothing of what goes back, or when.
 //!

@@ -10,7 +10,7 @@
 //! | `Recount` | what is decided is what a naive recount gives, in the order in which it was decided |
 //! | `Left` | after the end what is left is the limit without what was admitted and what is to be counted of what was refused |
 //! | `TrueAnswers` | the store tells of each check what was decided of that check; what it calls undecided took nothing |
-//! | `Room` | a request is shed when a mailbox has no room for it, and with one partition exactly then; and a full partition leaves undecided only what needs room |
+//! | `Capacity` | a request is shed when a mailbox is full, and with one partition only then; and a partition without memory leaves undecided only checks that need memory |
 //! | `Statuses` | a request is answered as its checks and the settings say: one status a descriptor, in the order asked; shadow mode never refuses |
 //! | `Promise` | what was let pass, added up, never exceeds the one sentence that the algorithm says of itself |
 //! | `Answered` | who did not leave is answered |
@@ -50,7 +50,7 @@ pub(crate) enum Law {
     Recount,
     Left,
     TrueAnswers,
-    Room,
+    Capacity,
     Statuses,
     Promise,
     Answered,
@@ -302,7 +302,7 @@ impl<'s> Judge<'s> {
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
         let most = self.scenario.bounds.queue_checks_max;
         self.ensure(
-            Law::Room,
+            Law::Capacity,
             self.scenario.bounds.partitions > 1 || waiting <= most,
             || format!("{waiting} checks wait where {most} may"),
         );
@@ -359,7 +359,7 @@ impl<'s> Judge<'s> {
             return self.gone_back(ticket, outcome, now);
         }
         if ask.hits == Hits::Refund(0) && hits.requested() > 0 {
-            // A partition without room drops what has run out before it decides.
+            // A full partition drops expired marks before it decides.
             let holder = check.wish.holder;
             return self.recount(
                 ticket,
@@ -499,9 +499,7 @@ impl<'s> Judge<'s> {
                     WhenFull::Error | WhenFull::Share => false,
                 };
                 self.ensure(Law::TrueAnswers, as_said, || {
-                    format!(
-                        "{ticket:?} finds no room and is told {told:?} where {when_full:?} is said"
-                    )
+                    format!("{ticket:?} finds no memory and gets {told:?} under {when_full:?}")
                 });
                 self.found_no_room(ticket);
             }
@@ -525,7 +523,7 @@ impl<'s> Judge<'s> {
             Err(StoreError::Full { .. }) => {
                 let when_full = self.scenario.bounds.when_full;
                 self.ensure(Law::TrueAnswers, when_full == WhenFull::Error, || {
-                    format!("{ticket:?} is told that there is no room where {when_full:?} is said")
+                    format!("{ticket:?} is reported to find no memory under {when_full:?}")
                 });
                 self.found_no_room(ticket);
             }
@@ -539,7 +537,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// A check was not decided for want of room.
+    /// A check was not decided for lack of memory.
     fn found_no_room(&mut self, ticket: Ticket) {
         self.sights.table_full += 1;
         let may_be_full = self.scenario.may_be_full();
@@ -549,12 +547,12 @@ impl<'s> Judge<'s> {
         let bucket = check.wish.bucket(&check.terms);
         let (terms, sent) = (check.terms, check.sent.unwrap_or_default());
         let account = self.accounts.get_mut(&bucket);
-        // What is remembered one by one may need room though there is a bucket.
-        let needs_room = terms.has_marks()
+        // Marks may need memory even if the bucket exists.
+        let needs_memory = terms.has_marks()
             || account
                 .is_none_or(|account| account.may_have_been_absent(&terms, &self.readings, sent));
-        self.ensure(Law::Room, may_be_full && needs_room, || {
-            format!("{ticket:?} finds no room; there may be none: {may_be_full}, it needs some: {needs_room}")
+        self.ensure(Law::Capacity, may_be_full && needs_memory, || {
+            format!("{ticket:?} finds no memory; memory may be full: {may_be_full}, it needs some: {needs_memory}")
         });
     }
 
@@ -564,7 +562,7 @@ impl<'s> Judge<'s> {
         self.waiting.retain(|one| one.first != first);
         let waiting: usize = self.waiting.iter().map(|one| one.count).sum();
         let most = self.scenario.bounds.queue_checks_max;
-        self.ensure(Law::Room, waiting + count > most, || {
+        self.ensure(Law::Capacity, waiting + count > most, || {
             format!("{first:?} and those after it ({count}) are shed where {most} may wait, and no more than {waiting} do")
         });
     }

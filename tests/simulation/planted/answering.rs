@@ -13,7 +13,7 @@ use tollgate_test_support::grpc_client::{Code, RateLimitRequest};
 use super::{Apply, Around, Bug, Call, Plant, Sending};
 use crate::executor::Boxed;
 use crate::judge::Law;
-use crate::run::{Answered, Door};
+use crate::run::{Answered, DecisionService};
 
 pub(super) static BUGS: &[Bug] = &[
     Bug {
@@ -38,12 +38,12 @@ pub(super) static BUGS: &[Bug] = &[
     },
     Bug {
         name: "statuses_in_another_order",
-        plant: Plant::Door(|door| Box::new(Backwards(door))),
+        plant: Plant::DecisionService(|service| Box::new(Backwards(service))),
         found_by: &[Law::Statuses],
     },
     Bug {
         name: "sees_two_generations",
-        plant: Plant::Door(|door| Box::new(OneByOne(door))),
+        plant: Plant::DecisionService(|service| Box::new(OneByOne(service))),
         found_by: &[Law::OneGeneration, Law::Statuses],
     },
     Bug {
@@ -114,10 +114,10 @@ fn loses_the_wake_up(around: Arc<Around>, call: Call) -> Sending {
     }))
 }
 
-/// The real door, which says its statuses from the end.
+/// The real service with its statuses in reverse order.
 struct Backwards(Arc<Pipeline>);
 
-impl Door for Backwards {
+impl DecisionService for Backwards {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
         let answered = self.0.ask(request, timeout_us);
         Box::pin(async move {
@@ -128,12 +128,12 @@ impl Door for Backwards {
     }
 }
 
-/// The real door, asked for one descriptor after the other.
+/// The real service, called for one descriptor after the other.
 struct OneByOne(Arc<Pipeline>);
 
-impl Door for OneByOne {
+impl DecisionService for OneByOne {
     fn ask(&self, request: RateLimitRequest, timeout_us: Option<u64>) -> Boxed<Answered> {
-        let door = Arc::clone(&self.0);
+        let service = Arc::clone(&self.0);
         Box::pin(async move {
             let mut descriptors = request.descriptors.into_iter();
             let part = |descriptor| RateLimitRequest {
@@ -142,9 +142,9 @@ impl Door for OneByOne {
                 hits_addend: request.hits_addend,
             };
             let first = part(descriptors.next().unwrap());
-            let mut whole = door.ask(first, timeout_us).await?;
+            let mut whole = service.ask(first, timeout_us).await?;
             for descriptor in descriptors {
-                let next = door.ask(part(descriptor), timeout_us).await?;
+                let next = service.ask(part(descriptor), timeout_us).await?;
                 whole.statuses.extend(next.statuses);
                 if next.overall_code == i32::from(Code::OverLimit) {
                     whole.overall_code = next.overall_code;

@@ -64,7 +64,7 @@ pub(super) static BUGS: &[Bug] = &[
     },
 ];
 
-/// Whether there is room is one question, to take is another, and somebody may come between.
+/// Checks the limit and takes the hits in two steps, between which another request may run.
 fn looks_first_and_takes_later(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let mut looks = Call {

@@ -1,8 +1,8 @@
-//! Bugs put in on purpose: each must be found within the default seeds, by every law named, or the simulation is asleep.
+//! Planted bugs: the default seeds must find each one, by every law that is named for it.
 //!
-//! Why: thousands of green seeds say that no failing run was found, not that one would have been. How: a bug is a layer
-//! around the real store, around the door, or a change of what they are given; everything else is the real code. Most are
-//! ways in which somebody might build a store. Replay one with `BUG=name SEED=… cargo test --test simulation -- replay
+//! Thousands of passing seeds do not show that a bug would be found. A planted bug wraps the real
+//! store or the service, or changes their input; everything else is the real code. Most are plausible
+//! mistakes in a store. Replay one with `BUG=name SEED=… cargo test --test simulation -- replay
 //! --nocapture`.
 //!
 //! | bug | found by |
@@ -21,17 +21,17 @@
 //! | **answering** (`answering`) | |
 //! | answers checks in another order than asked | TrueAnswers |
 //! | answers check after check, and a share that fails takes the answers of the others with it | TrueAnswers |
-//! | lets pass what found no room | TrueAnswers |
+//! | lets pass checks that found no memory | TrueAnswers |
 //! | loses the wake-up of an answer | Answered |
 //! | statuses in another order than the descriptors | Statuses |
 //! | a request of several descriptors sees two generations of rules | OneGeneration, Statuses |
 //! | shadow mode is enforced | Statuses |
-//! | **room** (`room`) | |
+//! | **capacity** (`capacity`) | |
 //! | a shed request leaves part of its shares sent | TrueAnswers |
-//! | room is not given back when a caller leaves | Room |
-//! | a mailbox holds one check more than it may | Room |
-//! | a mailbox holds one check less than it may | Room |
-//! | buckets are forgotten though there is room | Recount, Room, Promise |
+//! | queue slots are not released when a caller leaves | Capacity |
+//! | a mailbox holds one check more than it may | Capacity |
+//! | a mailbox holds one check less than it may | Capacity |
+//! | buckets are evicted below the memory limit | Recount, Capacity, Promise |
 //! | a check is lost on its way | Accounted |
 //! | **all or nothing** (`trying`) | |
 //! | forgets to give back when the caller leaves | AllOrNothing, Left |
@@ -48,8 +48,8 @@
 #![allow(clippy::needless_pass_by_value)] // one signature for all bugs
 
 mod answering;
+mod capacity;
 mod deciding;
-mod room;
 mod trying;
 
 use std::collections::{BTreeMap, HashMap};
@@ -69,7 +69,7 @@ use tollgate_limiter::{
 
 use crate::DEFAULT_SEEDS;
 use crate::judge::Law;
-use crate::run::{Door, run};
+use crate::run::{DecisionService, run};
 
 /// A bug, and who must find it.
 pub(crate) struct Bug {
@@ -83,8 +83,8 @@ pub(crate) struct Bug {
 pub(crate) enum Plant {
     /// In place of [`Store::apply`], between the journal's tap and the real store.
     Store(Apply),
-    /// Around the door.
-    Door(fn(Arc<Pipeline>) -> Box<dyn Door>),
+    /// Wraps the service.
+    DecisionService(fn(Arc<Pipeline>) -> Box<dyn DecisionService>),
     /// Into the rules, as text.
     Rules(fn(&str) -> String),
     /// Into the store's bounds.
@@ -127,7 +127,12 @@ struct Planted {
 
 /// Every bug there is.
 pub(crate) fn bugs() -> impl Iterator<Item = &'static Bug> {
-    let all = [deciding::BUGS, answering::BUGS, room::BUGS, trying::BUGS];
+    let all = [
+        deciding::BUGS,
+        answering::BUGS,
+        capacity::BUGS,
+        trying::BUGS,
+    ];
     all.into_iter().flatten()
 }
 

@@ -193,7 +193,7 @@ fn gives_back_what_is_to_be_counted(around: Arc<Around>, call: Call) -> Sending 
     })
 }
 
-/// What found no room, or came too late, goes back with the rest.
+/// Also refunds checks that were shed or late.
 fn gives_back_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let (mut checks, on_trial) = (call.checks.clone(), call.terms == CommitMode::Tentative);

@@ -1,6 +1,7 @@
-//! Bugs in how many checks may wait, and in what becomes of those that may not.
+//! Bugs in the limits of queues and memory, and in shedding.
 //!
-//! What it deliberately does not do: decide or answer wrongly what found room.
+//! What it deliberately does not do: decide or answer admitted checks wrongly (`deciding`,
+//! `answering`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,33 +19,33 @@ pub(super) static BUGS: &[Bug] = &[
         found_by: &[Law::TrueAnswers],
     },
     Bug {
-        name: "room_is_not_given_back",
-        plant: Plant::Store(Apply(room_is_not_given_back)),
-        found_by: &[Law::Room],
+        name: "queue_slots_are_not_released",
+        plant: Plant::Store(Apply(queue_slots_are_not_released)),
+        found_by: &[Law::Capacity],
     },
     Bug {
-        name: "room_for_one_more",
+        name: "the_queue_holds_one_more",
         plant: Plant::Limits(|bounds| MemoryLimits {
             queue_checks_max: bounds.queue_checks_max + 1,
             ..bounds
         }),
-        found_by: &[Law::Room],
+        found_by: &[Law::Capacity],
     },
     Bug {
-        name: "room_for_one_less",
+        name: "the_queue_holds_one_less",
         plant: Plant::Limits(|bounds| MemoryLimits {
             queue_checks_max: bounds.queue_checks_max - 1,
             ..bounds
         }),
-        found_by: &[Law::Room],
+        found_by: &[Law::Capacity],
     },
     Bug {
-        name: "forgets_though_there_is_room",
+        name: "evicts_below_the_memory_limit",
         plant: Plant::Limits(|bounds| MemoryLimits {
             memory_max: 300 * bounds.partitions,
             ..bounds
         }),
-        found_by: &[Law::Recount, Law::Room, Law::Promise],
+        found_by: &[Law::Recount, Law::Capacity, Law::Promise],
     },
     Bug {
         name: "loses_a_check",
@@ -53,7 +54,7 @@ pub(super) static BUGS: &[Bug] = &[
     },
 ];
 
-/// Each check is sent for itself, and when one finds no room the others are on their way.
+/// Sends each check separately: when one is shed, the others have been sent.
 fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let mut under_way = Vec::new();
@@ -86,8 +87,8 @@ fn a_shed_request_is_sent_in_part(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// A count of its own, up when a call begins and down when it has its answer.
-fn room_is_not_given_back(around: Arc<Around>, call: Call) -> Sending {
+/// Counts waiting checks separately: adds when a call begins and subtracts when it is answered.
+fn queue_slots_are_not_released(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let count = call.checks.len();
         let waiting_max = around.bounds.queue_checks_max * around.bounds.partitions;
@@ -102,7 +103,7 @@ fn room_is_not_given_back(around: Arc<Around>, call: Call) -> Sending {
     })
 }
 
-/// Of many checks the last is not sent, and is answered as if the worker had gone.
+/// Does not send the last of several checks, and answers as if the worker had stopped.
 fn loses_a_check(around: Arc<Around>, mut call: Call) -> Sending {
     Box::pin(async move {
         if call.checks.len() < 3 {
