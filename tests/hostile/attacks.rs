@@ -124,7 +124,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
-        name: "no room for answers",
+        name: "no window for answers",
         tls: None,
         arguments: &["--body-wait", "WAIT"],
         counters: &["tollgate_answers_unread_total"],
@@ -326,8 +326,8 @@ fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Ta
         .unwrap();
     runtime.block_on(async {
         let hello = hello(kind.settings);
-        let room = (!kind.reads).then_some(4_096);
-        let connect = |number| Socket::connect(field.service, number, &hello, room);
+        let receive_buffer = (!kind.reads).then_some(4_096);
+        let connect = |number| Socket::connect(field.service, number, &hello, receive_buffer);
         // Connections and how much each has sent.
         let mut sockets = Vec::with_capacity(count);
         for number in 0..count {

@@ -11,7 +11,7 @@
 //! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
 //! - `HOSTILE_ROUNDS=5` how many there are;
 //! - `HOSTILE_CONNECTIONS=15000` how many silent connections there are;
-//! - `HOSTILE_SHARE=1` at which share of its rate trouble is made (an unoptimised service has enough with little);
+//! - `HOSTILE_SHARE=1` at which share of its rate an attack runs (a debug build needs little);
 //! - `HOSTILE_ONLY=name` looks at one kind only, or at all whose names begin so.
 //!
 //! What it deliberately does not do: find the limits of a machine. Attacks have a rate, since they

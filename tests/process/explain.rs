@@ -146,7 +146,7 @@ descriptors:
       - { unit: minute, unit_multiplier: 15, requests_per_unit: 1000, algorithm: sliding_window, segments: 6, count_refused: blocking }
       - { unit: month, requests_per_unit: 9000, calendar: true, time_zone: Europe/Paris, name: monthly }
       - { algorithm: concurrency, requests_per_unit: 10, slot_seconds: 60, holder_key: request_id }
-  - key: room
+  - key: hall
     rate_limit: { algorithm: concurrency, requests_per_unit: 1, slot_seconds: 5 }
 ";
 
@@ -199,17 +199,17 @@ rule shop.user
     let holder = "  the last entry, request_id=7, says who holds a slot\n";
     assert_eq!(explain("user=bob"), expected.replace(holder, ""));
     assert_eq!(
-        explain("room=a"),
+        explain("hall=a"),
         "\
 domain shop
-  level 1: room=a: room is configured for any value
+  level 1: hall=a: hall is configured for any value
   all_or_nothing: false, by the setting
-rule shop.room
+rule shop.hall
   limit: 1 at any moment, concurrency
   slot_seconds: 5
   promise: at most N in flight; a lost one comes back when its slot expires
-  bucket: shop room=a; concurrency
-  metrics: domain=\"shop\" key1=\"room\" key2=\"\"
+  bucket: shop hall=a; concurrency
+  metrics: domain=\"shop\" key1=\"hall\" key2=\"\"
 "
     );
 }

@@ -333,7 +333,7 @@ fn where_there_are_both_readers_both_are_waited_for() {
     for _ in 0..5 {
         assert!(reloaded.shown().contains_key("old"), "statsd was away");
     }
-    // What does not all find room is no flush.
+    // What does not all fit is no flush.
     let none = reloaded.delta.of(&reloaded.metrics, |_, _, _| false);
     assert!(!none);
     assert_eq!(reloaded.flush(), pairs(&[("old", 1)]));
@@ -377,7 +377,7 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
         assert_eq!(value(&reloaded.scrape(), overflow), 0, "{number}");
         let key = ["b", "a"][number % 2];
         reloaded.reload(&detailed(key));
-        // One reading, which is not enough for the grace: room is made.
+        // One reading, which is not enough for the grace: space is freed.
         reloaded.scrape();
     }
     reloaded.hit_value("one");
@@ -387,7 +387,8 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
     assert!(left <= REQUEST_LABEL_SETS_MAX + 2, "{left}");
 }
 
-/// Every core holds the rules by which it answered last. A reload has to wake those without requests.
+/// Every core holds the rules by which it answered last. A reload has to wake those without
+/// requests.
 #[tokio::test]
 async fn cores_without_requests_keep_no_old_rules() {
     let mut service = Service::start(&rules(["old".to_owned()]), &["--cores", "4"]).await;

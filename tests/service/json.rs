@@ -1,6 +1,7 @@
 //! Whatever comes to `/json`: a status and a body that fit each other, from a service that goes on.
 //!
-//! How: the corpus of the fuzz target `json`, mutated by a generator with a fixed seed, body after body on one connection.
+//! How: the corpus of the fuzz target `json`, mutated by a generator with a fixed seed, body after
+//! body on one connection.
 //!
 //! What it deliberately does not do: judge what is decided (`http`).
 

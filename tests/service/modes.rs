@@ -1,7 +1,8 @@
-//! What a rule's flags and the service's modes come to on the wire: quotas, shadows, shared patterns, labels, metadata.
+//! What a rule's flags and the service's modes come to on the wire: quotas, shadows, shared
+//! patterns, labels, metadata.
 //!
-//! How: letters and tables for the arithmetic of overall codes are in `tests/laws`; here each mode is switched on as an
-//! operator does it, asked once, and held against the answer and the metrics.
+//! How: letters and tables for the arithmetic of overall codes are in `tests/laws`; here each mode
+//! is switched on as an operator does it, asked once, and held against the answer and the metrics.
 //!
 //! What it deliberately does not do: headers (`answers`), bounds on labels (`labels`).
 
@@ -71,7 +72,7 @@ async fn quotas_refuse_only_when_all_of_them_do() {
             "{descriptors:?}"
         );
     }
-    // Two quotas, of which one has room left.
+    // Two quotas, of which one has hits left.
     let answer = service
         .ask(request(
             "d",
@@ -207,14 +208,16 @@ descriptors:
     );
 }
 
-/// Rules of one path of descriptors, what is asked, and the labels of the second and third level of the stat.
+/// Rules of one path of descriptors, what is asked, and the labels of the second and third level of
+/// the stat.
 type Labelled = (
     &'static str,
     &'static [(&'static str, &'static str)],
     &'static str,
 );
 
-/// What stands in a metric's labels, of which there are two levels: the reference's own vectors, and their neighbours.
+/// What stands in a metric's labels, of which there are two levels: the reference's own vectors,
+/// and their neighbours.
 const LABELLED: &[Labelled] = &[
     (
         "[{key: key-1, detailed_metric: true, LIMIT}]",
@@ -318,8 +321,8 @@ async fn labels_are_the_references() {
 }
 
 /// One rule gives an empty value an underscore, the other does not: their labels stay apart.
-/// As the reference service labels them: a shared level drops the underscore, unless the request names
-/// the pattern itself.
+/// As the reference service labels them: a shared level drops the underscore, unless the request
+/// names the pattern itself.
 #[tokio::test]
 async fn an_empty_value_below_a_shared_level_is_labelled_without_an_underscore() {
     let rules = "

@@ -1,7 +1,8 @@
-//! Rules that change while requests come in: good ones are taken whole, bad ones change nothing and are told about.
+//! Rules that change while requests come in: good ones are taken whole, bad ones change nothing and
+//! are told about.
 //!
-//! How: `Service::reload` writes a file and waits until it was taken or refused; the clock stands still, so what is left
-//! in a bucket is what the test took.
+//! How: `Service::reload` writes a file and waits until it was taken or refused; the clock stands
+//! still, so what is left in a bucket is what the test took.
 //!
 //! What it deliberately does not do: see that a file changed (`tests/rules/watching.rs`).
 
@@ -260,7 +261,8 @@ impl Unready {
         health.check(asked).await.unwrap().get_ref().status()
     }
 
-    /// Waits until it has looked at its rules once more: it takes the second word only when it has acted on the first.
+    /// Waits until it has looked at its rules once more: it takes the second word only when it has
+    /// acted on the first.
     async fn looked(&self) {
         for _ in 0..3 {
             self.reload.send(()).await.unwrap();

@@ -157,7 +157,7 @@ async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two()
 }
 
 #[tokio::test]
-async fn a_request_that_finds_no_room_is_not_asked_and_takes_none() {
+async fn a_request_that_exceeds_the_bound_is_not_asked_and_takes_none() {
     let bounds = memory::MemoryLimits {
         queue_checks_max: 2,
         ..BOUNDS

@@ -1,7 +1,8 @@
 //! Mistakes put into the script on purpose: each must be found, or the twins are asleep.
 //!
-//! How: a bug is one piece of the script put otherwise. That piece must stand there, so that no change of the script leaves a
-//! bug behind that is none any more. (In the text that is sent names of numbers have become numbers.)
+//! How: a bug is one piece of the script put otherwise. That piece must stand there, so that no
+//! change of the script leaves a bug behind that is none any more. (In the text that is sent names
+//! of numbers have become numbers.)
 //!
 //! | bug | algorithm asked |
 //! | --- | --- |
@@ -12,7 +13,7 @@
 //! | the first clock law is forgotten; a delay is not told; the second law; marks stay in the future | several |
 //! | what was taken in a lost future is given back | fixed window |
 //! | a look is written; a refusal is not | fixed window |
-//! | refused hits have no room for debt; or all the room there is | several |
+//! | refused hits have no spare for debt; or all the spare there is | several |
 //! | `count_refused: blocking` is no debt of the fixed window's | fixed window |
 //! | the next window of a calendar is not looked at; a calendar ends at once | fixed window |
 //! | straddling hits pass; an edge belongs to the window before | fixed window, sliding window |
@@ -97,9 +98,9 @@ planted! {
     nothing_refused_is_written in fixed_window, sliding_window:
         "if changed or brought_back then" => "if changed and allowed or brought_back then";
     debt_has_no_bound in sliding_window, token_bucket, sliding_log:
-        "if hits < room then return hits end" => "do return hits end";
+        "if hits < spare then return hits end" => "do return hits end";
     debt_is_one_burst_in_all in sliding_window, leaky_bucket:
-        "local room = 2 * burst - used" => "local room = burst - used";
+        "local spare = 2 * burst - used" => "local spare = burst - used";
     refused_hits_are_in_debt_by_default in fixed_window:
         "if refused ~= 1 then" => "do";
     the_next_window_is_not_looked_at in fixed_window:
@@ -119,7 +120,7 @@ planted! {
     keeps_a_window_too_long in sliding_window:
         "if seen >= start - window then" => "if seen >= start - 2 * window then";
     retry_looks_only_at_the_next_window in sliding_window:
-        "if room >= present then at = weight_fits_at" => "if false then at = weight_fits_at";
+        "if spare >= present then at = weight_fits_at" => "if false then at = weight_fits_at";
     rounds_in_the_callers_favour in token_bucket:
         "parts = (part - parts) / reduced_by + (parts > 0 and 1 or 0)" => "parts = (part - parts) / reduced_by";
     a_part_is_kept_in_its_own_unit in token_bucket:

@@ -1,7 +1,7 @@
 //! How connections end: by age, by a stop, by their client, with calls under way.
 //!
-//! How: connections that are allowed to live for a moment, and calls whose bodies the test holds back; nothing waits for
-//! luck but until a counter says what happened.
+//! How: connections that are allowed to live for a moment, and calls whose bodies the test holds
+//! back; nothing waits for luck but until a counter says what happened.
 //!
 //! What it deliberately does not do: wear a server down (`hostile`).
 
@@ -140,7 +140,8 @@ async fn a_stop_answers_calls_under_way() {
         .expect("in time")
         .unwrap()
         .unwrap();
-    // gRPC has gone, and all that would go with it: that port is closed when the other's serving has ended.
+    // gRPC has gone, and all that would go with it: that port is closed when the other's serving
+    // has ended.
     let gone = || {
         metrics
             .render()
@@ -208,7 +209,7 @@ async fn a_closed_connection_releases_its_queue_slots() {
             .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
             .all(|line| line.ends_with(" 0"))
     };
-    until("there is room again", mailboxes).await;
+    until("there is space again", mailboxes).await;
     assert!(left(&mut service, "gone").await >= 1_000_000 - 200 * 20);
     assert_eq!(
         service.ask(one("x", 1)).await.statuses[0].limit_remaining,

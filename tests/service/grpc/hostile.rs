@@ -1,9 +1,11 @@
-//! Clients that would wear a server down: floods of resets, pings and settings, headers without end, calls that do not end.
+//! Clients that would wear a server down: floods of resets, pings and settings, headers without
+//! end, calls that do not end.
 //!
-//! How: frames written by hand on a socket. Whatever becomes of that connection, another one is served all the while. The
-//! limits are settings, and counters show when one is met.
+//! How: frames written by hand on a socket. Whatever becomes of that connection, another one is
+//! served all the while. The limits are settings, and counters show when one is met.
 //!
-//! What it deliberately does not do: measure how much later the others are served (`make test-hostile`).
+//! What it deliberately does not do: measure how much later the others are served (`make
+//! test-hostile`).
 
 use std::time::Duration;
 
@@ -80,7 +82,8 @@ impl Hostile {
             .expect("it takes it or closes");
     }
 
-    /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too short, a goodbye's reason); none when the connection ends before.
+    /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too
+    /// short, a goodbye's reason); none when the connection ends before.
     pub(super) async fn number_in(&mut self, kind: u8) -> Option<u32> {
         loop {
             let (read, _, payload) = self.frame().await?;
@@ -186,7 +189,8 @@ async fn a_call_that_does_not_end_is_reset() {
 
 #[tokio::test]
 async fn a_client_that_is_silent_for_too_long_is_gone() {
-    // tokio's time is not the service's, which runs on threads of its own: so this one waits as long as it takes.
+    // tokio's time is not the service's, which runs on threads of its own: so this one waits as
+    // long as it takes.
     let service = service(&[
         "--keepalive-interval",
         "50ms",
@@ -202,7 +206,8 @@ async fn a_client_that_is_silent_for_too_long_is_gone() {
     assert!(closed >= 1);
 }
 
-/// While so much waits for it nothing of it is read, what it says blindly to be thought there neither.
+/// While so much waits for it nothing of it is read, what it says blindly to be thought there
+/// neither.
 #[tokio::test]
 async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     let bounds = [
@@ -216,9 +221,9 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     socket.set_recv_buffer_size(4_096).unwrap();
     let stream = socket.connect(service.grpc).await.unwrap();
     let mut deaf = Hostile::greet(stream).await;
-    // All the room there is, so that answers are not held up in their streams.
-    let room = 0x4000_0000_u32.to_be_bytes();
-    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    // The largest window, so that answers are not held up in their streams.
+    let window = 0x4000_0000_u32.to_be_bytes();
+    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
     let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
     let (mut first, mut taken) = (1, 0);
     let ended = timeout(PATIENCE, async {
@@ -251,8 +256,8 @@ async fn a_client_that_reads_late_gets_every_answer() {
     socket.set_send_buffer_size(16_384).unwrap();
     let stream = socket.connect(service.grpc).await.unwrap();
     let mut late = Hostile::greet(stream).await;
-    let room = 0x4000_0000_u32.to_be_bytes();
-    late.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    let window = 0x4000_0000_u32.to_be_bytes();
+    late.write(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
     let body = question(&one("late", 0));
     let (mut calls, mut rest) = (0_u32, Vec::new());
     loop {
@@ -288,7 +293,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
 async fn a_response_without_flow_control_window_is_reset() {
     let service = service(&["--body-wait", "100ms"]).await;
     let mut slow = Hostile::connect(&service).await;
-    // Streams begin without room.
+    // Streams begin without a window.
     slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
         .await;
     let body = question(&one("slow", 1));

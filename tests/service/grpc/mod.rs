@@ -1,8 +1,9 @@
 //! Our HTTP/2 server: what a client sees, frame by frame.
 //!
-//! How: a client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, driven in this process, are the
-//! oracle (`routes`): the server must answer as they do, to a table of requests (`cases`) and to random ones
-//! (`random_requests`). Other files test what the routes alone do not have: connections, streams, floods.
+//! How: a client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, driven
+//! in this process, are the oracle (`routes`): the server must answer as they do, to a table of
+//! requests (`cases`) and to random ones (`random_requests`). Other files test what the routes
+//! alone do not have: connections, streams, floods.
 //!
 //! What it deliberately does not do: repeat what is decided; the rest of `tests/service` does.
 

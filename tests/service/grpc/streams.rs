@@ -1,6 +1,7 @@
 //! Many calls at once on one connection: late bodies, resets, crowds, and callers that go too far.
 //!
-//! What it deliberately does not do: say what a broken call is answered (`cases`), end connections (`endings`).
+//! What it deliberately does not do: say what a broken call is answered (`cases`), end connections
+//! (`endings`).
 
 use h2::Reason;
 use tokio::task::JoinSet;
@@ -65,7 +66,7 @@ async fn a_late_body_delays_no_other_call() {
 async fn half_sent_messages_that_fill_the_connections_window_are_read_all_the_same() {
     let service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
-    // As much as one frame of data holds, of each more than the connection's window has room for.
+    // As much as one frame of data holds, of each more than the connection's window allows.
     let bodies: Vec<_> = (0..CROWD)
         .map(|number| question(&one(&format!("{number:020000}"), 1)))
         .collect();

@@ -27,8 +27,8 @@ pub(super) static BUGS: &[Bug] = &[
         found_by: &[Law::TrueAnswers],
     },
     Bug {
-        name: "lets_pass_what_found_no_room",
-        plant: Plant::Store(Apply(lets_pass_what_found_no_room)),
+        name: "lets_pass_what_was_shed",
+        plant: Plant::Store(Apply(lets_pass_what_was_shed)),
         found_by: &[Law::TrueAnswers],
     },
     Bug {
@@ -75,7 +75,7 @@ fn a_failed_share_takes_the_others_with_it(around: Arc<Around>, call: Call) -> S
     })
 }
 
-fn lets_pass_what_found_no_room(around: Arc<Around>, call: Call) -> Sending {
+fn lets_pass_what_was_shed(around: Arc<Around>, call: Call) -> Sending {
     Box::pin(async move {
         let remaining: Vec<_> = call
             .checks

@@ -62,8 +62,8 @@ end
 -- burst.
 local function debt(refused, burst, used, hits)
   if refused == NOT_COUNTED then return 0 end
-  local room = 2 * burst - used
-  if room <= 0 then return 0 end
-  if hits < room then return hits end
-  return room
+  local spare = 2 * burst - used
+  if spare <= 0 then return 0 end
+  if hits < spare then return hits end
+  return spare
 end

@@ -3,10 +3,10 @@
 -- What Rust counts in 1/window of a hit, in 128 bits, is two numbers here: whole hits, and parts of
 -- which a window makes one.
 
--- How far into a window the previous window's count weighs no more than `room` hits.
-local function weight_fits_at(count, room, window)
-  if room >= count then return 0 end
-  return window - multiply_divide(window, room, count)
+-- How far into a window the previous window's count weighs no more than `spare` hits.
+local function weight_fits_at(count, spare, window)
+  if spare >= count then return 0 end
+  return window - multiply_divide(window, spare, count)
 end
 
 local function sliding_window(kind, hits, taken_at, now, seen, present, previous, _, window, requests, burst, refused)
@@ -66,17 +66,17 @@ local function sliding_window(kind, hits, taken_at, now, seen, present, previous
   if allowed then
     retry = 0
   elseif hits <= requests then
-    local room = requests - hits
+    local spare = requests - hits
     local at = window
     -- In the present window, the previous count's weight must fall until it fits beside the present
     -- count.
-    if room >= present then at = weight_fits_at(previous, room - present, window) end
+    if spare >= present then at = weight_fits_at(previous, spare - present, window) end
     if at < window then
       retry = at - elapsed
       if retry < 0 then retry = 0 end
     else
       -- In the next window, the present count's weight must fall until it fits.
-      retry = to_edge + weight_fits_at(present, room, window)
+      retry = to_edge + weight_fits_at(present, spare, window)
     end
   end
   local changed = present ~= was_present or previous ~= was_previous
