@@ -416,7 +416,7 @@ fn named<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
 }
 
 #[test]
-fn arrows_point_one_way() {
+fn imports_point_one_way() {
     let table = imports();
     let mut wrong = Vec::new();
     for (file, text) in sources().iter().filter(|(file, _)| *file != "lib.rs") {
@@ -468,7 +468,7 @@ fn a_module_imports_only_modules_above_it_in_the_table() {
 }
 
 #[test]
-fn crates_stay_in_their_homes() {
+fn crates_are_used_only_in_their_modules() {
     let mut wrong = Vec::new();
     for (file, text) in sources() {
         for (name, homes, why) in HOMES {
@@ -493,7 +493,7 @@ fn crates_stay_in_their_homes() {
 }
 
 #[test]
-fn the_ground_floor_compiles_alone_with_bare_rustc() {
+fn the_limiter_compiles_alone_with_bare_rustc() {
     let out = tempfile::tempdir().unwrap();
     let compiled = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args([
@@ -530,7 +530,7 @@ fn only_the_clock_asks_the_time() {
 }
 
 #[test]
-fn the_ground_floor_does_no_io_and_waits_for_nothing() {
+fn the_limiter_does_no_io_and_never_waits() {
     let limiter = files(&root().join("crates/limiter/src"));
     assert!(limiter.len() > 20, "the limiter was not found: {limiter:?}");
     for (file, text) in limiter {
