@@ -172,7 +172,7 @@ fn requests(keys: &[&'static str]) -> Vec<Bytes> {
         let length = u32::try_from(message.encoded_len()).expect("a short message");
         let mut frame = vec![0];
         frame.extend(length.to_be_bytes());
-        message.encode(&mut frame).expect("a vector has room");
+        message.encode(&mut frame).expect("a vector grows");
         Bytes::from(frame)
     };
     (0..KEYS).map(|number| one(number * 131 % 10_000)).collect()

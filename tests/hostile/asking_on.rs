@@ -46,8 +46,8 @@ pub(crate) struct Asked {
 impl AskingOn {
     pub(crate) fn connect(service: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Self {
         let line = Line::connect(service, tls);
-        let room = frame(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes());
-        line.write(&[hello(&[]), room].concat());
+        let window = frame(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes());
+        line.write(&[hello(&[]), window].concat());
         Self {
             line,
             next: AtomicU32::new(1),

@@ -27,11 +27,11 @@ impl Socket {
         service: SocketAddr,
         number: usize,
         hello: &[u8],
-        room: Option<u32>,
+        receive_bytes: Option<u32>,
     ) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        if let Some(room) = room {
-            socket.set_recv_buffer_size(room).unwrap();
+        if let Some(bytes) = receive_bytes {
+            socket.set_recv_buffer_size(bytes).unwrap();
         }
         let from = Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number % 64).unwrap());
         socket.bind((from, 0).into()).unwrap();
@@ -50,18 +50,18 @@ impl Socket {
 
     /// Writes as much as possible. False when too much is kept already to add this.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
-        let has_room = self.kept.len() < KEPT_BYTES_MAX;
-        if has_room {
+        let has_space = self.kept.len() < KEPT_BYTES_MAX;
+        if has_space {
             self.kept.extend_from_slice(bytes);
         }
         while !self.kept.is_empty() && !self.closed {
             match self.stream.write(&self.kept) {
                 Ok(taken) => drop(self.kept.drain(..taken)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return has_room,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return has_space,
                 Err(_) => self.closed = true,
             }
         }
-        has_room
+        has_space
     }
 
     /// Reads what is available and discards it.

@@ -332,7 +332,7 @@ fn where_there_are_both_readers_both_are_waited_for() {
     for _ in 0..5 {
         assert!(reloaded.shown().contains_key("old"), "statsd was away");
     }
-    // What does not all find room is no flush.
+    // A rule set with too many label sets does not flush the others.
     let none = reloaded.news.of(&reloaded.metrics, |_, _, _| false);
     assert!(!none);
     assert_eq!(reloaded.flush(), pairs(&[("old", 1)]));
@@ -376,7 +376,7 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
         assert_eq!(value(&reloaded.scrape(), overflow), 0, "{number}");
         let key = ["b", "a"][number % 2];
         reloaded.reload(&detailed(key));
-        // One reading, which is not enough for the grace: room is made.
+        // One scrape, which is less than the grace: the oldest are freed early.
         reloaded.scrape();
     }
     reloaded.hit_value("one");

@@ -298,7 +298,7 @@ async fn retry_after_waits_for_all_that_refused() {
         (&[("ten", 1), ("slow_quota", 1)], Some("3590")),
         (&[("five", 1), ("slow_quota", 1)], Some("7190")),
         (&[("ten", 1), ("closed_quota", 1)], None),
-        // A quota that has room is no reason to wait.
+        // A quota with hits left is no reason to wait.
         (&[("ten", 1), ("slow_quota", 1), ("quota", 0)], Some("50")),
     ] {
         let answer = service.ask(asked(descriptors, "full")).await;

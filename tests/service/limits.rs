@@ -364,7 +364,7 @@ async fn without_a_holder_a_slot_is_anonymous() {
     // The slot that is left is somebody's.
     assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
-    // An empty id is an id: whoever sends none by mistake does not free what is nobody's.
+    // An empty id is an id: a client that sends none by mistake does not free a slot without holder.
     said(&mut service, nobody()).await;
     assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
 }

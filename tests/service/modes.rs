@@ -71,7 +71,7 @@ async fn quotas_refuse_only_when_all_of_them_do() {
             "{descriptors:?}"
         );
     }
-    // Two quotas, of which one has room left.
+    // Two quotas, one of which has hits left.
     let answer = service
         .ask(request(
             "d",

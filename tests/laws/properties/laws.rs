@@ -124,12 +124,15 @@ impl Asked<'_> {
             format!("{len} marks where {most} are enough")
         })?;
         // The capacity doubles when it is used up and shrinks when a quarter is enough.
-        let room_max = match len {
+        let capacity_max = match len {
             0 if most == 0 => 0,
             len => (4 * len + 4).max(64),
         };
-        ensure(marks.capacity() <= room_max, || {
-            format!("room for {} marks, and {len} are there", marks.capacity())
+        ensure(marks.capacity() <= capacity_max, || {
+            format!(
+                "capacity for {} marks, and {len} are stored",
+                marks.capacity()
+            )
         })?;
         if most > 0 {
             let sum: u64 = marks.iter().map(|mark| mark.hits).sum();
@@ -243,11 +246,13 @@ impl Asked<'_> {
             limit, ask, now, ..
         } = self.question;
         let used = self.said.used_before;
-        let room = limit.burst().saturating_mul(2).saturating_sub(used);
+        let debt_left = limit.burst().saturating_mul(2).saturating_sub(used);
         let left = match (self.candidate.algorithm.name(), limit.count_refused()) {
             ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.requested(),
             (_, None | Some(CountRefused::None)) => 0,
-            (_, Some(CountRefused::Blocking | CountRefused::All)) => ask.hits.requested().min(room),
+            (_, Some(CountRefused::Blocking | CountRefused::All)) => {
+                ask.hits.requested().min(debt_left)
+            }
         };
         let expected = used.saturating_add(left).min(REGISTER_MAX);
         let found = self.used(&limit, now);

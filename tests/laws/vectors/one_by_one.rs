@@ -232,9 +232,9 @@ fn memory_of_expired_marks_is_released() {
         let mut state = fill();
         state.apply(&SlidingLog, &limit, hits, clock);
         assert_eq!(state.marks.len(), left);
-        let room_max = (4 * left).max(32);
+        let capacity_max = (4 * left).max(32);
         assert!(
-            state.marks.capacity() <= room_max,
+            state.marks.capacity() <= capacity_max,
             "{}",
             state.marks.capacity()
         );

@@ -32,7 +32,7 @@ fn long_question(number: usize, bytes: usize) -> Vec<u8> {
 /// A client that keeps to its windows.
 struct Client {
     hostile: Hostile,
-    room: usize,
+    window: usize,
     answered: usize,
     refused: usize,
 }
@@ -41,7 +41,7 @@ impl Client {
     async fn connect(service: &Service) -> Self {
         Self {
             hostile: Hostile::connect(service).await,
-            room: WINDOW_BYTES,
+            window: WINDOW_BYTES,
             answered: 0,
             refused: 0,
         }
@@ -53,7 +53,7 @@ impl Client {
         match kind {
             WINDOW_UPDATE => {
                 let bytes = u32::from_be_bytes(payload[..4].try_into().unwrap());
-                self.room += bytes as usize;
+                self.window += bytes as usize;
             }
             DATA => self.answered += 1,
             // A refusal is one frame of headers with a sentence in it.
@@ -62,12 +62,12 @@ impl Client {
         }
     }
 
-    /// Sends a frame of data, once there is room for it.
+    /// Sends a DATA frame once the flow control window permits it.
     async fn send(&mut self, stream: u32, part: &[u8], last: bool) {
-        while self.room < part.len() {
+        while self.window < part.len() {
             self.read().await;
         }
-        self.room -= part.len();
+        self.window -= part.len();
         self.hostile
             .write(&frame(DATA, u8::from(last), stream, part))
             .await;

@@ -29,7 +29,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     timeout(PATIENCE, waiting).await.expect(what);
 }
 
-/// Waits until nobody listens there any more.
+/// Waits until the port is closed.
 async fn no_longer_listens(to: SocketAddr) {
     let waiting = async {
         while TcpStream::connect(to).await.is_ok() {
@@ -208,7 +208,7 @@ async fn a_closed_connection_releases_its_queue_slots() {
             .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
             .all(|line| line.ends_with(" 0"))
     };
-    until("there is room again", mailboxes).await;
+    until("the queue is empty again", mailboxes).await;
     assert!(left(&mut service, "gone").await >= 1_000_000 - 200 * 20);
     assert_eq!(
         service.ask(one("x", 1)).await.statuses[0].limit_remaining,

@@ -216,9 +216,9 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     socket.set_recv_buffer_size(4_096).unwrap();
     let stream = socket.connect(service.grpc).await.unwrap();
     let mut deaf = Hostile::greet(stream).await;
-    // All the room there is, so that answers are not held up in their streams.
-    let room = 0x4000_0000_u32.to_be_bytes();
-    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    // The largest window, so that responses do not wait in their streams.
+    let window = 0x4000_0000_u32.to_be_bytes();
+    deaf.write(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
     let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
     let (mut first, mut taken) = (1, 0);
     let ended = timeout(PATIENCE, async {
@@ -251,8 +251,8 @@ async fn a_client_that_reads_late_gets_every_answer() {
     socket.set_send_buffer_size(16_384).unwrap();
     let stream = socket.connect(service.grpc).await.unwrap();
     let mut late = Hostile::greet(stream).await;
-    let room = 0x4000_0000_u32.to_be_bytes();
-    late.write(&frame(WINDOW_UPDATE, 0, 0, &room)).await;
+    let window = 0x4000_0000_u32.to_be_bytes();
+    late.write(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
     let body = question(&one("late", 0));
     let (mut calls, mut rest) = (0_u32, Vec::new());
     loop {
@@ -288,7 +288,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
 async fn a_response_without_flow_control_window_is_reset() {
     let service = service(&["--body-wait", "100ms"]).await;
     let mut slow = Hostile::connect(&service).await;
-    // Streams begin without room.
+    // Streams begin with an empty window.
     slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
         .await;
     let body = question(&one("slow", 1));

@@ -70,7 +70,7 @@ impl Raw {
         stream.set_nodelay(true).unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_max_send_streams(2_000);
-        // Answers are short; a thousand that nobody has read yet are no attack.
+        // Responses are short; a thousand unread ones are no attack.
         builder.data_frame_budget(usize::MAX);
         let (send, connection) = builder.handshake(stream).await.unwrap();
         Self {
