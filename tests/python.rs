@@ -1,4 +1,5 @@
-//! The Python example, run against a real tollgate: a client written with another gRPC library gets the same answers.
+//! The Python example, run against a real tollgate: a client written with another gRPC library gets
+//! the same answers.
 //!
 //! What it deliberately does not do: test Python, or gRPC itself.
 // tests: a panic is how it says no.

@@ -1,8 +1,8 @@
 //! Tests of the project's source rules: module imports, use of crates, file headers.
 //!
-//! Inside one crate the compiler does not restrict imports between modules. The test reads the import
-//! table in `src/lib.rs` and compares every `crate::` path in `src/` with it. It also checks which
-//! modules use which external crate.
+//! Inside one crate the compiler does not restrict imports between modules. The test reads the
+//! import table in `src/lib.rs` and compares every `crate::` path in `src/` with it. It also checks
+//! which modules use which external crate.
 //!
 //! What it deliberately does not do: parse Rust. It reads lines, and skips comments and everything
 //! after `#[cfg(test)]`.

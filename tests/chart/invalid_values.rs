@@ -501,7 +501,8 @@ fn an_invalid_key_is_reported_at_the_path_of_its_map() {
     let long = format!("a/{}", "b".repeat(64));
     let wrong = ["a b", "-a", "a/b/c", &long];
     for (index, path) in MAP_KEYS.iter().enumerate() {
-        // One template judges keys for every map: all wrong keys at the first path, then one a path.
+        // One template judges keys for every map: all wrong keys at the first path, then one a
+        // path.
         let keys = if index == 0 {
             &wrong[..]
         } else {

@@ -66,7 +66,8 @@ fn assert_answered(ended: &Ended) {
     assert!(ended.stdout.starts_with("OK "), "{ended:?}");
 }
 
-/// A service with this certificate; with an authority, clients must show one of its own, for `client`.
+/// A service with this certificate; with an authority, clients must show one of its own, for
+/// `client`.
 fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
     let mut arguments = vec![
         "--grpc-server-use-tls".to_owned(),
@@ -200,7 +201,8 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
         hit(&address, &[&believing[..], &shown].concat())
     };
     assert_answered(&showing(&client));
-    // By TLS 1.3 a client learns this after its first words, which may then meet a closed connection.
+    // By TLS 1.3 a client learns this after its first words, which may then meet a closed
+    // connection.
     for _ in 0..RACES {
         assert_refused(
             &hit(&address, &believing),

@@ -1,4 +1,5 @@
-//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that are exchanged.
+//! TLS on the gRPC port: who is let in, what is counted when somebody is not, and certificates that
+//! are exchanged.
 
 use std::io::Write as _;
 

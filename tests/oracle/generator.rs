@@ -1,9 +1,9 @@
 //! Draws cases from a seed: the whole grammar that both services know, and requests that mostly
 //! find a rule.
 //!
-//! Most cases are [`Names::Plain`]. In the others the two services differ on purpose, and what comes
-//! after such a difference cannot be compared: keys and values run together when they are joined by
-//! `_`, or patterns have stars anywhere.
+//! Most cases are [`Names::Plain`]. In the others the two services differ on purpose, and what
+//! comes after such a difference cannot be compared: keys and values run together when they are
+//! joined by `_`, or patterns have stars anywhere.
 //!
 //! What it deliberately does not do: leave out what differs.
 

@@ -1,9 +1,10 @@
 //! Cost of leases near the limit and their savings: a simulated minute of three replicas with the
 //! real leases.
 //!
-//! How: `store/lease/leases.rs` is plain data, so it is compiled in here and asked at simulated times; the shared store is one
-//! `State`, a round trip takes no time. One replica gets six requests of ten, one three, one the last. Half a minute's requests are the
-//! limit of a minute, so that it runs out. Everything is whole numbers: a picture is the same on every machine.
+//! How: `store/lease/leases.rs` is plain data, so it is compiled in here and asked at simulated
+//! times; the shared store is one `State`, a round trip takes no time. One replica gets six
+//! requests of ten, one three, one the last. Half a minute's requests are the limit of a minute, so
+//! that it runs out. Everything is whole numbers: a picture is the same on every machine.
 //!
 //! What it deliberately does not do: measure Redis (`make bench-redis`), or simulate failures
 //! (`tests/redis`).

@@ -5,8 +5,8 @@
 //! the differences of the algorithms: a burst on each side of a window start, a period at exactly
 //! the limit's rate, and one far above it.
 //!
-//! What an algorithm needs beside the number of requests follows from its choices. A new [`AlgorithmOption`] does not compile here
-//! until somebody says what the scene shows of it.
+//! What an algorithm needs beside the number of requests follows from its choices. A new
+//! [`AlgorithmOption`] does not compile here until somebody says what the scene shows of it.
 //!
 //! What it deliberately does not do: draw.
 

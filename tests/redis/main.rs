@@ -1,8 +1,10 @@
-//! Limits shared through a real Redis by the real binary: exact among replicas, and answered in time whatever Redis does.
+//! Limits shared through a real Redis by the real binary: exact among replicas, and answered in
+//! time whatever Redis does.
 //!
 //! Each test has a server of its own (`redis_server`) and stops it by its id.
 //!
-//! What it deliberately does not do: repeat the store's contract (`tests/store`) or the algorithms' arithmetic.
+//! What it deliberately does not do: repeat the store's contract (`tests/store`) or the algorithms'
+//! arithmetic.
 // tests: a panic is how it says no.
 #![allow(
     missing_docs,

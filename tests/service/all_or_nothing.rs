@@ -1,5 +1,6 @@
 //! All or nothing under concurrency: 64 tasks on several threads, limits in different partitions,
-//! and callers that cancel. No limit is exceeded, and at the end exactly the admitted hits are taken.
+//! and callers that cancel. No limit is exceeded, and at the end exactly the admitted hits are
+//! taken.
 //!
 //! The pipeline is called without gRPC, because a client that cancels a call cannot know whether it
 //! was admitted. Here cancelling is dropping the future.
@@ -139,7 +140,8 @@ async fn exactly_the_admitted_hits_are_taken_in_every_algorithm() {
             tasks.spawn(async move {
                 let mut refused = 0;
                 for call in 0..CALLS {
-                    // Three of the four keys in varying order, so that requests conflict in every way.
+                    // Three of the four keys in varying order, so that requests conflict in every
+                    // way.
                     let first = (task + call) % KEYS.len();
                     let keys = [first, (first + 1 + call % 2) % 4, (first + 3) % 4];
                     let asked = keys.map(|key| descriptor(&[(KEYS[key], "v")]));
@@ -296,7 +298,8 @@ async fn what_envoy_gives_back_of_a_refused_request_counts_once_only_where_it_ca
 
 #[tokio::test]
 async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() {
-    // Two of five are under way; then so many are refused at once, by another limit, before Envoy gives any back.
+    // Two of five are under way; then so many are refused at once, by another limit, before Envoy
+    // gives any back.
     let rules = "  - {key: all, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding_log, count_refused: all}}\n";
     for (refused, left) in [(8, 3), (9, 4), (20, 5)] {
         let mut service = service(rules).await;
@@ -311,7 +314,8 @@ async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() 
         for _ in 0..refused {
             service.ask(given_back(asked())).await;
         }
-        // Up to ten are counted, twice the limit. Who was refused beyond that is given back as one of the two.
+        // Up to ten are counted, twice the limit. Who was refused beyond that is given back as one
+        // of the two.
         let status = service.status("d", hits("all", "v", 0)).await;
         assert_eq!(status.limit_remaining, left, "{refused} refused");
     }

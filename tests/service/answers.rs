@@ -1,4 +1,5 @@
-//! What an answer carries besides its codes, what settings switch off, and what a request too large is told.
+//! Responses: what they contain besides codes, what settings switch off, and requests that are too
+//! large.
 //!
 //! What it deliberately does not do: overload (`overload`), metadata (`modes`).
 
@@ -59,7 +60,8 @@ async fn headers_say_limit_remaining_and_reset_in_that_order() {
         ]
     );
     assert!(answer.request_headers_to_add.is_empty());
-    // The reference's own vector: 10 a minute, over limit, at second 2222, which is the minute's third.
+    // The reference's own vector: 10 a minute, over limit, at second 2222, which is the minute's
+    // third.
     service
         .clock
         .set(tollgate_limiter::Timestamp::from_seconds(2_222));

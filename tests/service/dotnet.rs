@@ -1,10 +1,11 @@
-//! What users of AspNetCoreRateLimit and System.Threading.RateLimiting rely on, as `docs/dotnet.md` promises it.
+//! What users of AspNetCoreRateLimit and System.Threading.RateLimiting rely on, as `docs/dotnet.md`
+//! promises it.
 //!
-//! Why: that page tells them which rule to write, so each test takes its rules from there, by the name they stand under, and
-//! the page names each test. `dotnet_page` holds the two together.
+//! Why: that page tells them which rule to write, so each test takes its rules from there, by the
+//! name they stand under, and the page names each test. `dotnet_page` holds the two together.
 //!
-//! What it deliberately does not do: regular expressions, lists and networks (`dotnet_matching`), what Envoy does
-//! (`tests/envoy`), every case of an algorithm (`tests/laws`).
+//! What it deliberately does not do: regular expressions, lists and networks (`dotnet_matching`),
+//! what Envoy does (`tests/envoy`), every case of an algorithm (`tests/laws`).
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, DescriptorStatus, RateLimitResponse, descriptor, hits, request,
@@ -276,7 +277,8 @@ async fn whitelists_let_pass_uncounted_in_their_order() {
         (from("admin", "10.0.0.1", "/"), "oooo"),
         (from("a", "10.0.0.5", "/"), "oooo"),
         (from("a", "10.0.0.1", "/status"), "oooo"),
-        // None of them counted; and a client has one bucket, wherever it comes from and whatever it wants.
+        // None of them counted; and a client has one bucket, wherever it comes from and whatever it
+        // wants.
         (from("a", "10.0.0.1", "/"), "oo--"),
         (from("a", "10.0.0.2", "/other"), "----"),
         (from("b", "10.0.0.2", "/other"), "oo--"),
@@ -456,7 +458,8 @@ async fn hits_weigh_what_the_request_says() {
 
 #[tokio::test]
 async fn periods_are_units_times_a_multiplier() {
-    // START is 10.5 s into each of them but for a second, of which it is half, and 7 days, of which it is the last.
+    // START is 10.5 s into each of them but for a second, of which it is half, and 7 days, of which
+    // it is the last.
     for (period, left) in [
         ("1s", 1),
         ("15m", 900 - 10),
@@ -554,7 +557,8 @@ fn buckets(service: &Service) -> u64 {
     values.sum()
 }
 
-/// Waits until there are so many. A partition says how it stands when the answers of its turn have left.
+/// Waits until there are so many. A partition says how it stands when the answers of its turn have
+/// left.
 async fn becomes(service: &Service, count: u64) {
     for _ in 0..2_000 {
         if buckets(service) == count {
@@ -746,7 +750,8 @@ async fn sliding_window_returns_permits_segment_by_segment() {
         said(&take(&mut service, "partition", "a", 1).await),
         (true, 0, 50)
     );
-    // Three come back together when the first segment leaves, in 29.5 s; the fourth a segment later.
+    // Three come back together when the first segment leaves, in 29.5 s; the fourth a segment
+    // later.
     assert_eq!(
         said(&take(&mut service, "partition", "a", 1).await),
         (false, 0, 30)

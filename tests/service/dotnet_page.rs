@@ -1,7 +1,8 @@
-//! `docs/dotnet.md` and its tests, held together: every option has a row, every row a test or a reason, every test a row,
-//! every snippet a test.
+//! `docs/dotnet.md` and its tests, held together: every option has a row, every row a test or a
+//! reason, every test a row, every snippet a test.
 //!
-//! What it deliberately does not do: run the tests it finds named. It reads the files they stand in.
+//! What it deliberately does not do: run the tests it finds named. It reads the files they stand
+//! in.
 
 use std::collections::BTreeSet;
 

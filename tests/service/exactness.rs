@@ -1,4 +1,5 @@
-//! A limit is never exceeded and never wasted: 64 tasks, 10,000 calls, a limit of 1,000, exactly 1,000 allowed.
+//! A limit is never exceeded and never wasted: 64 tasks, 10,000 calls, a limit of 1,000, exactly
+//! 1,000 allowed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

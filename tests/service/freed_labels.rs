@@ -1,9 +1,9 @@
-//! Label sets of rules that are gone are freed once their last counts were read: through any
-//! number of reloads nothing grows and no rule is counted as `overflow`.
+//! Label sets of removed rules are freed once their last counts were read: memory stays constant
+//! over any number of reloads, and no rule is counted as `overflow`.
 //!
-//! How: generations of rules as a reload makes them, hits counted by their counters, `/metrics`
-//! rendered and statsd fed by hand, so that a test says when a reader reads. Memory is counted by
-//! the allocator.
+//! The test publishes generations like a reload does, adds hits by their counters, and renders
+//! `/metrics` and feeds statsd by hand, so that it decides when a reader reads. The allocator
+//! counts memory.
 //!
 //! What it deliberately does not do: decide (`answers`), or bound what requests put into labels
 //! (`labels`).
@@ -386,7 +386,8 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
     assert!(left <= REQUEST_LABEL_SETS_MAX + 2, "{left}");
 }
 
-/// Every core holds the rules by which it answered last. A reload has to wake those without requests.
+/// Every core holds the rules by which it answered last. A reload has to wake those without
+/// requests.
 #[tokio::test]
 async fn cores_without_requests_keep_no_old_rules() {
     let mut service = Service::start(&rules(["old".to_owned()]), &["--cores", "4"]).await;

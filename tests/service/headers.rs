@@ -1,10 +1,10 @@
-//! What an answer tells the caller's caller: headers in every style, and the body and headers that a rule gives a refusal.
+//! Response headers in every style, and the body and headers of a rule's `over_limit`.
 //!
-//! How: values are held against the statuses of the same answer, so a header that says something else is found whatever
-//! the rules are.
+//! Values are compared with the statuses of the same response, so that a header that disagrees is
+//! found for any rules.
 //!
-//! What it deliberately does not do: which descriptor the reference's three headers speak of (`answers`), what Envoy does
-//! with them (`tests/envoy`).
+//! What it deliberately does not do: test which descriptor the reference's three headers describe
+//! (`answers`), or what Envoy does with them (`tests/envoy`).
 
 use serde_json::Value as Json;
 use tollgate_test_support::grpc_client::{
@@ -251,7 +251,8 @@ async fn names_are_quoted_and_each_stands_once() {
 #[tokio::test]
 async fn retry_after_waits_for_all_that_refused() {
     let mut service = Service::start(RULES, ALL).await;
-    // To the end of the minute it is 50 s, of the hour 3,590, of two hours 7,190 (hours are even at START).
+    // To the end of the minute it is 50 s, of the hour 3,590, of two hours 7,190 (hours are even at
+    // START).
     for (number, (descriptors, seconds)) in [
         (&[("ten", 1)][..], None),
         (&[("ten", 11)], None), // never passes

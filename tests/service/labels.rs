@@ -1,8 +1,9 @@
 //! Names in requests cost a bounded number of series and a bounded amount of memory.
 //!
-//! How: a million label sets through the metrics themselves, twenty thousand values and ten thousand domains through
-//! gRPC. Memory is read from `/proc/self/statm` after the bounds were met and again at the end; tests beside this one
-//! share the process, so what is allowed is generous, and far below what the names alone would take.
+//! How: a million label sets through the metrics themselves, twenty thousand values and ten
+//! thousand domains through gRPC. Memory is read from `/proc/self/statm` after the bounds were met
+//! and again at the end; tests beside this one share the process, so what is allowed is generous,
+//! and far below what the names alone would take.
 //!
 //! What it deliberately does not do: bound the buckets (`overload`).
 

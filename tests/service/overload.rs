@@ -1,6 +1,7 @@
-//! Responses under overload follow the settings, and work for cancelled requests is dropped.
+//! Overload: responses follow the settings, and work for cancelled requests is dropped.
 //!
-//! A mailbox that holds one check is full for any request with two in the same partition: overload without luck.
+//! A queue for one check is full for any request with two checks in the same partition, so overload
+//! is deterministic.
 
 use tollgate_test_support::grpc_client::{
     Code, DescriptorStatus, RateLimitRequest, descriptor, hits, request,
@@ -111,8 +112,8 @@ const LITTLE: [&str; 6] = [
     "error",
 ];
 
-/// Fills the service with keys over their limits, in a rule named `filler`, until three hundred new keys in a row find no memory:
-/// a part of the table is full sooner than another.
+/// Fills the service with keys over their limits, in a rule named `filler`, until three hundred new
+/// keys in a row find no memory: a part of the table is full sooner than another.
 async fn fill(service: &mut Service) {
     let mut in_vain = 0;
     for hundred in 0..100 {
@@ -315,8 +316,8 @@ async fn work_whose_deadline_has_passed_is_not_done() {
 
 #[tokio::test]
 async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
-    // Otherwise a client over one limit could add a new value to another descriptor, and Envoy would
-    // let it pass on the error.
+    // Otherwise a client over one limit could add a new value to another descriptor, and Envoy
+    // would let it pass on the error.
     let mut service = full(&[&LITTLE[4..], &["--on-overload", "error"]].concat()).await;
     let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
     let answer = service.ask(request("d", both)).await;
@@ -324,7 +325,8 @@ async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
     assert_eq!(answer.statuses[0].code(), Code::OverLimit);
     let total = "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a\",key2=\"\"}";
     assert_eq!(service.metric(total), 11);
-    // Within its limit there is nothing to hold against the request, and the error is one; what was taken is counted.
+    // Within its limit there is nothing to hold against the request, and the error is one; what was
+    // taken is counted.
     service.clock.advance_us(60_000_000);
     let both = vec![hits("a", "x", 10), hits("b", "fresh", 1)];
     let error = service

@@ -1,4 +1,5 @@
-//! Questions as callers really send them, odd ones included: all are answered, nothing wraps, nothing dies.
+//! Requests like real callers send them, unusual ones included: all are answered, and no number
+//! wraps.
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitOverride, RateLimitRequest, channel, descriptor, hits, request,
@@ -411,7 +412,8 @@ async fn a_stop_answers_what_is_under_way_and_ends() {
 
 #[tokio::test]
 async fn hits_that_can_never_pass_are_not_told_to_try_again_at_once() {
-    // An unused bucket has nothing to wait for either: without a window's wait the caller would ask in a loop.
+    // An unused bucket has nothing to wait for either: without a window's wait the caller would ask
+    // in a loop.
     let mut service = Service::start(RULES, &[]).await;
     let status = service.status("d", hits("bucket", "unused", 3)).await;
     assert_eq!(status.code(), Code::OverLimit);

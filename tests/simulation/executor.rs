@@ -1,10 +1,11 @@
 //! Futures that are polled when the simulation says so, and by nobody else.
 //!
-//! Why not tokio's: its scheduler decides who comes next; here a seed does. How: a task is a future and a flag that its
-//! waker raises. A runtime stands by for the workers' timers only: its time is paused, is moved by hand, and it never
-//! runs a task.
+//! Why not tokio's: its scheduler decides who comes next; here a seed does. How: a task is a future
+//! and a flag that its waker raises. A runtime stands by for the workers' timers only: its time is
+//! paused, is moved by hand, and it never runs a task.
 //!
-//! What it deliberately does not do: choose. Which of the woken tasks is polled next is the caller's matter.
+//! What it deliberately does not do: choose. Which of the woken tasks is polled next is the
+//! caller's matter.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
-//! What happens below the service, written down as it happens: what was sent to the store, in which order checks were
-//! really decided, and what the store told.
+//! What happens below the service, written down as it happens: what was sent to the store, in which
+//! order checks were really decided, and what the store told.
 //!
-//! How, without a hook in `src/`: a [`Tap`] stands between the service and its store. It gives every check a ticket by
-//! putting a [`Ticketed`] algorithm in place of the check's own; that one delegates, and writes its number and its outcome
-//! down at the very moment at which a partition decides. What goes back is a check of its own with the ticket of the take
-//! that it undoes. Bugs are planted below the tap, so what they do to a check is seen.
+//! How, without a hook in `src/`: a [`Tap`] stands between the service and its store. It gives
+//! every check a ticket by putting a [`Ticketed`] algorithm in place of the check's own; that one
+//! delegates, and writes its number and its outcome down at the very moment at which a partition
+//! decides. What goes back is a check of its own with the ticket of the take that it undoes. Bugs
+//! are planted below the tap, so what they do to a check is seen.
 //!
 //! What it deliberately does not do: judge (`judge`), or change an answer.
 
@@ -93,7 +94,8 @@ struct Ticketed {
     ticket: Ticket,
 }
 
-/// The algorithm with that ticket. A check wants one that lives for ever; runs use the same ones again.
+/// The algorithm with that ticket. A check wants one that lives for ever; runs use the same ones
+/// again.
 fn ticketed(base: &dyn Algorithm, ticket: Ticket) -> &'static dyn Algorithm {
     static KEPT: Mutex<Option<HashMap<(usize, Ticket), &'static Ticketed>>> = Mutex::new(None);
     let same = |known: &&dyn Algorithm| known.name() == base.name();

@@ -1,9 +1,10 @@
-//! The deterministic simulation: one seed drives partitions, requests with several descriptors that may take all or nothing,
-//! callers that leave, reloads, clocks that jump, and full mailboxes.
+//! The deterministic simulation: one seed drives partitions, requests with several descriptors that
+//! may take all or nothing, callers that leave, reloads, clocks that jump, and full mailboxes.
 //!
-//! Why: what goes wrong between two polls goes wrong once in a million requests and never again while somebody looks. Here
-//! the real service, store, workers and rules loader run on one thread, and every choice of what happens next, the time and
-//! the hash's secret come from one number: a run that failed fails again.
+//! Why: what goes wrong between two polls goes wrong once in a million requests and never again
+//! while somebody looks. Here the real service, store, workers and rules loader run on one thread,
+//! and every choice of what happens next, the time and the hash's secret come from one number: a
+//! run that failed fails again.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -24,15 +25,17 @@
 //! - `SEED=123 cargo test --test simulation -- replay --nocapture` tells one run event by event; add `BUG=name` to see a
 //!   planted bug at work.
 //!
-//! What changes the meaning of a seed: any change to `scenario` or `run`. A seed is for the commit it failed on; what is to
-//! be kept becomes a test of its own.
+//! What changes the meaning of a seed: any change to `scenario` or `run`. A seed is for the commit
+//! it failed on; what is to be kept becomes a test of its own.
 //!
 //! **Requests that take all or nothing.** Whether a run's requests do so is drawn: by its rules, which a reload may change, or
-//! by the service. What goes back is an entry of its own in `journal`, under the ticket of the take that it undoes.
-//! `AllOrNothing` says what must go back and what must not, `Recount` follows what did, and `Left` holds what is left at the
-//! end against what was admitted, without a look at what went back.
+//! by the service. What goes back is an entry of its own in `journal`, under the ticket of the take
+//! that it undoes. `AllOrNothing` says what must go back and what must not, `Recount` follows what
+//! did, and `Left` holds what is left at the end against what was admitted, without a look at what
+//! went back.
 //!
-//! What it deliberately does not do: real threads (`tests/store` and `tests/service` do), sockets, several replicas.
+//! What it deliberately does not do: real threads (`tests/store` and `tests/service` do), sockets,
+//! several replicas.
 // tests: a panic is how it says no.
 #![allow(
     missing_docs,

@@ -1,21 +1,23 @@
 //! The buckets again, counted naively in the order in which checks were decided.
 //!
-//! How: a bucket keeps what was counted in each window by the window's number, what is missing from a full token
-//! bucket as a fraction, or every hit and slot on its own; times are `i128` microseconds. It is told the clock's own
-//! reading at each decision and applies the two clock laws in its own terms.
+//! How: a bucket keeps what was counted in each window by the window's number, what is missing from
+//! a full token bucket as a fraction, or every hit and slot on its own; times are `i128`
+//! microseconds. It is told the clock's own reading at each decision and applies the two clock laws
+//! in its own terms.
 //!
 //! A question that leaves no more than a look would leaves nothing, unless it brings a bucket back.
 //!
-//! What goes back goes back to when it was taken, by the bucket's own time: to the window, to the logged hits, to the slots
-//! of that moment. What is not there any more does not weigh.
+//! What goes back goes back to when it was taken, by the bucket's own time: to the window, to the
+//! logged hits, to the slots of that moment. What is not there any more does not weigh.
 //!
-//! Why a bucket has several pasts: a sweep may free a bucket that is as good as new, or bring back one seen in a future
-//! that did not come, and while the clock only grows nobody can tell. Where it jumps, an answer shows whether the
-//! sweep had come. When it comes is the partition's own business, so the recount allows for both, at every reading of
-//! the clock that a worker could have had, and an answer leaves those pasts that explain it. None left: the answer is
-//! wrong.
+//! Why a bucket has several pasts: a sweep may free a bucket that is as good as new, or bring back
+//! one seen in a future that did not come, and while the clock only grows nobody can tell. Where it
+//! jumps, an answer shows whether the sweep had come. When it comes is the partition's own
+//! business, so the recount allows for both, at every reading of the clock that a worker could have
+//! had, and an answer leaves those pasts that explain it. None left: the answer is wrong.
 //!
-//! What it deliberately does not do: retry and reset times (`tests/laws`), or say when a sweep should come.
+//! What it deliberately does not do: retry and reset times (`tests/laws`), or say when a sweep
+//! should come.
 
 use std::collections::BTreeMap;
 
@@ -93,8 +95,8 @@ impl Account {
         self.absent_at >= since
     }
 
-    /// A check was decided at `now`, after workers had read the clock as in `readings`, by a table that `may_be_full`, and
-    /// this is what came out. When no past explains it: what should have.
+    /// A check was decided at `now`, after workers had read the clock as in `readings`, by a table
+    /// that `may_be_full`, and this is what came out. When no past explains it: what should have.
     pub(crate) fn decided(
         &mut self,
         terms: &Terms,
@@ -138,7 +140,8 @@ impl Account {
         if found && may_be_full {
             let exhausted = !counted.allowed || counted.remaining == 0;
             if !exhausted || was_absent && !counted.allowed {
-                // What is not exhausted may be forgotten from now on, and what never passes is not even remembered.
+                // What is not exhausted may be forgotten from now on, and what never passes is not
+                // even remembered.
                 self.may_be(Past::default());
                 self.absent_at = readings.len();
             }
@@ -354,7 +357,8 @@ impl Past {
         (allowed, requests - self.marks.len() as i128)
     }
 
-    /// A slot that nobody frees is held for a while, and for another while after each look of its holder.
+    /// A slot that nobody frees is held for a while, and for another while after each look of its
+    /// holder.
     fn concurrency(
         &mut self,
         terms: &Terms,
@@ -397,8 +401,8 @@ impl Past {
     fn token_bucket(&mut self, terms: &Terms, hits: Hits, before: i128, now: i128) -> (bool, i128) {
         let window_us = i128::from(terms.window_us());
         let requests = i128::from(terms.requests);
-        // After a reload what is missing may lie between two of the steps in which the new rate counts; it is rounded so
-        // as never to give anything away.
+        // After a reload what is missing may lie between two of the steps in which the new rate
+        // counts; it is rounded so as never to give anything away.
         let step = (1..=requests)
             .rev()
             .find(|step| requests % step == 0 && window_us % step == 0)
@@ -465,8 +469,9 @@ impl Past {
         });
     }
 
-    /// The second clock law: what counts in the newest window counts in the present one, what counts in the window
-    /// before counts in the one before; and all that has a time of its own comes along.
+    /// The second clock law: what counts in the newest window counts in the present one, what
+    /// counts in the window before counts in the one before; and all that has a time of its own
+    /// comes along.
     fn bring_back(&mut self, window_us: i128, present: i128) {
         if let Some(newest) = self.newest {
             let back = newest.div_euclid(window_us) - present.div_euclid(window_us);
@@ -501,7 +506,8 @@ impl Past {
             "sliding_log" | "sliding_window_segments" | "concurrency" => {
                 self.marks.iter().all(|mark| reading - mark.at >= window_us)
             }
-            // One that does not fill is let go after a window: whoever has no requests is refused anyway.
+            // One that does not fill is let go after a window: whoever has no requests is refused
+            // anyway.
             _ if self.requests == 0 => reading - newest >= window_us,
             "token_bucket_interval" => self.missing <= self.requests * turned * window_us,
             _ => self.missing <= self.requests * (reading - newest),

@@ -1,12 +1,12 @@
 //! One run of the simulation, from a seed.
 //!
-//! The service is built like `app` builds it, except for its clock and its runtime. Events are drawn
-//! one by one. Each polls one task once, or changes the environment and polls none, so that every
-//! interleaving occurs in some seed. At the end no new callers arrive, woken tasks are polled until
-//! none is left, and every bucket is read.
+//! The service is built like `app` builds it, except for its clock and its runtime. Events are
+//! drawn one by one. Each polls one task once, or changes the environment and polls none, so that
+//! every interleaving occurs in some seed. At the end no new callers arrive, woken tasks are polled
+//! until none is left, and every bucket is read.
 //!
-//! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`DecisionService`], and
-//! rules are text.
+//! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`DecisionService`],
+//! and rules are text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -1,12 +1,13 @@
 //! What a seed decides before anything happens, and the rules as the simulation understands them.
 //!
-//! How: the service reads rules as YAML, by its own loader; the simulation keeps the same facts as a plain table, finds
-//! a rule by looking into it, and never reads the YAML back. What is likely to happen is drawn for each seed too: a run
-//! in which workers are seldom polled fills mailboxes, a run full of reloads tears at generations, and no fixed mixture
-//! would do both.
+//! How: the service reads rules as YAML, by its own loader; the simulation keeps the same facts as
+//! a plain table, finds a rule by looking into it, and never reads the YAML back. What is likely to
+//! happen is drawn for each seed too: a run in which workers are seldom polled fills mailboxes, a
+//! run full of reloads tears at generations, and no fixed mixture would do both.
 //!
-//! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars. Those are matters of a plan, which
-//! `tests/laws` knows without concurrency. Nor a bound on marks that is ever met (`tests/store`).
+//! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars. Those are
+//! matters of a plan, which `tests/laws` knows without concurrency. Nor a bound on marks that is
+//! ever met (`tests/store`).
 
 use tollgate::settings::Verdict;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
@@ -16,8 +17,8 @@ use tollgate_test_support::seeded_rng::SeededRng;
 
 pub(crate) const DOMAIN: &str = "simulated";
 
-/// The first four are limited, the fourth in shadow mode, the two before it sometimes as quotas. Then: unlimited, in the
-/// rules without a limit, not in the rules.
+/// The first four are limited, the fourth in shadow mode, the two before it sometimes as quotas.
+/// Then: unlimited, in the rules without a limit, not in the rules.
 pub(crate) const KEYS: [&str; 7] = ["k0", "k1", "k2", "shadow", "open", "bare", "stranger"];
 const LIMITED: usize = 4;
 const SHADOW: usize = 3;
@@ -173,7 +174,8 @@ impl Scenario {
                     300,
                     1_000,
                 ]),
-            // One that keys share would need a recount of its own (`store/memory/partition/tests` has one).
+            // One that keys share would need a recount of its own (`store/memory/partition/tests`
+            // has one).
             when_full: chance.pick(&[WhenFull::Allow, WhenFull::Deny, WhenFull::Error]),
         };
         let weights = EVENTS.map(|event| match event {
@@ -206,8 +208,9 @@ impl Scenario {
         }
     }
 
-    /// Whether what algorithms promise in one sentence must hold: refunds rightly let more pass, and so does a clock
-    /// that comes back to a window whose bucket was swept out in between, and a store that must forget.
+    /// Whether what algorithms promise in one sentence must hold: refunds rightly let more pass,
+    /// and so does a clock that comes back to a window whose bucket was swept out in between, and a
+    /// store that must forget.
     pub(crate) fn promises_hold(&self) -> bool {
         !self.refunds && self.jumps != Jumps::BothWays && !self.may_be_full()
     }
@@ -292,13 +295,15 @@ impl Rules {
         }
     }
 
-    /// What a reload makes of them: mostly other sizes in the same buckets, sometimes another window, and so another bucket.
+    /// What a reload makes of them: mostly other sizes in the same buckets, sometimes another
+    /// window, and so another bucket.
     pub(crate) fn redrawn(&self, chance: &mut SeededRng) -> Self {
         let mut limits = self.limits.clone();
         for terms in limits.iter_mut().flatten() {
             *terms = match chance.below(8) {
                 0 => *terms,
-                // How long a slot is held is no part of what a bucket is; it stays, for the recount's sake.
+                // How long a slot is held is no part of what a bucket is; it stays, for the
+                // recount's sake.
                 1 if terms.algorithm != "concurrency" => Terms {
                     multiplier: 8 - terms.multiplier,
                     ..*terms
@@ -486,7 +491,8 @@ impl Terms {
         self.unit.seconds() * u64::from(self.multiplier) * 1_000_000
     }
 
-    /// Of the window, what is part of what a bucket is: slots stay held when a reload changes for how long.
+    /// Of the window, what is part of what a bucket is: slots stay held when a reload changes for
+    /// how long.
     fn bucket_window_us(&self) -> u64 {
         match self.algorithm {
             "concurrency" => 0,

@@ -1,7 +1,7 @@
 //! What happens in a run, in words: short enough that a run of two hundred events can be read.
 //!
-//! What it deliberately does not do: tell all of an outcome or of a key. What is told here is also what the trace's hash
-//! is made of.
+//! What it deliberately does not do: tell all of an outcome or of a key. What is told here is also
+//! what the trace's hash is made of.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Mistakes put into the script on purpose: each must be found, or the twins are asleep.
 //!
-//! How: a bug is one piece of the script put otherwise. That piece must stand there, so that no change of the script leaves a
-//! bug behind that is none any more. (In the text that is sent names of numbers have become numbers.)
+//! How: a bug is one piece of the script put otherwise. That piece must stand there, so that no
+//! change of the script leaves a bug behind that is none any more. (In the text that is sent names
+//! of numbers have become numbers.)
 //!
 //! | bug | algorithm asked |
 //! | --- | --- |

@@ -1,9 +1,9 @@
 //! Bugs put in on purpose: each must be found, or the harness is asleep.
 //!
-//! Why: a green property test says that no failing history was found, not that one would have been. How: each bug is
-//! an algorithm, or a clock law, got wrong in one way that somebody might; it stands where the real one does and the
-//! named properties are run on the same histories at every run. What stands next to "agreement" would find the bug
-//! without a model, too.
+//! Why: a green property test says that no failing history was found, not that one would have been.
+//! How: each bug is an algorithm, or a clock law, got wrong in one way that somebody might; it
+//! stands where the real one does and the named properties are run on the same histories at every
+//! run. What stands next to "agreement" would find the bug without a model, too.
 //!
 //! | bug | found by |
 //! | --- | --- |

@@ -1,9 +1,9 @@
-//! How connections end: by age, by a stop, by their client, with calls under way.
+//! How connections end: by age, by shutdown, by the client, with calls in flight.
 //!
-//! How: connections that are allowed to live for a moment, and calls whose bodies the test holds back; nothing waits for
-//! luck but until a counter says what happened.
+//! Connections have a short maximum age, and tests hold back the bodies of calls. Tests wait until
+//! a counter shows an event, never for a time.
 //!
-//! What it deliberately does not do: wear a server down (`hostile`).
+//! What it deliberately does not do: exhaust a server (`hostile`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -140,7 +140,8 @@ async fn a_stop_answers_calls_under_way() {
         .expect("in time")
         .unwrap()
         .unwrap();
-    // gRPC has gone, and all that would go with it: that port is closed when the other's serving has ended.
+    // gRPC has gone, and all that would go with it: that port is closed when the other's serving
+    // has ended.
     let gone = || {
         metrics
             .render()

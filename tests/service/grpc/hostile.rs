@@ -1,9 +1,9 @@
-//! Clients that would wear a server down: floods of resets, pings and settings, headers without end, calls that do not end.
+//! Hostile clients: floods of resets, pings and SETTINGS, headers without end, unfinished calls.
 //!
-//! How: frames written by hand on a socket. Whatever becomes of that connection, another one is served all the while. The
-//! limits are settings, and counters show when one is met.
+//! Frames are written by hand on a socket. Whatever happens to that connection, another one is
+//! served at the same time. The limits are settings, and counters show when one is reached.
 //!
-//! What it deliberately does not do: measure how much later the others are served (`make test-hostile`).
+//! What it deliberately does not do: measure the delay of other clients (`make test-hostile`).
 
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ impl Hostile {
             .expect("it takes it or closes");
     }
 
-    /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too short, a goodbye's reason); none when the connection ends before.
+    /// Reads until a frame of this kind comes, and gives the last number in it (0 where it is too
+    /// short, a goodbye's reason); none when the connection ends before.
     pub(super) async fn number_in(&mut self, kind: u8) -> Option<u32> {
         loop {
             let (read, _, payload) = self.frame().await?;
@@ -186,7 +187,8 @@ async fn a_call_that_does_not_end_is_reset() {
 
 #[tokio::test]
 async fn a_client_that_is_silent_for_too_long_is_gone() {
-    // tokio's time is not the service's, which runs on threads of its own: so this one waits as long as it takes.
+    // tokio's time is not the service's, which runs on threads of its own: so this one waits as
+    // long as it takes.
     let service = service(&[
         "--keepalive-interval",
         "50ms",
@@ -202,7 +204,8 @@ async fn a_client_that_is_silent_for_too_long_is_gone() {
     assert!(closed >= 1);
 }
 
-/// While so much waits for it nothing of it is read, what it says blindly to be thought there neither.
+/// While so much waits for it nothing of it is read, what it says blindly to be thought there
+/// neither.
 #[tokio::test]
 async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     let bounds = [

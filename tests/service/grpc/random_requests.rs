@@ -1,11 +1,12 @@
 //! Random requests: the server answers as tonic's routes do.
 //!
-//! How: a generator with a fixed seed draws whole calls, from their path and headers to how their body is cut into frames,
-//! of every kind that `tests/service` sends: each algorithm and mode, each way to match, overrides, refunds, deadlines,
-//! compression, broken messages, health and reflection. Time moves on between them. Each set of arguments below gets calls
-//! of its own.
+//! How: a generator with a fixed seed draws whole calls, from their path and headers to how their
+//! body is cut into frames, of every kind that `tests/service` sends: each algorithm and mode, each
+//! way to match, overrides, refunds, deadlines, compression, broken messages, health and
+//! reflection. Time moves on between them. Each set of arguments below gets calls of its own.
 //!
-//! What it deliberately does not do: several calls at once (`streams`), where the order of answers is not given.
+//! What it deliberately does not do: several calls at once (`streams`), where the order of answers
+//! is not given.
 
 use std::collections::BTreeMap;
 

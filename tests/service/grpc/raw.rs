@@ -1,4 +1,4 @@
-//! A client that sends HTTP/2 as it is told, and keeps all that it sees.
+//! An HTTP/2 client that sends exactly what a test asks for, and keeps all that it receives.
 //!
 //! What it deliberately does not do: what a gRPC library does for its caller.
 

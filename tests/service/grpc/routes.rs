@@ -1,8 +1,8 @@
 //! tonic's routes as the oracle of our HTTP/2 server.
 //!
-//! How: two services with the same rules, settings and time. Each request goes to the port of the first and, without a
-//! socket, to the routes of the second. Status, headers, body and trailers of both answers must be equal, and at the end the
-//! counters of both services.
+//! How: two services with the same rules, settings and time. Each request goes to the port of the
+//! first and, without a socket, to the routes of the second. Status, headers, body and trailers of
+//! both answers must be equal, and at the end the counters of both services.
 //!
 //! What it deliberately does not do: say which of the two is right.
 
@@ -104,8 +104,8 @@ async fn by_routes(oracle: &Service, head: Request<()>, frames: &[Vec<u8>]) -> S
     seen
 }
 
-/// All counters except times, what depends on the partition of a key (its hash is random), and connections: the oracle has
-/// none.
+/// All counters except times, what depends on the partition of a key (its hash is random), and
+/// connections: the oracle has none.
 fn counted(service: &Service) -> BTreeSet<String> {
     let text = service.metrics.render().unwrap();
     let different = [

@@ -1,6 +1,6 @@
-//! Bounds on streaming calls (reflection, health Watch), through both listeners.
+//! Limits on streaming calls (reflection, health Watch).
 //!
-//! What it deliberately does not do: weigh them (`tests/memory/released_memory.rs`).
+//! What it deliberately does not do: measure their memory (`tests/memory/released_memory.rs`).
 
 use std::time::Duration;
 

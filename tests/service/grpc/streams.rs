@@ -1,6 +1,8 @@
-//! Many calls at once on one connection: late bodies, resets, bursts, and callers that exceed limits.
+//! Many calls at once on one connection: late bodies, resets, bursts, and callers that exceed
+//! limits.
 //!
-//! What it deliberately does not do: say what a broken call is answered (`cases`), end connections (`endings`).
+//! What it deliberately does not do: say what a broken call is answered (`cases`), end connections
+//! (`endings`).
 
 use h2::Reason;
 use tokio::task::JoinSet;

@@ -1,12 +1,13 @@
 //! What a request should be answered, from what its checks came to.
 //!
-//! How: in the order of the descriptors asked, from the rules that were in use when the request began. A check that was
-//! not decided is answered by the overload setting, but a late one only ever with an error; and neither setting nor error
-//! outweighs a check that was decided against the request. Of several limits on one descriptor the tightest speaks, after
-//! what goes back has gone back.
+//! How: in the order of the descriptors asked, from the rules that were in use when the request
+//! began. A check that was not decided is answered by the overload setting, but a late one only
+//! ever with an error; and neither setting nor error outweighs a check that was decided against the
+//! request. Of several limits on one descriptor the tightest speaks, after what goes back has gone
+//! back.
 //!
-//! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer speaks of it, and which of
-//! two refusals is the longer.
+//! What it deliberately does not do: say when to come back (`tests/laws`), only whether the answer
+//! speaks of it, and which of two refusals is the longer.
 
 use tollgate::pipeline::RequestError;
 use tollgate::settings::Verdict;
@@ -52,7 +53,8 @@ pub(super) fn said(answer: &Result<RateLimitResponse, RequestError>) -> Answer {
 /// What one limit says of its descriptor.
 struct Voice {
     status: Status,
-    /// Less is tighter: who is over before who is not, also where it passes; for ever, then the longest wait; the least left.
+    /// Less is tighter: who is over before who is not, also where it passes; for ever, then the
+    /// longest wait; the least left.
     tightness: (u8, u64),
 }
 
@@ -109,8 +111,8 @@ fn is_over(caller: &Caller, rules: &Rules, undecided: i32) -> bool {
     over || (!quotas.is_empty() && quotas.iter().all(|over| *over))
 }
 
-/// How much more is left of the limit of a check when a refused request has given back what it took: what this check
-/// took, and those before it from the same bucket.
+/// How much more is left of the limit of a check when a refused request has given back what it
+/// took: what this check took, and those before it from the same bucket.
 fn goes_back(caller: &Caller, position: usize) -> u64 {
     let bucket = |check: &CheckSeen| check.wish.bucket(&check.terms);
     let asked = &caller.checks[position];

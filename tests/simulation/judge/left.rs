@@ -1,12 +1,13 @@
-//! What is left, added up: after the end it is the limit without what was admitted and what is to be counted of what was
-//! refused.
+//! What is left, added up: after the end it is the limit without what was admitted and what is to
+//! be counted of what was refused.
 //!
-//! How: at the end of a run each bucket is read by a zero-hit request. The responses to callers say which hits
-//! stand in it: those that passed, all of them; those whose request took all or nothing and did not pass, none, unless
-//! their limit counts what others refuse; those refused, as their limit says. It knows nothing of what goes back, or when.
+//! How: at the end of a run each bucket is read by a zero-hit request. The responses to callers say
+//! which hits stand in it: those that passed, all of them; those whose request took all or nothing
+//! and did not pass, none, unless their limit counts what others refuse; those refused, as their
+//! limit says. It knows nothing of what goes back, or when.
 //!
-//! What it deliberately does not do: token buckets, where it matters when something came, or debts that met their bound (the
-//! recount does both).
+//! What it deliberately does not do: token buckets, where it matters when something came, or debts
+//! that met their bound (the recount does both).
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,8 @@ pub(super) fn wrong(callers: &BTreeMap<usize, Caller>) -> (u64, Vec<String>) {
     (added_up, wrong)
 }
 
-/// Since when the hits of each check count: since they were decided, but for slots, which their holder's looks renew.
+/// Since when the hits of each check count: since they were decided, but for slots, which their
+/// holder's looks renew.
 fn times(checks: &[Seen<'_>]) -> Vec<i128> {
     let mut times: Vec<i128> = Vec::new();
     for (_, check, decided) in checks {

@@ -16,11 +16,13 @@
 //! | `Answered` | who did not leave is answered |
 //! | `Accounted` | after the end no check waits, each that was sent was decided or counted as shed, once, and what went back was counted |
 //!
-//! How: the run tells the judge what callers do and hands over the journal after every poll. Laws are judged apart and a
-//! broken one does not stop a run, so that a planted bug shows all the laws that it breaks. `Promise` and `Left` have no
-//! idea of how a bucket works: they add up what callers were told.
+//! How: the run tells the judge what callers do and hands over the journal after every poll. Laws
+//! are judged apart and a broken one does not stop a run, so that a planted bug shows all the laws
+//! that it breaks. `Promise` and `Left` have no idea of how a bucket works: they add up what
+//! callers were told.
 //!
-//! What it deliberately does not do: know partitions (which key lies where), batches, or when a sweep comes.
+//! What it deliberately does not do: know partitions (which key lies where), batches, or when a
+//! sweep comes.
 
 mod answer;
 mod left;
@@ -89,14 +91,16 @@ pub(crate) struct Sights {
     pub(crate) outlived_rules: u64,
     /// Checks of shadow rules that were over their limit.
     pub(crate) shadowed: u64,
-    /// Checks that went back, because their request was refused, or because nobody could say that it passed.
+    /// Checks that went back, because their request was refused, or because nobody could say that
+    /// it passed.
     pub(crate) gone_back: u64,
     pub(crate) gone_back_unheard: u64,
     /// Checks that went back after the window they were taken in, by the clock.
     pub(crate) gone_back_late: u64,
     /// Checks of refused requests whose limits count what others refuse.
     pub(crate) kept: u64,
-    /// Checks of shadow rules and of quotas that were over, in requests on trial that passed all the same.
+    /// Checks of shadow rules and of quotas that were over, in requests on trial that passed all
+    /// the same.
     pub(crate) spared: u64,
     /// Buckets whose sum was held against what is left.
     pub(crate) added_up: u64,
@@ -324,7 +328,8 @@ impl<'s> Judge<'s> {
                 Some((seen.wish, seen.terms, on_trial))
             });
             let holds = seen.is_some_and(|(wish, terms, on_trial)| {
-                // Of several limits on one descriptor only those with slots are told whose they are.
+                // Of several limits on one descriptor only those with slots are told whose they
+                // are.
                 let is_held = wish.holder.is_some() && terms.algorithm == "concurrency";
                 check.operation.hits == wish.hits
                     && check.operation.holder.is_some() == is_held

@@ -1,10 +1,12 @@
-//! The promise: what was let pass, added up by what each algorithm says of itself, and nothing else.
+//! The promise: what was let pass, added up by what each algorithm says of itself, and nothing
+//! else.
 //!
-//! What counts: hits that were allowed, and hits of callers that left after the decision; of a request that takes all or
-//! nothing, only if it passed. Under rules that change, the promise is that of the largest limit there was. Rules in shadow
-//! mode promise nothing.
+//! What counts: hits that were allowed, and hits of callers that left after the decision; of a
+//! request that takes all or nothing, only if it passed. Under rules that change, the promise is
+//! that of the largest limit there was. Rules in shadow mode promise nothing.
 //!
-//! What it deliberately does not do: mind what was refused, or how much of a limit was wasted (the recount does).
+//! What it deliberately does not do: mind what was refused, or how much of a limit was wasted (the
+//! recount does).
 
 use std::collections::BTreeMap;
 
@@ -133,7 +135,8 @@ fn sliding_window(most: &Most, passed: &[Passed]) -> bool {
     })
 }
 
-/// In any time t at most burst + N × t / window: in every stretch that ends now, whichever hit it begins with.
+/// In any time t at most burst + N × t / window: in every stretch that ends now, whichever hit it
+/// begins with.
 fn token_bucket(most: &Most, passed: &[Passed]) -> bool {
     passed.last().is_none_or(|last| {
         let mut sum = 0;

@@ -1,8 +1,9 @@
 //! Planted bugs: the default seeds must find each one, by every law that is named for it.
 //!
 //! Thousands of passing seeds do not show that a bug would be found. A planted bug wraps the real
-//! store or the service, or changes their input; everything else is the real code. Most are plausible
-//! mistakes in a store. Replay one with `BUG=name SEED=… cargo test --test simulation -- replay
+//! store or the service, or changes their input; everything else is the real code. Most are
+//! plausible mistakes in a store. Replay one with `BUG=name SEED=… cargo test --test simulation --
+//! replay
 //! --nocapture`.
 //!
 //! | bug | found by |
@@ -43,7 +44,8 @@
 //! | gives back what was shed, and so never taken | AllOrNothing, Recount |
 //! | gives back what its own limit refused and counted | AllOrNothing, Recount, Left |
 //!
-//! What it deliberately does not do: plant two bugs at once, or bugs inside an algorithm (`tests/laws/planted`).
+//! What it deliberately does not do: plant two bugs at once, or bugs inside an algorithm
+//! (`tests/laws/planted`).
 
 #![allow(clippy::needless_pass_by_value)] // one signature for all bugs
 

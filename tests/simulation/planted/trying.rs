@@ -1,7 +1,7 @@
 //! Bugs in what goes back when a request takes all or nothing.
 //!
-//! How: where a bug must know whether the request passed, it stands where the store's own [`TentativeTake`] would, and has that one
-//! do the work ([`Instead`]).
+//! How: where a bug must know whether the request passed, it stands where the store's own
+//! [`TentativeTake`] would, and has that one do the work ([`Instead`]).
 //!
 //! What it deliberately does not do: touch requests that are not on trial.
 
@@ -57,7 +57,8 @@ pub(super) static BUGS: &[Bug] = &[
     },
 ];
 
-/// Stands in a trial's place: what it is asked to give back, the real one gives back in its own way.
+/// Stands in a trial's place: what it is asked to give back, the real one gives back in its own
+/// way.
 struct Instead(Mutex<Option<TentativeTake>>);
 
 impl Instead {
@@ -87,7 +88,8 @@ impl Drop for Instead {
     }
 }
 
-/// What was taken is known when the answer is, and not before: it lies in wait with the caller only.
+/// What was taken is known when the answer is, and not before: it lies in wait with the caller
+/// only.
 fn forgets_to_give_back_when_the_caller_leaves(around: Arc<Around>, call: Call) -> Sending {
     /// Sends what goes back as anything is sent.
     struct Sends(Arc<Around>);

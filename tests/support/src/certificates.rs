@@ -1,5 +1,5 @@
-//! Certificate authorities, the leaf certificates that they sign, and folders laid out like a mounted
-//! Kubernetes secret.
+//! Certificate authorities, the leaf certificates that they sign, and folders laid out like a
+//! mounted Kubernetes secret.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

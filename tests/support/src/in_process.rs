@@ -57,7 +57,8 @@ pub fn settings(arguments: &[&str]) -> Settings {
     Arguments::parse_from([&["tollgate"], arguments].concat()).settings
 }
 
-/// A limit of so many an hour, or in flight, in that algorithm, as a rules file says it; all of them may come at once.
+/// A limit of so many an hour, or in flight, in that algorithm, as a rules file says it; all of
+/// them may come at once.
 pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
     let mut fields = vec![
         format!("requests_per_unit: {requests}"),
@@ -155,12 +156,14 @@ impl Service {
         response.statuses[0].clone()
     }
 
-    /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is not there.
+    /// The value of a metric, found by its name and labels as `/metrics` writes them; 0 when it is
+    /// not there.
     pub fn metric(&self, series: &str) -> u64 {
         series_value(&self.metrics.render().expect("text"), series)
     }
 
-    /// Has it read its rules again, these if any are given, and waits until it has taken or refused them.
+    /// Has it read its rules again, these if any are given, and waits until it has taken or refused
+    /// them.
     pub async fn reload(&mut self, rules: &str) {
         std::fs::write(&self.rules, rules).expect("the rules file");
         let loads = || {

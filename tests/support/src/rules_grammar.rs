@@ -1,7 +1,7 @@
 //! The names that a rules file may have at each place, as hints list them.
 //!
-//! Why: several test binaries compare whole hints, and a new name is one line here. The lists are not
-//! taken from the loader, which would then be compared with itself.
+//! Why: several test binaries compare whole hints, and a new name is one line here. The lists are
+//! not taken from the loader, which would then be compared with itself.
 
 use tollgate_limiter::{ALGORITHMS, AlgorithmOption};
 

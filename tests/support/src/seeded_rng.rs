@@ -1,8 +1,8 @@
 //! A random number generator whose sequence depends on its seed alone.
 //!
-//! Why our own: a seed must give the same run on every machine and after every `cargo update`. It is
-//! splitmix64 (Steele, Lea and Flood, 2014), a counter and a mix of its bits. Its choices are not
-//! uniform to the last bit: a remainder is good enough to choose among ten things.
+//! Why our own: a seed must give the same run on every machine and after every `cargo update`. It
+//! is splitmix64 (Steele, Lea and Flood, 2014), a counter and a mix of its bits. Its choices are
+//! not uniform to the last bit: a remainder is good enough to choose among ten things.
 
 /// The random choices of one run.
 pub struct SeededRng(u64);

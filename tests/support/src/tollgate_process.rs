@@ -1,7 +1,7 @@
 //! A `tollgate serve` process, started on free ports and stopped when dropped.
 //!
-//! Why a process: end-to-end tests run the real binary. Every port is 0, and the line it prints when
-//! it listens says which ports it got.
+//! Why a process: end-to-end tests run the real binary. Every port is 0, and the line it prints
+//! when it listens says which ports it got.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -64,7 +64,8 @@ impl Tollgate {
         started
     }
 
-    /// Starts it with the rules at this path, which the test may change, and these further arguments.
+    /// Starts it with the rules at this path, which the test may change, and these further
+    /// arguments.
     pub fn start_at(rules: &Path, arguments: &[&str]) -> Self {
         Self::start_on(0, rules, arguments)
     }
@@ -115,7 +116,8 @@ impl Tollgate {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, rules).expect("the rules file");
-        // It is to be in the group before it is itself: what a process may have is read at its start.
+        // It is to be in the group before it is itself: what a process may have is read at its
+        // start.
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])

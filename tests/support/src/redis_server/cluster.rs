@@ -1,7 +1,8 @@
-//! A Redis cluster of one's own: three masters with a replica each, on loopback, stopped and gone when dropped.
+//! A Redis cluster of one's own: three masters with a replica each, on loopback, stopped and gone
+//! when dropped.
 //!
-//! Why by hand and not by `redis-cli --cluster create`: the servers' bus ports are free ports too, and it takes a tenth of the
-//! time.
+//! Why by hand and not by `redis-cli --cluster create`: the servers' bus ports are free ports too,
+//! and it takes a tenth of the time.
 //!
 //! What it deliberately does not do: keep data, repair itself beyond what Redis does.
 
@@ -70,7 +71,8 @@ impl RedisCluster {
         cluster
     }
 
-    /// Waits until every slot is served, every master has a replica that follows it, and all servers say so.
+    /// Waits until every slot is served, every master has a replica that follows it, and all
+    /// servers say so.
     pub fn settle(&self) {
         wait(|| {
             self.nodes.iter().all(|node| {
@@ -193,8 +195,9 @@ impl Node {
     }
 }
 
-/// Waits until a replica has what this master was last told. That it is online is not enough: a replica that has just been given
-/// all data is sent nothing more until it has said so, a second later.
+/// Waits until a replica has what this master was last told. That it is online is not enough: a
+/// replica that has just been given all data is sent nothing more until it has said so, a second
+/// later.
 pub fn follow(master: &RedisServer) {
     let offset_behind = |name: &str| -> Option<u64> {
         let info: String = master.say(&["INFO", "replication"]);
