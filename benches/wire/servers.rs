@@ -238,7 +238,7 @@ impl Server {
                 "--port=0",
                 "--debug-port=0",
             ]);
-        // Enough for every key, and for partitions with more than their share.
+        // Memory for every key, and for partitions that get more than their share.
         if knows("--memory-max") {
             command.arg("--memory-max=6GiB");
         } else {

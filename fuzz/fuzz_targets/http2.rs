@@ -1,5 +1,5 @@
-//! Any bytes as what a client sends behind its greeting: the connection goes on or ends with an error,
-//! writes nothing but frames, and its windows add up.
+//! Any bytes as what a client sends behind its greeting: the connection goes on or ends with an
+//! error, writes nothing but frames, and its windows add up.
 //!
 //! `make fuzz` runs it for a minute. Random frames are sent by a unit test of `crates/http2`
 //! (`connection::fuzz_harness`).

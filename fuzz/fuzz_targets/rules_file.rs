@@ -1,6 +1,8 @@
-//! Any bytes as a rules file: read or refused, never a panic, and what is told stays within its bounds.
+//! Any bytes as a rules file: read or refused, never a panic, and what is told stays within its
+//! bounds.
 //!
-//! `make fuzz` runs it for a minute. The same corpus is mutated in `tests/rules/fuzz` by every `make test`.
+//! `make fuzz` runs it for a minute. The same corpus is mutated in `tests/rules/fuzz` by every
+//! `make test`.
 //!
 //! What it deliberately does not do: judge the rules.
 #![no_main]

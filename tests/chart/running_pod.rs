@@ -249,7 +249,7 @@ fn helm_test_uses_tls_and_client_certificates() {
     let elsewhere = Secret::new(&authority.signs(&["limits.example"]), "");
     let clients = Authority::new("clients");
     let client = Secret::new(&clients.signs(&["helm-test"]), &clients.pem);
-    let stranger = Secret::new(&clients.signs(&["stranger"]), &clients.pem);
+    let other_client = Secret::new(&clients.signs(&["other"]), &clients.pem);
     let mutual = "tls.enabled=true,tls.existingSecret=grpc,tls.clientCA.existingSecret=clients,\
                   tls.clientNames={helm-test},tests.tls.clientSecret=asker";
     let apart = "tls.enabled=true,tls.existingSecret=grpc,tests.tls.caSecret=authority,\
@@ -267,7 +267,11 @@ fn helm_test_uses_tls_and_client_certificates() {
         ),
         (
             mutual,
-            &[("grpc", &grpc), ("clients", &client), ("asker", &stranger)],
+            &[
+                ("grpc", &grpc),
+                ("clients", &client),
+                ("asker", &other_client),
+            ],
             Some("does not take the certificate in "),
         ),
         (apart, &[("grpc", &elsewhere), ("authority", &grpc)], None),

@@ -184,8 +184,8 @@ fn a_lease_ends_with_its_request() {
         with_host(&bootstrap, "envoy-lease")
     });
     let mut caller = HttpConnection::open(envoy.edge);
-    // Two slots and more requests. A slot is released after the response, so the next request may
-    // be refused once.
+    // Two slots, and more requests than that. A slot is given back after the answer, so the next
+    // may come too early once.
     for _ in 0..8 {
         let passed = wait_for(PATIENCE, || {
             (caller.get_with("/", &[]).status == 200).then_some(())

@@ -69,21 +69,21 @@ fn every_way_to_end_a_request_frees_its_slot_and_no_other() {
 fn concurrent_requests_never_exceed_the_limit() {
     let mut edge = Edge::start();
     let address = edge.envoy.edge;
-    let crowd = ConcurrentCallers::default();
+    let shared = ConcurrentCallers::default();
     let heard = thread::scope(|scope| {
         // Ends the callers even if an assertion fails.
-        let enough_at_end = SetOnDrop(&crowd.enough);
+        let enough_at_end = SetOnDrop(&shared.enough);
         let callers: Vec<_> = (0..CALLERS)
             .map(|number| {
-                let crowd = &crowd;
-                scope.spawn(move || crowd.ask(address, number))
+                let shared = &shared;
+                scope.spawn(move || shared.ask(address, number))
             })
             .collect();
         for round in 0..ROUNDS {
             edge.upstream.wait_for_held(LIMIT);
-            crowd.wait_for_refusals(2);
+            shared.wait_for_refusals(2);
             let held = edge.upstream.held().swap_remove(round % LIMIT);
-            crowd.end(&edge.upstream, &held.key, ENDINGS[round % ENDINGS.len()]);
+            shared.end(&edge.upstream, &held.key, ENDINGS[round % ENDINGS.len()]);
         }
         drop(enough_at_end);
         let done = wait_for(PATIENCE, || {

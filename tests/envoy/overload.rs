@@ -1,6 +1,6 @@
 //! Responses to clients when tollgate cannot decide, by tollgate's setting and Envoy's.
 //!
-//! How: a store full of exhausted keys has no space for a new key, deterministically.
+//! How: a store full of exhausted keys has no memory for a new key, deterministically.
 //!
 //! What it deliberately does not do: put the store under load; a full mailbox is answered the same
 //! way (`tests/service`).
@@ -50,7 +50,7 @@ fn deny_refuses_with_retry_after_regardless_of_envoys_failure_mode() {
     assert_eq!(overload_answers, 1);
 }
 
-/// The response for the key without space, Envoy's counters, and the counter of the setting.
+/// The response for the key without memory, Envoy's counters, and the counter of the setting.
 fn second_key(on_overload: &str, on_error: OnError) -> (HttpResponse, Counts, u64) {
     let bounds = "--memory-max=64KiB --partitions=1 --on-memory-full=error --on-overload";
     let arguments: Vec<_> = bounds.split(' ').chain([on_overload]).collect();

@@ -149,9 +149,9 @@ async fn client_certificates_guard_it_as_well() {
         }
     };
     let operator = authority.signs(&["an operator"]);
-    let stranger = Authority::new("another").signs(&["a stranger"]);
+    let other_client = Authority::new("another").signs(&["another client"]);
     let answer = asked(Some(&operator)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(asked(None).await.is_err());
-    assert!(asked(Some(&stranger)).await.is_err());
+    assert!(asked(Some(&other_client)).await.is_err());
 }

@@ -189,7 +189,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
     let authority = Authority::new("tollgate");
     let service = secret(&authority, &[NAME]);
     let clients = Authority::new("clients");
-    let [client, stranger] = ["client", "stranger"].map(|name| secret(&clients, &[name]));
+    let [client, other_client] = ["client", "other"].map(|name| secret(&clients, &[name]));
     let forged = secret(&Authority::new("clients"), &["client"]);
     let running = serve(&service, Some(&client));
     let address = running.grpc.to_string();
@@ -212,7 +212,7 @@ fn a_service_that_asks_for_a_certificate_is_shown_one() {
             ),
         );
     }
-    for wrong in [&stranger, &forged] {
+    for wrong in [&other_client, &forged] {
         let ended = showing(wrong);
         let words = format!(
             "error: {address} does not take the certificate in {} (",

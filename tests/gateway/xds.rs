@@ -458,8 +458,8 @@ async fn the_server_and_we_show_certificates_which_may_be_exchanged() {
     let ads = Ads::start(Some((&theirs, &authority.pem))).await;
     ads.send("1", &everything());
     // What we show at first is not of their authority.
-    let stranger = Authority::new("another").signs_rsa(&["*.system"]);
-    let mut secret = Secret::new(&stranger, &authority.pem);
+    let other_client = Authority::new("another").signs_rsa(&["*.system"]);
+    let mut secret = Secret::new(&other_client, &authority.pem);
     let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(|name| secret.file(name));
     let tls = [
         ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),

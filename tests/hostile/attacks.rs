@@ -1,4 +1,4 @@
-//! The attacks, each at a rate of its own.
+//! The attacks, each with its rate.
 //!
 //! How: one thread and a few connections. Every few milliseconds it sends what is due by its rate;
 //! what the service did not accept is not made up for. The rates take a small part of a core, since
@@ -326,8 +326,8 @@ fn many(field: &Field, count: usize, kind: Kind, make: fn(u32) -> Vec<u8>) -> Ta
         .unwrap();
     runtime.block_on(async {
         let hello = hello(kind.settings);
-        let receive_buffer = (!kind.reads).then_some(4_096);
-        let connect = |number| Socket::connect(field.service, number, &hello, receive_buffer);
+        let receive_bytes = (!kind.reads).then_some(4_096);
+        let connect = |number| Socket::connect(field.service, number, &hello, receive_bytes);
         // Connections and how much each has sent.
         let mut sockets = Vec::with_capacity(count);
         for number in 0..count {

@@ -27,11 +27,11 @@ impl Socket {
         service: SocketAddr,
         number: usize,
         hello: &[u8],
-        receive_buffer: Option<u32>,
+        receive_bytes: Option<u32>,
     ) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        if let Some(receive_buffer) = receive_buffer {
-            socket.set_recv_buffer_size(receive_buffer).unwrap();
+        if let Some(bytes) = receive_bytes {
+            socket.set_recv_buffer_size(bytes).unwrap();
         }
         let from = Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number % 64).unwrap());
         socket.bind((from, 0).into()).unwrap();

@@ -133,13 +133,13 @@ async fn memory_of_many_streams_is_released() {
     let (connections, streams) = (10, (1_000 * times()).min(4_096));
     for (path, body) in [(REFLECTION, None), (WATCH, Some([0; 5].as_slice()))] {
         let attack = async || {
-            let crowd: Vec<_> = (0..connections)
+            let clients: Vec<_> = (0..connections)
                 .map(|_| connection(running.grpc, streams, path, body))
                 .collect();
             let open = || running.metric("tollgate_streaming_calls");
             let all = || (open() == connections * streams).then_some(());
             wait_for(PATIENCE, all).unwrap_or_else(|| panic!("{} are open", open()));
-            crowd
+            clients
         };
         goes_back(path, &running, attack, drop).await;
     }
@@ -152,7 +152,7 @@ async fn memory_of_many_connections_is_released() {
     let count = (5_000 * times()).min(15_000);
     let attack = async || {
         // Each has an incomplete call, so it holds what a busy connection holds.
-        let crowd: Vec<_> = (0..count)
+        let clients: Vec<_> = (0..count)
             .map(|_| {
                 let mut stream = connection(running.grpc, 1, CALL, None);
                 let half = [&[0, 0, 0, 16, 0][..], &[0; 1_000]].concat();
@@ -163,7 +163,7 @@ async fn memory_of_many_connections_is_released() {
         let open = || running.metric("tollgate_connections{port=\"grpc\"}");
         let all = || (open() >= count).then_some(());
         wait_for(PATIENCE, all).unwrap_or_else(|| panic!("{} are open", open()));
-        crowd
+        clients
     };
     goes_back("connections", &running, attack, drop).await;
 }

@@ -56,7 +56,7 @@ fn sum(replicas: &[Tollgate], metric: &str) -> usize {
     usize::try_from(all.sum::<u64>()).unwrap()
 }
 
-/// The answers to a crowd, by key.
+/// Counts of the responses to background load, by key.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) passed: BTreeMap<String, AtomicUsize>,
@@ -95,7 +95,7 @@ impl Tally {
 
 /// A hundred and twenty-eight requests in flight on each replica, for every key until each is over
 /// its limit. Undecided requests are sent again a moment later.
-pub(super) async fn crowd(replicas: &[Tollgate], tally: &Arc<Tally>) -> JoinSet<()> {
+pub(super) async fn load(replicas: &[Tollgate], tally: &Arc<Tally>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for replica in replicas {
         let client = client(replica).await;
@@ -138,8 +138,8 @@ pub(super) async fn crowd(replicas: &[Tollgate], tally: &Arc<Tally>) -> JoinSet<
     tasks
 }
 
-/// Waits for a crowd.
-pub(super) async fn dispersed(tasks: JoinSet<()>) {
+/// Waits until the load has ended.
+pub(super) async fn wait_for_load(tasks: JoinSet<()>) {
     tokio::time::timeout(8 * RECOVERY, tasks.join_all())
         .await
         .unwrap();
@@ -156,7 +156,7 @@ async fn three_replicas_let_exactly_a_thousand_pass_in_every_algorithm_over_all_
         .map(|algorithm| algorithm.name())
         .collect();
     let tally = Tally::of(&names);
-    dispersed(crowd(&replicas, &tally).await).await;
+    wait_for_load(load(&replicas, &tally).await).await;
     for (name, passed) in &tally.passed {
         assert_eq!(passed.load(Ordering::Relaxed), LIMIT, "{name}");
     }
@@ -222,11 +222,11 @@ async fn leases_are_taken_over_all_servers() {
     let leased = ["--store-mode", "leased", "--lease-age-max-ms", "200"];
     let replicas = replicas(&cluster.url(), RULES, &leased);
     let tally = Tally::of(&["a", "b", "c", "d", "e", "f"]);
-    dispersed(crowd(&replicas, &tally).await).await;
+    wait_for_load(load(&replicas, &tally).await).await;
     // What one replica holds at the end is given back, and another replica uses it.
     let settled = async {
         while tally.passed() < 6 * LIMIT {
-            dispersed(crowd(&replicas, &tally).await).await;
+            wait_for_load(load(&replicas, &tally).await).await;
         }
     };
     let settled = tokio::time::timeout(2 * RECOVERY, settled).await;
@@ -296,7 +296,7 @@ async fn a_slot_that_moves_while_it_is_asked_for_admits_no_more_and_no_less() {
         &from.server,
         &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.id],
     );
-    let crowd = crowd(&replicas, &tally).await;
+    let load = load(&replicas, &tally).await;
     tally.reaches(600).await;
     let port = to.server.port().to_string();
     for (moved, passed) in [(1, 1_200), (2, 1_500)] {
@@ -314,7 +314,7 @@ async fn a_slot_that_moves_while_it_is_asked_for_admits_no_more_and_no_less() {
             &["CLUSTER", "SETSLOT", &slot, "NODE", &to.id],
         );
     }
-    dispersed(crowd).await;
+    wait_for_load(load).await;
     for (value, passed) in &tally.passed {
         // The first two were asked once before.
         let before = usize::from(*value != gone);
@@ -336,10 +336,10 @@ async fn an_orderly_failover_admits_no_more_and_no_less() {
     assert_eq!(ask(&mut one, "a").await, Ok(Code::Ok));
     let (master, replica) = serving_the_only_bucket(&cluster);
     let tally = Tally::of(&["a"]);
-    let crowd = crowd(&replicas, &tally).await;
+    let load = load(&replicas, &tally).await;
     tally.reaches(100).await;
     let _: redis::Value = cluster.nodes[replica].server.say(&["CLUSTER", "FAILOVER"]);
-    dispersed(crowd).await;
+    wait_for_load(load).await;
     let done = || cluster.masters().contains(&replica).then_some(());
     assert!(wait_for(RECOVERY, done).is_some());
     assert!(!cluster.masters().contains(&master));
@@ -372,11 +372,11 @@ async fn a_master_that_dies_loses_what_it_had_not_sent_on_and_no_more() {
     let (master, replica) = serving_the_only_bucket(&cluster);
     follow(&cluster.nodes[master].server);
     let tally = Tally::of(&["a"]);
-    let crowd = crowd(&replicas, &tally).await;
+    let load = load(&replicas, &tally).await;
     tally.reaches(400).await;
     cluster.nodes[master].server.kill();
     let before = tally.passed() + 1;
-    dispersed(crowd).await;
+    wait_for_load(load).await;
     let passed = tally.passed() + 1;
     let unknown = sum(&replicas, "tollgate_store_unknown_outcomes_total");
     let done = || cluster.masters().contains(&replica).then_some(());

@@ -14,7 +14,7 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::follow;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use super::cluster::{Tally, crowd, dispersed};
+use super::cluster::{Tally, load, wait_for_load};
 use super::{RECOVERY, RULES, ask, client, decides, replica};
 
 const LIMIT: usize = 1_000;
@@ -76,17 +76,17 @@ impl Trio {
 
 /// Three replicas under load while something is done to the servers: how many requests had passed
 /// by then, and how many in the end.
-async fn with_a_crowd(
+async fn under_load(
     replicas: &[Tollgate],
     key: &'static str,
     within: impl FnOnce(&Tally),
 ) -> (usize, usize, Arc<Tally>) {
     let tally = Tally::of(&[key]);
-    let tasks = crowd(replicas, &tally).await;
+    let tasks = load(replicas, &tally).await;
     tally.reaches(200).await;
     within(&tally);
     let before = tally.passed();
-    dispersed(tasks).await;
+    wait_for_load(tasks).await;
     for replica in replicas {
         decides(replica, 2 * RECOVERY);
     }
@@ -151,11 +151,11 @@ async fn failovers_lose_what_was_not_sent_on_and_no_more() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let (crowd, in_time) = tokio::join!(
-        with_a_crowd(&replicas, "a", on_demand),
+    let (load, in_time) = tokio::join!(
+        under_load(&replicas, "a", on_demand),
         tokio::time::timeout(6 * RECOVERY, in_time)
     );
-    let (before, passed, tally) = crowd;
+    let (before, passed, tally) = load;
     eprintln!(
         "a failover on demand: {before} had passed, {passed} in the end, {} of unknown outcome, {} errors",
         unknown(&replicas),
@@ -170,7 +170,7 @@ async fn failovers_lose_what_was_not_sent_on_and_no_more() {
     let known = unknown(&replicas);
     let primary = trio.primary();
     let kill = |_: &Tally| trio.servers[primary].kill();
-    let (before, passed, tally) = with_a_crowd(&replicas, "b", kill).await;
+    let (before, passed, tally) = under_load(&replicas, "b", kill).await;
     let unknown = unknown(&replicas) - known;
     eprintln!(
         "a primary killed: {before} had passed, {passed} in the end, {unknown} of unknown outcome, {} errors",

@@ -1,5 +1,5 @@
-//! What an answer carries besides its codes, what settings switch off, and what a request too large
-//! is told.
+//! Responses: what they contain besides codes, what settings switch off, and requests that are too
+//! large.
 //!
 //! What it deliberately does not do: overload (`overload`), metadata (`modes`).
 

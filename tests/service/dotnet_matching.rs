@@ -1,6 +1,6 @@
-//! As `dotnet`: lists of values, networks of addresses and regular expressions.
+//! Like `dotnet`, for lists of values, networks of addresses and regular expressions.
 //!
-//! What it deliberately does not do: what else these may be (`tests/laws`, `tests/rules`).
+//! What it deliberately does not do: test all forms of these (`tests/laws`, `tests/rules`).
 
 use crate::dotnet::{asked, serve};
 

@@ -1,9 +1,9 @@
-//! Label sets of rules that are gone are freed once their last counts were read: through any
-//! number of reloads nothing grows and no rule is counted as `overflow`.
+//! Label sets of removed rules are freed once their last counts were read: memory stays constant
+//! over any number of reloads, and no rule is counted as `overflow`.
 //!
-//! How: generations of rules as a reload makes them, hits counted by their counters, `/metrics`
-//! rendered and statsd fed by hand, so that a test says when a reader reads. Memory is counted by
-//! the allocator.
+//! The test publishes generations like a reload does, adds hits by their counters, and renders
+//! `/metrics` and feeds statsd by hand, so that it decides when a reader reads. The allocator
+//! counts memory.
 //!
 //! What it deliberately does not do: decide (`answers`), or bound what requests put into labels
 //! (`labels`).
@@ -31,7 +31,7 @@ const TOTAL_HITS: &str = "ratelimit_service_rate_limit_total_hits";
 struct Reloaded {
     metrics: Arc<Metrics>,
     generations: Generations,
-    delta: MetricDelta,
+    news: MetricDelta,
 }
 
 /// Rules of one level with these keys.
@@ -91,7 +91,7 @@ impl Reloaded {
         let reloaded = Self {
             generations: Generations::new(Arc::clone(&metrics)),
             metrics,
-            delta: MetricDelta::default(),
+            news: MetricDelta::default(),
         };
         reloaded.reload(rules);
         reloaded
@@ -144,7 +144,7 @@ impl Reloaded {
     /// What statsd is told of hits, by the limit's own name.
     fn flush(&mut self) -> BTreeMap<String, u64> {
         let mut told = BTreeMap::new();
-        let all = self.delta.of(&self.metrics, |name, kind, value| {
+        let all = self.news.of(&self.metrics, |name, kind, value| {
             let limit = name.strip_prefix("ratelimit.service.rate_limit.d.");
             if let Some(limit) = limit.and_then(|name| name.strip_suffix(".total_hits")) {
                 assert_eq!(kind, DeltaKind::Counter);
@@ -333,8 +333,8 @@ fn where_there_are_both_readers_both_are_waited_for() {
     for _ in 0..5 {
         assert!(reloaded.shown().contains_key("old"), "statsd was away");
     }
-    // What does not all fit is no flush.
-    let none = reloaded.delta.of(&reloaded.metrics, |_, _, _| false);
+    // A rule set with too many label sets does not flush the others.
+    let none = reloaded.news.of(&reloaded.metrics, |_, _, _| false);
     assert!(!none);
     assert_eq!(reloaded.flush(), pairs(&[("old", 1)]));
     assert!(reloaded.shown().contains_key("old"));
@@ -377,7 +377,7 @@ fn values_of_a_new_rule_reuse_freed_label_sets() {
         assert_eq!(value(&reloaded.scrape(), overflow), 0, "{number}");
         let key = ["b", "a"][number % 2];
         reloaded.reload(&detailed(key));
-        // One reading, which is not enough for the grace: space is freed.
+        // One scrape, which is less than the grace: the oldest are freed early.
         reloaded.scrape();
     }
     reloaded.hit_value("one");

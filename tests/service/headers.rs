@@ -1,11 +1,10 @@
-//! What an answer tells the caller's caller: headers in every style, and the body and headers that
-//! a rule gives a refusal.
+//! Response headers in every style, and the body and headers of a rule's `over_limit`.
 //!
-//! How: values are held against the statuses of the same answer, so a header that says something
-//! else is found whatever the rules are.
+//! Values are compared with the statuses of the same response, so that a header that disagrees is
+//! found for any rules.
 //!
-//! What it deliberately does not do: which descriptor the reference's three headers speak of
-//! (`answers`), what Envoy does with them (`tests/envoy`).
+//! What it deliberately does not do: test which descriptor the reference's three headers describe
+//! (`answers`), or what Envoy does with them (`tests/envoy`).
 
 use serde_json::Value as Json;
 use tollgate_test_support::grpc_client::{
@@ -300,7 +299,7 @@ async fn retry_after_waits_for_all_that_refused() {
         (&[("ten", 1), ("slow_quota", 1)], Some("3590")),
         (&[("five", 1), ("slow_quota", 1)], Some("7190")),
         (&[("ten", 1), ("closed_quota", 1)], None),
-        // A quota that has hits left is no reason to wait.
+        // A quota with hits left is no reason to wait.
         (&[("ten", 1), ("slow_quota", 1), ("quota", 0)], Some("50")),
     ] {
         let answer = service.ask(asked(descriptors, "full")).await;

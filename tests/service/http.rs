@@ -1,4 +1,4 @@
-//! The HTTP ports, answer by answer.
+//! The HTTP ports: each path and its responses.
 
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;

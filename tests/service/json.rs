@@ -1,9 +1,9 @@
-//! Whatever comes to `/json`: a status and a body that fit each other, from a service that goes on.
+//! Random bodies on `/json`: status and body agree, and the service keeps running.
 //!
-//! How: the corpus of the fuzz target `json`, mutated by a generator with a fixed seed, body after
-//! body on one connection.
+//! The corpus of the fuzz target `json` is mutated by a generator with a fixed seed and sent body
+//! after body on one connection.
 //!
-//! What it deliberately does not do: judge what is decided (`http`).
+//! What it deliberately does not do: check decisions (`http`).
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,4 @@
-//! What strangers can name costs a bounded number of series and a bounded amount of memory,
-//! whatever they name.
+//! Names in requests cost a bounded number of series and a bounded amount of memory.
 //!
 //! How: a million label sets through the metrics themselves, twenty thousand values and ten
 //! thousand domains through gRPC. Memory is read from `/proc/self/statm` after the bounds were met
@@ -58,7 +57,7 @@ fn a_million_label_sets_are_a_thousand_series_and_the_rest_is_counted_together()
         ..Tally::default()
     };
     let hit = |n: u128| {
-        // A label as long as a stranger likes.
+        // A label of any length.
         let labels = || {
             (
                 "d".to_owned(),

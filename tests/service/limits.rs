@@ -1,11 +1,11 @@
-//! What limits come to on the wire: several on one descriptor, windows by the calendar, slots and
-//! their holders, and what each algorithm's choices change.
+//! Limits over gRPC: several on one descriptor, calendar windows, concurrency slots, and the
+//! options of each algorithm.
 //!
-//! How: rules as an operator writes them, a clock that the test moves, and one line an answer:
-//! code, limit, what is left, seconds.
+//! Rules are written like an operator writes them and the test moves the clock. A response is
+//! compared as one line: code, limit, hits remaining, seconds.
 //!
-//! What it deliberately does not do: repeat the algorithms' arithmetic (`tests/laws`) or the
-//! grammar (`tests/rules`).
+//! What it deliberately does not do: test the algorithms (`tests/laws`) or the grammar
+//! (`tests/rules`).
 
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Timestamp};
 
@@ -366,7 +366,8 @@ async fn without_a_holder_a_slot_is_anonymous() {
     // The slot that is left is somebody's.
     assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
-    // An empty id is an id: whoever sends none by mistake does not free what is nobody's.
+    // An empty id is an id: a client that sends none by mistake does not free a slot without
+    // holder.
     said(&mut service, nobody()).await;
     assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
 }

@@ -1,6 +1,6 @@
-//! What the service promises on the wire, in this process and at a time of the test's choosing.
+//! The service over gRPC and HTTP, in this process, on a clock that the test moves.
 //!
-//! What it deliberately does not do: repeat the limiter's own arithmetic (`tests/laws`), or start
+//! What it deliberately does not do: test the limiter's arithmetic (`tests/laws`), or start
 //! processes (`tests/process`, `tests/envoy`).
 // tests: a panic is how it says no.
 #![allow(

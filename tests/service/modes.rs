@@ -1,10 +1,10 @@
-//! What a rule's flags and the service's modes come to on the wire: quotas, shadows, shared
-//! patterns, labels, metadata.
+//! Flags of rules and modes of the service over gRPC: quotas, shadow mode, shared patterns, labels,
+//! metadata.
 //!
-//! How: letters and tables for the arithmetic of overall codes are in `tests/laws`; here each mode
-//! is switched on as an operator does it, asked once, and held against the answer and the metrics.
+//! Each mode is switched on like an operator does it, and one request is compared with its response
+//! and the metrics. Tables of overall codes are in `tests/laws`.
 //!
-//! What it deliberately does not do: headers (`answers`), bounds on labels (`labels`).
+//! What it deliberately does not do: headers (`answers`), limits on labels (`labels`).
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
@@ -72,7 +72,7 @@ async fn quotas_refuse_only_when_all_of_them_do() {
             "{descriptors:?}"
         );
     }
-    // Two quotas, of which one has hits left.
+    // Two quotas, one of which has hits left.
     let answer = service
         .ask(request(
             "d",
@@ -320,9 +320,9 @@ async fn labels_are_the_references() {
     }
 }
 
-/// One rule gives an empty value an underscore, the other does not: their labels stay apart.
-/// As the reference service labels them: a shared level drops the underscore, unless the request
-/// names the pattern itself.
+/// One rule gives an empty value an underscore, the other does not: their labels stay apart. As the
+/// reference service labels them: a shared level drops the underscore, unless the request names the
+/// pattern itself.
 #[tokio::test]
 async fn an_empty_value_below_a_shared_level_is_labelled_without_an_underscore() {
     let rules = "

@@ -1,7 +1,7 @@
-//! What overload answers is a setting, and work nobody waits for is not done.
+//! Overload: responses follow the settings, and work for cancelled requests is dropped.
 //!
-//! A mailbox that holds one check is full for any request with two in the same partition: overload
-//! without luck.
+//! A queue for one check is full for any request with two checks in the same partition, so overload
+//! is deterministic.
 
 use tollgate_test_support::grpc_client::{
     Code, DescriptorStatus, RateLimitRequest, descriptor, hits, request,
@@ -57,7 +57,7 @@ async fn overload_is_an_error_that_says_what_to_change() {
         service.metric("tollgate_shed_total{reason=\"mailbox_full\"}"),
         2
     );
-    // Shed whole: neither bucket was touched, and there is space for one again.
+    // Shed as a whole: neither bucket was touched, and the queue has space for one again.
     assert_eq!(
         service.status("d", hits("a", "x", 1)).await.limit_remaining,
         9
@@ -112,8 +112,8 @@ const LITTLE: [&str; 6] = [
     "error",
 ];
 
-/// Fills the service with keys over their limits, in a rule named `filler`, until of three hundred
-/// new ones none finds space: a part of the table is full sooner than another.
+/// Fills the service with keys over their limits, in a rule named `filler`, until three hundred new
+/// keys in a row find no memory: a part of the table is full sooner than another.
 async fn fill(service: &mut Service) {
     let mut in_vain = 0;
     for hundred in 0..100 {
@@ -121,7 +121,7 @@ async fn fill(service: &mut Service) {
         let keys = hundred * 100..(hundred + 1) * 100;
         let keys = keys.map(|number| hits("filler", &number.to_string(), 1));
         let asked = request("d", keys.collect());
-        // Where there is no space that may be an error.
+        // Without memory the response may be an error.
         drop(service.client.should_rate_limit(asked).await);
         let after = service.metric("tollgate_buckets{partition=\"0\"}");
         in_vain = if after > before { 0 } else { in_vain + 1 };
@@ -129,7 +129,7 @@ async fn fill(service: &mut Service) {
             return;
         }
     }
-    panic!("10,000 keys find space in 64 KiB");
+    panic!("10,000 keys fit in 64 KiB");
 }
 
 /// A service full of keys over their limits, but for `a` of `x`.
@@ -250,7 +250,7 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 1 }
 ";
 
-/// A service that has no space for another mark.
+/// A service without memory for another mark.
 async fn remembering(answer: &str) -> Service {
     let arguments = [&LITTLE[..], &["--on-overload", answer]].concat();
     let mut service = Service::start(REMEMBERING, &arguments).await;
@@ -291,7 +291,7 @@ async fn where_no_more_can_be_remembered_what_needs_no_mark_goes_on() {
     assert_eq!(left(&mut service, "log", 0).await, (Code::Ok, 100));
     assert_eq!(left(&mut service, "small", 1).await, (Code::OverLimit, 0));
     assert!(service.metric("tollgate_marks{partition=\"0\"}") > 0);
-    // When what stood there is as good as new there is space again, at once.
+    // Once the old buckets are idle there is memory again, at once.
     service.clock.advance_us(60_000_000);
     assert_eq!(left(&mut service, "log", 1).await, (Code::Ok, 99));
 }
@@ -316,8 +316,8 @@ async fn work_whose_deadline_has_passed_is_not_done() {
 
 #[tokio::test]
 async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
-    // Else whoever is over one limit could add a fresh value to another descriptor, and be let
-    // through by the error.
+    // Otherwise a client over one limit could add a new value to another descriptor, and Envoy
+    // would let it pass on the error.
     let mut service = full(&[&LITTLE[4..], &["--on-overload", "error"]].concat()).await;
     let both = vec![hits("a", "x", 1), hits("b", "fresh", 1)];
     let answer = service.ask(request("d", both)).await;
@@ -336,7 +336,7 @@ async fn a_known_refusal_holds_when_another_check_finds_no_memory() {
         .unwrap_err();
     assert_eq!(error.code(), Grpc::Unavailable);
     assert_eq!(service.metric(total), 21);
-    // Looking and giving back need no space.
+    // Peeks and refunds need no memory.
     assert_eq!(
         service
             .status("d", hits("b", "fresh", 0))

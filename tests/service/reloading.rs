@@ -1,10 +1,10 @@
-//! Rules that change while requests come in: good ones are taken whole, bad ones change nothing and
-//! are told about.
+//! Reloads while requests arrive: valid rules apply as a whole, invalid ones change nothing and are
+//! reported.
 //!
-//! How: `Service::reload` writes a file and waits until it was taken or refused; the clock stands
-//! still, so what is left in a bucket is what the test took.
+//! `Service::reload` writes a file and waits until it was accepted or rejected. The clock does not
+//! move, so what is left in a bucket depends on the test alone.
 //!
-//! What it deliberately does not do: see that a file changed (`tests/rules/watching.rs`).
+//! What it deliberately does not do: detect changed files (`tests/rules/watching.rs`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

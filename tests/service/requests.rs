@@ -1,5 +1,5 @@
-//! Questions as callers really send them, odd ones included: all are answered, nothing wraps,
-//! nothing dies.
+//! Requests like real callers send them, unusual ones included: all are answered, and no number
+//! wraps.
 
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitOverride, RateLimitRequest, channel, descriptor, hits, request,

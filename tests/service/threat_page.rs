@@ -1,7 +1,7 @@
-//! `docs/threat-model.md`, held to the code: each setting, counter and test that it names is there.
+//! Checks `docs/threat-model.md` against the code: each setting, counter and test that it names
+//! exists.
 //!
-//! What it deliberately does not do: run the tests it finds named, or judge what the page leaves
-//! out.
+//! What it deliberately does not do: run the named tests, or judge what the page leaves out.
 
 use std::collections::BTreeSet;
 use std::fs;

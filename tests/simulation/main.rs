@@ -23,7 +23,7 @@
 //! - `SEEDS=100000 cargo test --test simulation -- default_seeds` looks longer;
 //! - `FIRST_SEED=1000000` begins elsewhere;
 //! - `SEED=123 cargo test --test simulation -- replay --nocapture` prints one run event by event;
-//!   add `BUG=name` to see a planted bug.
+//!   `BUG=name` plants a bug in it.
 //!
 //! What changes the meaning of a seed: any change to `scenario` or `run`. A seed is for the commit
 //! it failed on; what is to be kept becomes a test of its own.

@@ -154,7 +154,7 @@ pub(crate) struct Bucket {
 }
 
 /// More bytes than all the buckets of a run need in one partition.
-const ROOMY: usize = 1 << 20;
+const AMPLE_BYTES: usize = 1 << 20;
 
 // === impl Scenario ===
 
@@ -165,7 +165,15 @@ impl Scenario {
             partitions,
             queue_checks_max: chance.pick(&[4, 5, 6, 8, 1_000]),
             // Mostly more than all keys need. Sometimes what a few of them need, a partition.
-            memory_max: partitions * chance.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 300, 1_000]),
+            memory_max: partitions
+                * chance.pick(&[
+                    AMPLE_BYTES,
+                    AMPLE_BYTES,
+                    AMPLE_BYTES,
+                    AMPLE_BYTES,
+                    300,
+                    1_000,
+                ]),
             // One that keys share would need a recount of its own (`store/memory/partition/tests`
             // has one).
             when_full: chance.pick(&[WhenFull::Allow, WhenFull::Deny, WhenFull::Error]),
@@ -207,9 +215,9 @@ impl Scenario {
         !self.refunds && self.jumps != Jumps::BothWays && !self.may_be_full()
     }
 
-    /// Whether there may be more buckets than a partition has space for.
+    /// Whether there may be more buckets than fit in a partition.
     pub(crate) fn may_be_full(&self) -> bool {
-        self.bounds.memory_max / self.bounds.partitions < ROOMY
+        self.bounds.memory_max / self.bounds.partitions < AMPLE_BYTES
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -67,9 +67,9 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
 
         // Keys over their limits evict the others and then share a bucket.
         let allowed = running.flood(10_000_000..10_150_000, 1).await;
-        let spare = running.sum("tollgate_buckets") as u64 - EXHAUSTED;
+        let evictable = running.sum("tollgate_buckets") as u64 - EXHAUSTED;
         assert_eq!(
-            allowed, spare,
+            allowed, evictable,
             "one for each with a bucket, shared or its own"
         );
         assert_eq!(running.flood(20_000_000..20_050_000, 1).await, 0);
@@ -78,7 +78,7 @@ async fn no_flood_makes_an_exhausted_bucket_begin_anew() {
         let shared = running.count("tollgate_no_room_total{answer=\"share\"}");
         assert!(
             (80_000..110_000).contains(&shared),
-            "{shared} checks were shed"
+            "{shared} checks found no memory"
         );
 
         // At the reset the store is as it was at the start.

@@ -41,7 +41,7 @@ fn acceptor(authority: &Authority, ours: &Leaf, protocol: Protocol) -> TlsAccept
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_are_sent_over_mutual_tls_to_trusted_collectors_only() {
     let authority = Authority::new("collectors");
-    let stranger = Authority::new("strangers");
+    let other_client = Authority::new("others");
     let files = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = files.path().join(name);
@@ -54,7 +54,7 @@ async fn spans_are_sent_over_mutual_tls_to_trusted_collectors_only() {
         write("tls.key", &ours.key),
     );
     let known = write("ca.crt", &authority.pem);
-    let unknown = write("other.crt", &stranger.pem);
+    let unknown = write("other.crt", &other_client.pem);
     for protocol in PROTOCOLS {
         let tls = acceptor(&authority, &authority.signs(&["localhost"]), protocol);
         let collector = Collector::start_with(protocol, Some(tls)).await;

@@ -66,7 +66,7 @@ impl fmt::Debug for Counted {
 }
 
 /// This many siblings of each kind below one key.
-fn crowd(count: usize) -> (RuleSet, Counting) {
+fn many_rules(count: usize) -> (RuleSet, Counting) {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
     let mut add = |values: Values| {
@@ -101,7 +101,7 @@ fn crowd(count: usize) -> (RuleSet, Counting) {
 #[test]
 fn finding_costs_the_same_among_ten_siblings_and_among_two_thousand() {
     for count in [10, 2_000] {
-        let (rules, compiler) = crowd(count);
+        let (rules, compiler) = many_rules(count);
         let last = count - 1;
         for (value, how, asked) in [
             (format!("exact-{last}"), "Exact", 0),

@@ -130,7 +130,7 @@ impl Asked<'_> {
         };
         ensure(marks.capacity() <= capacity_max, || {
             format!(
-                "capacity for {} marks, and {len} are there",
+                "capacity for {} marks, and {len} are stored",
                 marks.capacity()
             )
         })?;
@@ -246,12 +246,12 @@ impl Asked<'_> {
             limit, ask, now, ..
         } = self.question;
         let used = self.said.used_before;
-        let headroom = limit.burst().saturating_mul(2).saturating_sub(used);
+        let debt_left = limit.burst().saturating_mul(2).saturating_sub(used);
         let left = match (self.candidate.algorithm.name(), limit.count_refused()) {
             ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.requested(),
             (_, None | Some(CountRefused::None)) => 0,
             (_, Some(CountRefused::Blocking | CountRefused::All)) => {
-                ask.hits.requested().min(headroom)
+                ask.hits.requested().min(debt_left)
             }
         };
         let expected = used.saturating_add(left).min(REGISTER_MAX);

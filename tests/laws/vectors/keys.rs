@@ -269,9 +269,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_buckets_share_a_key_only_when_they_are_one(crowd in vec(buckets(), 2..=50)) {
+    fn two_buckets_share_a_key_only_when_they_are_one(buckets_seen in vec(buckets(), 2..=50)) {
         let mut seen = HashMap::new();
-        for bucket in crowd {
+        for bucket in buckets_seen {
             let key = bucket.key();
             if let Some(twin) = seen.insert(key, bucket.clone()) {
                 prop_assert_eq!(bucket, twin);

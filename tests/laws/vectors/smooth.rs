@@ -207,7 +207,7 @@ fn a_leaky_bucket_lets_one_through_at_a_time() {
             (3_600 * S, Take(2), false, 1, None, 0),
         ],
     );
-    // With a burst of three, they may come at once, and then one at a time.
+    // With a burst of three, three requests pass at once, and then one at a time.
     ask(
         &LeakyBucket,
         &with_burst(10, Unit::Minute, 3),

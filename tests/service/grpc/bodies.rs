@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Sends a frame of data, once the window allows it.
+    /// Sends a DATA frame once the flow control window permits it.
     async fn send(&mut self, stream: u32, part: &[u8], last: bool) {
         while self.window < part.len() {
             self.read().await;

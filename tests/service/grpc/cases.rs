@@ -1,7 +1,7 @@
-//! One call at a time, from the plain to the broken: the server answers as tonic's routes do.
+//! Single calls, from plain to malformed: the server responds like tonic's routes.
 //!
-//! How: each case is sent to both in turn, so that their buckets and counters stay equal as well;
-//! these are compared at the end.
+//! Each case is sent to both in turn, so that buckets and counters stay equal as well. These are
+//! compared at the end.
 //!
 //! What it deliberately does not do: several calls at once (`streams`).
 

@@ -1,9 +1,9 @@
-//! How connections end: by age, by a stop, by their client, with calls under way.
+//! How connections end: by age, by shutdown, by the client, with calls in flight.
 //!
-//! How: connections that are allowed to live for a moment, and calls whose bodies the test holds
-//! back; nothing waits for luck but until a counter says what happened.
+//! Connections have a short maximum age, and tests hold back the bodies of calls. Tests wait until
+//! a counter shows an event, never for a time.
 //!
-//! What it deliberately does not do: wear a server down (`hostile`).
+//! What it deliberately does not do: exhaust a server (`hostile`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     timeout(PATIENCE, waiting).await.expect(what);
 }
 
-/// Waits until nobody listens there any more.
+/// Waits until the port is closed.
 async fn no_longer_listens(to: SocketAddr) {
     let waiting = async {
         while TcpStream::connect(to).await.is_ok() {
@@ -209,7 +209,7 @@ async fn a_closed_connection_releases_its_queue_slots() {
             .filter(|line| line.starts_with("tollgate_mailbox_checks{"))
             .all(|line| line.ends_with(" 0"))
     };
-    until("there is space again", mailboxes).await;
+    until("the queue is empty again", mailboxes).await;
     assert!(left(&mut service, "gone").await >= 1_000_000 - 200 * 20);
     assert_eq!(
         service.ask(one("x", 1)).await.statuses[0].limit_remaining,

@@ -1,7 +1,7 @@
-//! Requests that gzip compressed, through both listeners.
+//! Requests that are compressed with gzip.
 //!
-//! What it deliberately does not do: compare the listeners case by case (`cases`), or measure what
-//! a gzip bomb costs the process (`tests/memory/gzip.rs`).
+//! What it deliberately does not do: compare case by case with tonic (`cases`), or measure the
+//! memory that a gzip bomb costs (`tests/memory/gzip.rs`).
 
 use std::io::Write as _;
 

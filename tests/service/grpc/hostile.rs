@@ -1,11 +1,9 @@
-//! Clients that would wear a server down: floods of resets, pings and settings, headers without
-//! end, calls that do not end.
+//! Hostile clients: floods of resets, pings and SETTINGS, headers without end, unfinished calls.
 //!
-//! How: frames written by hand on a socket. Whatever becomes of that connection, another one is
-//! served all the while. The limits are settings, and counters show when one is met.
+//! Frames are written by hand on a socket. Whatever happens to that connection, another one is
+//! served at the same time. The limits are settings, and counters show when one is reached.
 //!
-//! What it deliberately does not do: measure how much later the others are served (`make
-//! test-hostile`).
+//! What it deliberately does not do: measure the delay of other clients (`make test-hostile`).
 
 use std::time::Duration;
 
@@ -221,7 +219,7 @@ async fn a_client_that_never_reads_is_gone_whatever_it_says() {
     socket.set_recv_buffer_size(4_096).unwrap();
     let stream = socket.connect(service.grpc).await.unwrap();
     let mut deaf = Hostile::greet(stream).await;
-    // The largest window, so that answers are not held up in their streams.
+    // The largest window, so that responses do not wait in their streams.
     let window = 0x4000_0000_u32.to_be_bytes();
     deaf.write(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
     let (body, there) = (question(&one("deaf", 0)), frame(PING, 1, 0, b"hello? !"));
@@ -293,7 +291,7 @@ async fn a_client_that_reads_late_gets_every_answer() {
 async fn a_response_without_flow_control_window_is_reset() {
     let service = service(&["--body-wait", "100ms"]).await;
     let mut slow = Hostile::connect(&service).await;
-    // Streams begin without a window.
+    // Streams begin with an empty window.
     slow.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))
         .await;
     let body = question(&one("slow", 1));

@@ -1,11 +1,11 @@
-//! Our HTTP/2 server: what a client sees, frame by frame.
+//! The gRPC server over HTTP/2, frame by frame.
 //!
-//! How: a client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, driven
-//! in this process, are the oracle (`routes`): the server must answer as they do, to a table of
-//! requests (`cases`) and to random ones (`random_requests`). Other files test what the routes
+//! A client on the `h2` crate sends what no gRPC library would (`raw`). tonic's routes, called in
+//! this process, are the oracle (`routes`): the server must respond like they do to a table of
+//! requests (`cases`) and to random ones (`random_requests`). The other files test what the routes
 //! alone do not have: connections, streams, floods.
 //!
-//! What it deliberately does not do: repeat what is decided; the rest of `tests/service` does.
+//! What it deliberately does not do: test decisions, which the rest of `tests/service` does.
 
 mod bodies;
 mod cases;

@@ -1,4 +1,4 @@
-//! A client that sends HTTP/2 as it is told, and keeps all that it sees.
+//! An HTTP/2 client that sends exactly what a test asks for, and keeps all that it receives.
 //!
 //! What it deliberately does not do: what a gRPC library does for its caller.
 
@@ -70,7 +70,7 @@ impl Raw {
         stream.set_nodelay(true).unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_max_send_streams(2_000);
-        // Answers are short; a thousand that nobody has read yet are no attack.
+        // Responses are short; a thousand unread ones are no attack.
         builder.data_frame_budget(usize::MAX);
         let (send, connection) = builder.handshake(stream).await.unwrap();
         Self {

@@ -1,6 +1,6 @@
-//! Bounds on streaming calls (reflection, health Watch), through both listeners.
+//! Limits on streaming calls (reflection, health Watch).
 //!
-//! What it deliberately does not do: weigh them (`tests/memory/released_memory.rs`).
+//! What it deliberately does not do: measure their memory (`tests/memory/released_memory.rs`).
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn streaming_calls_beyond_a_bound_are_refused_on_their_own_stream() {
     assert_eq!(service.metric(OPEN), 3);
     answers(&second).await;
 
-    // A call that ends frees a permit, whichever its kind, and so does a connection.
+    // A call of any kind that ends frees its slot, and so does a connection.
     drop(reflection);
     until_open(&service, 2).await;
     let reflection = reflect(&second).await.unwrap();

@@ -1,4 +1,5 @@
-//! Many calls at once on one connection: late bodies, resets, crowds, and callers that go too far.
+//! Many calls at once on one connection: late bodies, resets, bursts, and callers that exceed
+//! limits.
 //!
 //! What it deliberately does not do: say what a broken call is answered (`cases`), end connections
 //! (`endings`).
@@ -66,7 +67,7 @@ async fn a_late_body_delays_no_other_call() {
 async fn half_sent_messages_that_fill_the_connections_window_are_read_all_the_same() {
     let service = service(&[]).await;
     let mut raw = Raw::connect(service.grpc).await;
-    // As much as one frame of data holds, of each more than the connection's window allows.
+    // One full DATA frame for each: more than the connection's window in total.
     let bodies: Vec<_> = (0..CROWD)
         .map(|number| question(&one(&format!("{number:020000}"), 1)))
         .collect();
@@ -280,13 +281,13 @@ async fn health_and_reflection_answer_between_checks_on_the_same_connection() {
 #[tokio::test]
 async fn a_busy_connection_does_not_delay_the_others() {
     let service = service(&["--cores", "1"]).await;
-    let mut crowd = Raw::connect(service.grpc).await;
+    let mut busy = Raw::connect(service.grpc).await;
     let mut other = Raw::connect(service.grpc).await;
     assert_eq!(other.ask(&one("other", 0)).await.left(), 1_000_000);
-    let body = question(&one("crowd", 1));
+    let body = question(&one("busy", 1));
     let mut answers = JoinSet::new();
     for _ in 0..1_500 {
-        let call = crowd.open(call().body(()).unwrap()).await;
+        let call = busy.open(call().body(()).unwrap()).await;
         let body = body.clone();
         answers.spawn(async move { call.end(&body).await });
     }

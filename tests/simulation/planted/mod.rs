@@ -3,7 +3,8 @@
 //! Thousands of passing seeds do not show that a bug would be found. A planted bug wraps the real
 //! store or the service, or changes their input; everything else is the real code. Most are
 //! plausible mistakes in a store. Replay one with `BUG=name SEED=… cargo test --test simulation --
-//! replay --nocapture`.
+//! replay
+//! --nocapture`.
 //!
 //! | bug | found by |
 //! | --- | --- |
