@@ -793,3 +793,46 @@ fn one_pipeline_decides_every_request() {
         assert_eq!(found, *files, "`{call}`");
     }
 }
+
+#[test]
+fn every_path_in_the_maps_exists() {
+    let mut wrong = Vec::new();
+    let mut paths = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        // Quoted text is every second piece of a line between backticks.
+        for quoted in text
+            .lines()
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+        {
+            let (path, function) = quoted.split_once("::").unwrap_or((quoted, ""));
+            let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+            // `/json` is a route, NAME is the reader's choice, and `target/` is built.
+            let skipped = path.starts_with('/') || path.contains("NAME") || path == "target/";
+            if skipped || !path.contains('/') || !path.chars().all(is_path) {
+                continue;
+            }
+            paths += 1;
+            // Modules are written without `src/` and without an ending.
+            let found = [
+                path.to_owned(),
+                format!("src/{path}"),
+                format!("src/{path}.rs"),
+            ]
+            .into_iter()
+            .map(|path| root().join(path))
+            .find(|path| path.exists());
+            let declares = |file: PathBuf| {
+                function.is_empty()
+                    || fs::read_to_string(file)
+                        .unwrap()
+                        .contains(&format!("fn {function}("))
+            };
+            if !found.is_some_and(declares) {
+                wrong.push(format!("{page}: `{quoted}` does not exist"));
+            }
+        }
+    }
+    assert!(paths > 50, "only {paths} paths were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
