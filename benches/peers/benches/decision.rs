@@ -25,20 +25,21 @@ use clap::Parser;
 use criterion::{Criterion, criterion_group, criterion_main};
 use governor::{Quota, RateLimiter};
 use limitador::limit::{Context, Limit};
+use prost::Message as _;
 use tollgate::clock::{Clock, SystemClock};
-use tollgate::rules::reload::Rules;
-use tollgate::rules::file::{self, Options};
-use tollgate::rules::path::Source;
-use tollgate::settings::Settings;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate_limiter::{self, ALGORITHMS, Hits, State, Unit};
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::Generations;
+use tollgate::pipeline::{Parts, Pipeline};
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollgate::pipeline::{Parts, Pipeline};
+use tollgate::rules::file::{self as rules_file, Options};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
+use tollgate::settings::Settings;
 use tollgate::store::{BACKENDS, Setup, SharedSettings, memory};
+use tollgate_limiter::{ALGORITHMS, Code, Hits, State, Unit};
 
 const KEYS: usize = 10_000;
 
@@ -103,16 +104,17 @@ fn decisions(criterion: &mut Criterion) {
     }
 
     let (runtime, rate_limit) = service();
-    let requests: Vec<_> = keys.iter().map(|key| request(key)).collect();
+    let requests: Vec<_> = keys
+        .iter()
+        .map(|key| request(key).encode_to_vec())
+        .collect();
     let mut next = requests.iter().cycle();
     group.bench_function("tollgate, request to answer", |bencher| {
         bencher.iter(|| {
             let request = next.next().expect("a cycle");
-            let deciding = rate_limit.should_rate_limit(black_box(request), None, None);
-            assert_eq!(
-                runtime.block_on(deciding).expect("an answer").overall_code,
-                1
-            );
+            let deciding = rate_limit.call(black_box(request), None, None);
+            let response = runtime.block_on(deciding).expect("an answer");
+            assert_eq!(response.code, Code::Ok);
         });
     });
     group.finish();
@@ -132,17 +134,21 @@ fn service() -> (tokio::runtime::Runtime, Pipeline) {
         .expect("a runtime");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let metrics = Arc::new(Metrics::new().expect("metrics"));
-    let (store, workers) = BACKENDS[0].build(&SharedSettings::default(), &Setup {
-        clock: Arc::clone(&clock),
-        metrics: Arc::clone(&metrics),
-        memory: memory::MemoryLimits {
-            partitions: 1,
-            queue_checks_max: 16_384,
-            memory_max: 256 << 20,
-            when_full: memory::WhenFull::Share,
-        },
-    })
-    .expect("a store in memory");
+    let (store, workers) = BACKENDS[0]
+        .build(
+            &SharedSettings::default(),
+            &Setup {
+                clock: Arc::clone(&clock),
+                metrics: Arc::clone(&metrics),
+                memory: memory::MemoryLimits {
+                    partitions: 1,
+                    queue_checks_max: 16_384,
+                    memory_max: 256 << 20,
+                    when_full: memory::WhenFull::Share,
+                },
+            },
+        )
+        .expect("a store in memory");
     for worker in workers {
         runtime.spawn(worker);
     }
