@@ -305,6 +305,11 @@ const METAPHORS: &[(&str, &[&str])] = &[
     ("seats", &[]),
     ("guest", &[]),
     ("guests", &[]),
+    ("sheet", &[]),
+    ("sheets", &[]),
+    ("floor", &["floor(", ".floor {", "\"floor\""]),
+    ("stranger", &["\"stranger\"", "domain_not_found"]),
+    ("strangers", &[]),
 ];
 
 fn root() -> &'static Path {

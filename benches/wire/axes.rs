@@ -322,7 +322,7 @@ impl Expected {
     /// This, or a file if the server serves one.
     fn or_file(self, server: &Server) -> Self {
         match server.kind {
-            Kind::Floor => Self::File,
+            Kind::Nghttpd => Self::File,
             _ => self,
         }
     }

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use crate::requests::Template;
-use crate::servers::{FLOOR_BYTES, Kind, Server};
+use crate::servers::{Kind, NGHTTPD_BYTES, Server};
 
 /// Unread answers before the client suspects an attack. A whole burst may be unread if the
 /// generator was preempted.
@@ -68,7 +68,7 @@ impl Target {
 /// Expected answer of this server to a request for `code`.
 pub(crate) fn expected(server: &Server, code: u8) -> Expected {
     match server.kind {
-        Kind::Floor => Expected::File,
+        Kind::Nghttpd => Expected::File,
         // It never refuses.
         Kind::Bare => Expected::Any,
         Kind::Tollgate | Kind::Reference => Expected::Code(code),
@@ -136,7 +136,7 @@ pub(crate) async fn ask(
         };
     }
     let code = match expected {
-        Expected::File if status == 200 && length == FLOOR_BYTES => return Ok(()),
+        Expected::File if status == 200 && length == NGHTTPD_BYTES => return Ok(()),
         Expected::File => return Err(format!("{status}, {length} bytes")),
         Expected::Code(code) => Some(code),
         Expected::Any => None,

@@ -24,15 +24,15 @@ use crate::bare_tonic;
 use crate::requests::Workload;
 
 /// Bytes that nghttpd serves: the length of a short answer.
-pub(crate) const FLOOR_BYTES: usize = 40;
+pub(crate) const NGHTTPD_BYTES: usize = 40;
 
-const FLOOR_FILE: &str = "answer";
+const NGHTTPD_FILE: &str = "answer";
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// nghttpd with a static file: the cost of HTTP/2 in C.
-    Floor,
+    Nghttpd,
     /// tonic with a constant answer: the cost of gRPC in Rust.
     Bare,
     /// tollgate with default settings.
@@ -59,7 +59,7 @@ pub(crate) struct Server {
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Floor => "nghttpd",
+            Self::Nghttpd => "nghttpd",
             Self::Bare => "bare tonic",
             Self::Tollgate => "tollgate",
             Self::Throttlecrab => "throttlecrab",
@@ -70,7 +70,7 @@ impl Kind {
     /// All servers that can serve the same request.
     pub(crate) fn all() -> Vec<Self> {
         let peers = throttlecrab().exists().then_some(Self::Throttlecrab);
-        let mut all = vec![Self::Floor, Self::Bare];
+        let mut all = vec![Self::Nghttpd, Self::Bare];
         all.extend(peers);
         all.push(Self::Tollgate);
         all
@@ -119,7 +119,7 @@ impl Server {
         let files = tempfile::tempdir().expect("a temporary directory");
         let mut command = on_cores(cores);
         match kind {
-            Kind::Floor => Self::start_floor(command, cores, files),
+            Kind::Nghttpd => Self::start_nghttpd(command, cores, files),
             Kind::Bare => {
                 let this = std::env::current_exe().expect("this program");
                 command
@@ -187,14 +187,14 @@ impl Server {
         Self::start_silent(Kind::Reference, command, port, files)
     }
 
-    fn start_floor(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {
-        std::fs::write(files.path().join(FLOOR_FILE), [b'x'; FLOOR_BYTES]).expect("a file");
+    fn start_nghttpd(mut command: Command, cores: usize, files: tempfile::TempDir) -> Self {
+        std::fs::write(files.path().join(NGHTTPD_FILE), [b'x'; NGHTTPD_BYTES]).expect("a file");
         let port = free_port();
         command
             .args([program("nghttpd"), "--no-tls", "--address=127.0.0.1", "-d"])
             .arg(files.path())
             .args([format!("-n{cores}"), port.to_string()]);
-        Self::start_silent(Kind::Floor, command, port, files)
+        Self::start_silent(Kind::Nghttpd, command, port, files)
     }
 
     fn start_throttlecrab(mut command: Command, files: tempfile::TempDir) -> Self {
@@ -279,7 +279,7 @@ impl Server {
     /// Path of a request, without the leading slash.
     pub(crate) fn path(&self) -> &'static str {
         match self.kind {
-            Kind::Floor => FLOOR_FILE,
+            Kind::Nghttpd => NGHTTPD_FILE,
             Kind::Throttlecrab => "throttlecrab.RateLimiter/Throttle",
             _ => SHOULD_RATE_LIMIT,
         }
