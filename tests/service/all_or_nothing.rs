@@ -322,7 +322,7 @@ async fn envoy_refunds_refused_hits_of_one_more_limit_that_were_never_counted() 
     // The page has the second of these.
     let page = std::fs::read_to_string("docs/rules.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "With 5 an hour and 2 under way, 9 refused at once leave 4 more instead of 3.";
+    let said = "With 5 an hour and 2 under way, 9 refused at once leave 4 more hits instead of 3.";
     assert!(page.contains(said));
 }
 

@@ -29,3 +29,4 @@ mod overload;
 mod reloading;
 mod requests;
 mod threat_page;
+mod ways_in;

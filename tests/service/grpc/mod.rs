@@ -10,10 +10,10 @@
 mod bodies;
 mod cases;
 mod endings;
-mod gzip;
+pub(crate) mod gzip;
 mod hostile;
 mod random_requests;
-mod raw;
+pub(crate) mod raw;
 mod routes;
 mod streaming;
 mod streams;
