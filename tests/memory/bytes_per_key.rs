@@ -4,6 +4,8 @@
 //! growth is counted: an unoptimised binary is larger than they are, and the kernel maps its pages
 //! at its own pace.
 
+use tollgate_test_support::polling::{PATIENCE, wait_for};
+
 use super::{Tollgate, ask_for_each};
 
 /// Most bytes per key, everything included.
@@ -38,7 +40,10 @@ async fn a_key_takes_no_more_than_64_bytes() {
                 running.status_bytes("VmRSS"),
                 running.status_bytes("RssAnon"),
             );
-            let keys = running.metric_sum("tollgate_buckets{");
+            // A worker updates its gauges after the answers of a batch have left.
+            let keys = || running.metric_sum("tollgate_buckets{");
+            wait_for(PATIENCE, || (keys() == count).then_some(()));
+            let keys = keys();
             assert_eq!(keys, count, "each is known once");
             let whole = all as f64 / keys as f64;
             let added = (after - before) as f64 / (keys - known) as f64;
