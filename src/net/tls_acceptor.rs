@@ -3,10 +3,10 @@
 //! Why a separate thread: answering a `ClientHello` costs as much as hundreds of checks, and a
 //! client can send one without any work of its own: the same recorded bytes do every time. On a
 //! thread that decides, each one would delay every check of that thread. How: a port with TLS
-//! accepts connections on a thread of its own and passes on only those whose handshake is complete
-//! ([`DetachedConnection`]); the threads that serve never see the others. The expensive part of a
-//! handshake runs in a [`HandshakePool`], in otherwise idle time and within a share of one core, so
-//! that a flood of handshakes disturbs established connections as little as possible.
+//! accepts connections on a thread of its own and passes on only connections whose handshake is
+//! complete ([`DetachedConnection`]); the threads that serve never see the others. The expensive
+//! part of a handshake runs in a [`HandshakePool`], in otherwise idle time and within a share of
+//! one core, so that a flood of handshakes disturbs established connections as little as possible.
 //!
 //! Complete `ClientHello` messages are processed one after the other. A client that has closed its
 //! side by then costs nothing more, and one that sends half a message costs only its place in the

@@ -112,7 +112,7 @@ async fn both_versions_and_http2_only() {
     // Who does not believe us says so.
     let disbelieving = TlsClient::new(&Authority::new("another"), None);
     refused(&disbelieving, &tollgate, "refused_by_client").await;
-    // Who does not speak TLS is told by the end.
+    // A client without TLS sees the connection end.
     let mut plain = std::net::TcpStream::connect(tollgate.grpc).unwrap();
     plain
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -271,7 +271,7 @@ async fn certificates_are_exchanged_and_what_is_not_good_is_not_taken() {
     still("its first line is cut off", 7).await;
     clients.exchange("", "", &authority.pem);
     wait_for_loads(&tollgate, "success", 2);
-    // A good one is shown to those who come, and those who are there stay.
+    // New connections get the new certificate; open ones stay.
     secret.exchange(&second.certificate, &second.key, &authority.pem);
     wait_for_loads(&tollgate, "success", 3);
     assert_eq!(shown(&client, &tollgate).await, der(&second));

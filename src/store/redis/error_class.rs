@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_for_a_state_are_told_apart_whoever_wraps_them() {
+    fn state_errors_are_classified_behind_any_wrapper() {
         let read_only = ErrorClass::Fault(StoreFault::ReadOnly);
         assert_eq!(of_code("READONLY", "You can't write"), read_only);
         let wrapped =

@@ -95,7 +95,7 @@ const VALUES: &[&[u8]] = &[
     b"",
 ];
 
-/// What the service is told, set by set.
+/// Sets of arguments, one service each.
 const ARGUMENTS: &[&[&str]] = &[
     &[],
     &["--response-headers", "ietf,x-ratelimit"],

@@ -82,7 +82,7 @@ impl ServerConnection {
         }
     }
 
-    /// The socket is closed: ends all streams, wakes those who answer them and frees memory.
+    /// The socket is closed: ends all streams, wakes their handlers and frees memory.
     pub fn close(&mut self) {
         for (_, stream) in std::mem::take(&mut self.streams).iter_mut() {
             if let StreamState::Request(request) = &mut stream.state {
