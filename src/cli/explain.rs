@@ -15,7 +15,7 @@ use super::tls_options::{BY_TLS, TlsOptions};
 use super::{Exit, rules_argument};
 use crate::app::{BucketName, BucketNames};
 use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
-use crate::settings::{DecisionSettings, NamingSettings, RulesSettings};
+use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Entry, IdentityValue, Level, Limit, Match, MatchKind,
@@ -58,7 +58,7 @@ pub(super) struct Explain {
     addr: Option<String>,
 
     /// Longest wait for the connection, and for the answer of --addr
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration, requires = "addr")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration, requires = "addr")]
     timeout: Duration,
 
     #[command(flatten)]

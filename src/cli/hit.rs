@@ -16,6 +16,7 @@ use super::tls_options::TlsOptions;
 use crate::grpc_client::rate_limit::{
     CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
 };
+use crate::settings::nonzero_duration;
 
 /// The end of `hit --help`: every exit code.
 const EXIT_CODES: &str = "\
@@ -71,7 +72,7 @@ pub(super) struct Hit {
     expect_limit: bool,
 
     /// Longest wait for the connection, and for each answer
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration)]
     timeout: Duration,
 
     #[command(flatten)]
