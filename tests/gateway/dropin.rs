@@ -86,7 +86,7 @@ async fn certificates_and_rules_change_in_envoy_gateways_environment_without_fai
     let json = http(replica.http, "GET", "/json", "");
     assert_eq!(
         json.0, 400,
-        "its clients show certificates, and nobody looks at them: {json:?}"
+        "/json is on, since client certificates are not verified: {json:?}"
     );
     ads.send("1", &rules(30));
     assert_eq!(ads.answer_to("1").1, None);

@@ -10,21 +10,21 @@ use tollgate_limiter::Values;
 use crate::reading::{APART, MERGED, bad, found, good, only, source};
 
 /// The printed problems of a file with only this descriptor.
-fn told(descriptor: &str) -> String {
+fn printed(descriptor: &str) -> String {
     let problems = bad(&format!(
         "domain: d\ndescriptors:\n  - key: k\n    {descriptor}\n"
     ));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    told.join("\n")
+    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    printed.join("\n")
 }
 
 /// The printed problems of a file with these descriptors.
-fn told_of(descriptors: &[&str]) -> String {
+fn printed_of(descriptors: &[&str]) -> String {
     let lines = descriptors.iter().map(|one| format!("  - {{{one}}}\n"));
     let lines = lines.collect::<Vec<_>>().concat();
     let problems = bad(&format!("domain: d\ndescriptors:\n{lines}"));
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    told.join("\n")
+    let printed: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    printed.join("\n")
 }
 
 /// A printed problem: message, position, path and advice.
@@ -170,13 +170,13 @@ fn an_invalid_prefix_is_rejected_with_advice() {
         ),
     ] {
         assert_eq!(
-            told(written),
+            printed(written),
             problem(message, column, path, advice),
             "{written}"
         );
     }
     // Every invalid item is reported.
-    let all = told("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
+    let all = printed("cidr: [10.0.0.1/8, 10.0.0.0/8, x, 10.0.0.0/99]");
     assert_eq!(all.matches("hint").count(), 3, "{all}");
 }
 
@@ -189,7 +189,7 @@ fn a_field_without_a_value_is_rejected_and_does_not_match_everything() {
         ("value: ''\n    cidr:", "cidr", "5:9"),
     ] {
         assert_eq!(
-            told(written),
+            printed(written),
             problem(
                 &format!("nothing stands behind '{name}'"),
                 at,
@@ -203,7 +203,7 @@ fn a_field_without_a_value_is_rejected_and_does_not_match_everything() {
 #[test]
 fn advice_depends_on_the_invalid_text() {
     assert_eq!(
-        told("cidr: [10.0.0.0/8, '']"),
+        printed("cidr: [10.0.0.0/8, '']"),
         problem(
             "an item is empty",
             "4:24",
@@ -212,7 +212,7 @@ fn advice_depends_on_the_invalid_text() {
         )
     );
     assert_eq!(
-        told("cidr: '::ffff:0:0/95'"),
+        printed("cidr: '::ffff:0:0/95'"),
         problem(
             "'::ffff:0:0/95' is shorter than what maps IPv4 addresses into IPv6, which is 96 bits",
             "4:11",
@@ -221,7 +221,7 @@ fn advice_depends_on_the_invalid_text() {
         )
     );
     assert_eq!(
-        told(r"regex: 'a\p{L}'"),
+        printed(r"regex: 'a\p{L}'"),
         problem(
             r"regex 'a\p{L}': nothing of Unicode can stand there, the value is bytes, at its character 2",
             "4:12",
@@ -229,7 +229,7 @@ fn advice_depends_on_the_invalid_text() {
             r"write letters beyond ASCII outside of brackets, as in `(é|è)`, or `[\x80-\xff]+` for any of them; `\w` and `\d` know ASCII only"
         )
     );
-    assert!(told("regex: '[é]'").contains("'[é]': nothing of Unicode can stand there"));
+    assert!(printed("regex: '[é]'").contains("'[é]': nothing of Unicode can stand there"));
     good("domain: d\ndescriptors: [{key: k, regex: '(é|è)'}]\n");
     good("domain: d\ndescriptors: [{key: k, regex: '[\\x80-\\xff]+'}]\n");
 }
@@ -238,7 +238,7 @@ fn advice_depends_on_the_invalid_text() {
 fn values_that_are_not_lists_are_rejected() {
     let nothing = "descriptors[0]";
     assert_eq!(
-        told("values: []"),
+        printed("values: []"),
         problem(
             "values is an empty list and would match nothing",
             "4:13",
@@ -247,7 +247,7 @@ fn values_that_are_not_lists_are_rejected() {
         )
     );
     assert_eq!(
-        told("cidr: []"),
+        printed("cidr: []"),
         problem(
             "cidr is an empty list and would match nothing",
             "4:11",
@@ -256,7 +256,7 @@ fn values_that_are_not_lists_are_rejected() {
         )
     );
     assert_eq!(
-        told("values: free"),
+        printed("values: free"),
         problem(
             "error loading config file: yaml: values is not a list",
             "4:13",
@@ -265,7 +265,7 @@ fn values_that_are_not_lists_are_rejected() {
         )
     );
     assert_eq!(
-        told("cidr: {a: b}"),
+        printed("cidr: {a: b}"),
         problem(
             "error loading config file: yaml: cidr is not a list",
             "4:11",
@@ -274,7 +274,7 @@ fn values_that_are_not_lists_are_rejected() {
         )
     );
     assert_eq!(
-        told("values: [free, 'tri*']"),
+        printed("values: [free, 'tri*']"),
         problem(
             "a list holds no patterns, but found 'tri*'",
             "4:20",
@@ -284,7 +284,7 @@ fn values_that_are_not_lists_are_rejected() {
     );
     for empty in ["''", "~", "null"] {
         assert_eq!(
-            told(&format!("values: [free, {empty}]")),
+            printed(&format!("values: [free, {empty}]")),
             problem(
                 "an item is empty",
                 "4:20",
@@ -294,7 +294,7 @@ fn values_that_are_not_lists_are_rejected() {
         );
     }
     assert_eq!(
-        told("values: [[free]]"),
+        printed("values: [[free]]"),
         problem(
             "an item is not text",
             "4:14",
@@ -308,7 +308,7 @@ fn values_that_are_not_lists_are_rejected() {
 fn duplicates_among_siblings_are_reported_at_each_item() {
     let advice = "keep it in one descriptor of this key at this level";
     assert_eq!(
-        told_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
+        printed_of(&["key: k, values: [a, b]", "key: k, values: [c, b, a, c]"]),
         [("4:26", 1, "b"), ("4:29", 2, "a"), ("4:32", 3, "c")]
             .map(|(at, item, value)| problem(
                 &format!("duplicate '{value}' in values of key 'k'"),
@@ -319,7 +319,7 @@ fn duplicates_among_siblings_are_reported_at_each_item() {
             .join("\n")
     );
     assert_eq!(
-        told_of(&[
+        printed_of(&[
             "key: k, cidr: [10.0.0.0/8]",
             "key: k, cidr: '::ffff:10.0.0.0/104'"
         ]),
@@ -331,7 +331,7 @@ fn duplicates_among_siblings_are_reported_at_each_item() {
         )
     );
     assert_eq!(
-        told_of(&["key: k, cidr: ['::1', '0::1/128']"]),
+        printed_of(&["key: k, cidr: ['::1', '0::1/128']"]),
         problem(
             "duplicate '0::1/128' in cidr of key 'k'",
             "3:28",
@@ -340,7 +340,7 @@ fn duplicates_among_siblings_are_reported_at_each_item() {
         )
     );
     assert_eq!(
-        told_of(&["key: k, regex: a", "key: k, regex: a"]),
+        printed_of(&["key: k, regex: a", "key: k, regex: a"]),
         problem(
             "duplicate 'a' in regex of key 'k'",
             "4:21",
@@ -364,7 +364,7 @@ fn duplicates_among_siblings_are_reported_at_each_item() {
 fn a_descriptor_has_at_most_one_value_matcher() {
     let advice = "keep one of them, and give the other a descriptor of its own";
     assert_eq!(
-        told("value: a\n    values: [b]"),
+        printed("value: a\n    values: [b]"),
         problem(
             "'value' and 'values' on one descriptor",
             "5:13",
@@ -373,7 +373,7 @@ fn a_descriptor_has_at_most_one_value_matcher() {
         )
     );
     assert_eq!(
-        told("values: [b]\n    cidr: '::1'\n    regex: x"),
+        printed("values: [b]\n    cidr: '::1'\n    regex: x"),
         [
             problem(
                 "'values' and 'cidr' on one descriptor",
@@ -400,7 +400,7 @@ fn a_key_with_a_star_has_no_value_matcher() {
         ("regex: a", "regex", "3:25"),
     ] {
         assert_eq!(
-            told_of(&[&format!("key: 'x-*', {written}")]),
+            printed_of(&[&format!("key: 'x-*', {written}")]),
             problem(
                 &format!("'{name}' needs a key without '*', but found key 'x-*'"),
                 at,
@@ -434,12 +434,12 @@ fn an_unusable_regex_is_rejected_with_the_reason() {
         ),
     ] {
         assert_eq!(
-            told(&format!("regex: {regex}")),
+            printed(&format!("regex: {regex}")),
             problem(words, "4:12", "descriptors[0]", mend)
         );
     }
     assert_eq!(
-        told("regex: 'a(?iu)\\pL'"),
+        printed("regex: 'a(?iu)\\pL'"),
         problem(
             "regex 'a(?iu)\\pL': Unicode is off, the value is bytes, at its character 5",
             "4:12",
@@ -453,7 +453,7 @@ fn an_unusable_regex_is_rejected_with_the_reason() {
         "(?:[ab]{99}){99}c{99999}",
     ] {
         assert_eq!(
-            told(&format!("regex: '{huge}'")),
+            printed(&format!("regex: '{huge}'")),
             problem(
                 &format!("regex '{huge}' is too large once it is compiled"),
                 "4:12",
@@ -463,7 +463,7 @@ fn an_unusable_regex_is_rejected_with_the_reason() {
         );
     }
     assert_eq!(
-        told("regex: ''"),
+        printed("regex: ''"),
         problem(
             "regex is empty",
             "4:12",
@@ -472,7 +472,7 @@ fn an_unusable_regex_is_rejected_with_the_reason() {
         )
     );
     assert_eq!(
-        told("regex: [a]").lines().next().unwrap(),
+        printed("regex: [a]").lines().next().unwrap(),
         "rules.yaml: config error, yaml file contains list of type other than map: a"
     );
 }
@@ -482,7 +482,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
     let at = |line: usize| format!("{line}:18");
     for number in ["0", "129", "4294967295"] {
         assert_eq!(
-            told(&format!("ipv6_prefix: {number}")),
+            printed(&format!("ipv6_prefix: {number}")),
             problem(
                 &format!("ipv6_prefix must be from 1 to 128, but is {number}"),
                 &at(4),
@@ -498,7 +498,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
         ("regex: a", "regex"),
     ] {
         assert_eq!(
-            told(&format!("{written}\n    ipv6_prefix: 64")),
+            printed(&format!("{written}\n    ipv6_prefix: 64")),
             problem(
                 &format!("ipv6_prefix means nothing beside {name}"),
                 &at(5),
@@ -508,7 +508,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
         );
     }
     assert_eq!(
-        told("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
+        printed("cidr: 10.0.0.0/8\n    ipv6_prefix: 64"),
         problem(
             "ipv6_prefix means nothing where no prefix of cidr is of IPv6",
             &at(5),
@@ -517,7 +517,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
         )
     );
     assert_eq!(
-        told("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
+        printed("cidr: ['fd00::/16', 'fe80:1::/80']\n    ipv6_prefix: 64"),
         problem(
             "ipv6_prefix 64 groups more than the prefix fe80:1::/80 that it stands beside",
             &at(5),
@@ -526,7 +526,7 @@ fn ipv6_prefix_is_a_number_of_bits_and_needs_addresses() {
         )
     );
     assert_eq!(
-        told("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
+        printed("cidr: ['fd00::/16']\n    ipv6_prefix: 64\n    share_threshold: true"),
         problem(
             "ipv6_prefix means nothing beside share_threshold",
             &at(5),
@@ -581,8 +581,8 @@ fn lists_and_their_texts_are_bounded() {
         format!("values: ['*{long}']"),
         format!("values: ['{long}', '{long}']"),
     ] {
-        let told = told(&written);
-        assert!(told.len() < 900, "{told}");
+        let printed = printed(&written);
+        assert!(printed.len() < 900, "{printed}");
     }
 }
 

@@ -357,18 +357,18 @@ async fn only_its_holder_frees_a_slot() {
 #[tokio::test]
 async fn without_a_holder_a_slot_is_anonymous() {
     let mut service = with(SLOTS, &[]).await;
-    let nobody = || descriptor(&[("k", "v")]);
-    assert_eq!(said(&mut service, nobody()).await, "o 2 1 60");
+    let anonymous = || descriptor(&[("k", "v")]);
+    assert_eq!(said(&mut service, anonymous()).await, "o 2 1 60");
     assert_eq!(said(&mut service, by("1")).await, "o 2 0 60");
-    assert_eq!(said(&mut service, nobody()).await, "X 2 0 60");
+    assert_eq!(said(&mut service, anonymous()).await, "X 2 0 60");
     assert_eq!(said(&mut service, refund(by("2"))).await, "o 2 0 60");
-    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
+    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
     // The remaining slot has a holder.
-    assert_eq!(said(&mut service, refund(nobody())).await, "o 2 1 60");
+    assert_eq!(said(&mut service, refund(anonymous())).await, "o 2 1 60");
     assert_eq!(said(&mut service, refund(by("1"))).await, "o 2 2 0");
     // An empty ID is an ID: a client that sends an empty one by mistake does not free an anonymous
     // slot.
-    said(&mut service, nobody()).await;
+    said(&mut service, anonymous()).await;
     assert_eq!(said(&mut service, refund(by(""))).await, "o 2 1 60");
 }
 

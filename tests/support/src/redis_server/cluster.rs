@@ -133,7 +133,7 @@ impl RedisCluster {
                 return (by_port(&row[2]), by_port(&row[3]));
             }
         }
-        panic!("nobody serves slot {slot}");
+        panic!("no server has slot {slot}");
     }
 
     /// Its URL for `--store`, with two of its servers.
