@@ -76,7 +76,7 @@ impl Pipeline {
 /// Error for a message that prost encodes and the decoder rejects, which is a bug.
 const UNREADABLE: &str = "the message cannot be decoded";
 
-/// The same message with each field once. Protobuf lets a field stand several times and merges
+/// The same message with each field once. Protobuf allows a field several times and merges
 /// them, which the decoder leaves to prost.
 fn merge_fields(message: &[u8]) -> Result<Vec<u8>, RequestError> {
     RateLimitRequest::decode(message)

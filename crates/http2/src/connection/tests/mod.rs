@@ -1,6 +1,6 @@
 //! Tests of the protocol without a socket: frames in, frames out.
 //!
-//! How: a client of a few lines writes frames and reads what comes back.
+//! How: a client of a few lines writes frames and reads the answers.
 
 mod bodies;
 mod calls;
