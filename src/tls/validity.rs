@@ -34,7 +34,7 @@ impl Validity {
         }
         let (_, rest) = expect(rest, INTEGER)?; // the serial number
         let (_, rest) = expect(rest, SEQUENCE)?; // by which algorithm it is signed
-        let (_, rest) = expect(rest, SEQUENCE)?; // by whom
+        let (_, rest) = expect(rest, SEQUENCE)?; // issuer
         let (validity, _) = expect(rest, SEQUENCE)?;
         let (not_before, rest) = time(validity)?;
         let (not_after, _) = time(rest)?;

@@ -1,4 +1,4 @@
-//! What a caller says of the trace that it is in: the header `traceparent` (W3C Trace Context,
+//! Parser of the caller's trace context: the header `traceparent` (W3C Trace Context,
 //! level 1).
 //!
 //! Read from bytes into numbers, since it may come with every request: no text, no memory.
@@ -111,7 +111,7 @@ mod tests {
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    /// What the library reads.
+    /// The context that the library parses.
     fn by_the_library(value: &str) -> Option<(Vec<u8>, Vec<u8>, bool)> {
         let mut headers = HeaderMap::new();
         headers.insert(NAME, value.parse().unwrap());

@@ -301,7 +301,7 @@ fn a_bound_on_bytes_is_kept_to_while_it_fills_and_while_it_churns() {
                 let most = table.segments.get(segment).map_or(0, Segment::len) / 16 + 1;
                 table.forget(segment, most, |entry| entry.rank, drop);
             }
-            // What finds the lowest ranks is the one thing that is not asked for before.
+            // Only the buffer of ranks is not checked against the bound beforehand.
             let ranks = allocated::<u64>(table.ranks.capacity());
             assert!(
                 table.bytes() <= bytes_max + ranks,
