@@ -13,7 +13,7 @@
 //! | the first clock law is missing; a delay is not reported; the second law is missing; marks stay in the future | several |
 //! | a take in a lost future is refunded | fixed window |
 //! | a peek is written; a denial is not | fixed window |
-//! | denied hits have no room for debt; or unlimited room | several |
+//! | denied hits have no debt allowance; or an unlimited one | several |
 //! | `count_refused: blocking` causes no debt in fixed windows | fixed window |
 //! | the next window of a calendar is not read; a calendar ends at once | fixed window |
 //! | straddling hits pass; an edge belongs to the window before | fixed window, sliding window |
