@@ -112,7 +112,7 @@ impl AskingOn {
                     return (stream, self.decided.lock().unwrap().remove(&stream));
                 }
                 RST_STREAM => panic!("stream {stream} was reset: {payload:?}"),
-                7 => panic!("it says goodbye: {payload:?}"),
+                7 => panic!("the server sent GOAWAY: {payload:?}"),
                 _ => {}
             }
         }

@@ -149,14 +149,14 @@ fn attacks_slow_down_only_the_attacker() {
     let extent = Extent::read();
     let only = std::env::var("HOSTILE_ONLY").ok();
     println!(
-        "{} rounds of {} s alone and {} s in trouble, {} questions a second",
+        "{} rounds of {} s alone and {} s under attack, {} requests per second",
         extent.rounds,
         extent.seconds,
         extent.seconds,
         asking_on::PER_SECOND
     );
     println!(
-        "| trouble | alone p50, p99 µs | in trouble p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, maker | counters |"
+        "| attack | alone p50, p99 µs | under attack p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, attacker | counters |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for attack in ATTACKS {
@@ -222,9 +222,11 @@ fn look(attack: &Attack, extent: &Extent) {
     let closed: u64 = rounds.iter().map(|round| round.tally.closed).sum();
     let undecided: usize = rounds.iter().map(|round| round.hostile.undecided).sum();
     if undecided > 0 {
-        words.push(format!("{undecided} of the other's questions not decided"));
+        words.push(format!(
+            "{undecided} requests of the measured client not decided"
+        ));
     }
-    words.push(format!("maker: {done} done, {closed} times closed"));
+    words.push(format!("attacker: {done} done, {closed} times closed"));
     println!(
         "| {} | {:.0}, {:.0} | {:.0}, {:.0} | {:.2} | {:.1}, {:.1}, {:.1} | {:.0} %, {:.0} % | {} |",
         attack.name,
@@ -263,7 +265,11 @@ fn round(
         let stopping = Stopping(&field.stop);
         let maker = scope.spawn(|| (attack.make)(field));
         while !field.ready.load(Ordering::Acquire) {
-            assert!(!maker.is_finished(), "{}: it never began", attack.name);
+            assert!(
+                !maker.is_finished(),
+                "{}: the attack did not start",
+                attack.name
+            );
             thread::sleep(LOOK);
         }
         let (began, cpu) = (Instant::now(), service.cpu_seconds());
@@ -283,7 +289,7 @@ fn round(
         });
         assert!(
             told.is_some(),
-            "{}: {:?} say nothing",
+            "{}: {:?} did not change",
             attack.name,
             attack.counters
         );
@@ -297,6 +303,6 @@ fn round(
     });
     // All connections of the attack are closed, and no others.
     let gone = wait_for(PATIENCE, || (service.metric(OPEN) == 1).then_some(()));
-    assert!(gone.is_some(), "{}: connections are left", attack.name);
+    assert!(gone.is_some(), "{}: connections stayed open", attack.name);
     round
 }

@@ -143,7 +143,7 @@ async fn requests_of_one_send_each_get_their_own_answers_in_order() {
 }
 
 #[tokio::test]
-async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two() {
+async fn checks_of_one_bucket_count_together_within_and_across_requests() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twice = [check(1, 10, 4), check(2, 10, 1), check(1, 10, 4)];
         add(&mut asking, 7, &twice).unwrap();
@@ -157,7 +157,7 @@ async fn checks_of_one_bucket_see_one_another_within_a_request_and_between_two()
 }
 
 #[tokio::test]
-async fn a_request_that_exceeds_the_bound_is_not_asked_and_takes_none() {
+async fn a_request_beyond_the_queue_bound_is_not_sent() {
     let bounds = memory::MemoryLimits {
         queue_checks_max: 2,
         ..BOUNDS
@@ -190,7 +190,7 @@ async fn a_request_that_exceeds_the_bound_is_not_asked_and_takes_none() {
 }
 
 #[tokio::test]
-async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
+async fn a_mailbox_holds_exactly_its_bound_with_both_clients() {
     for max in [1, 5, 63, 64, 65, 200] {
         let bounds = memory::MemoryLimits {
             partitions: 1,
@@ -235,7 +235,7 @@ async fn a_mailbox_holds_exactly_its_bound_however_it_is_asked() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
+async fn a_check_past_its_deadline_is_not_taken_but_its_neighbours_are() {
     for (mut running, mut asking) in each(BOUNDS) {
         let soon = Deadline::within_us(&*running.clock, 20_000);
         let both = [check(1, 10, 4), check(2, 10, 4)];
@@ -263,7 +263,7 @@ async fn what_is_past_its_deadline_is_not_taken_and_its_neighbours_are() {
 }
 
 #[tokio::test]
-async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
+async fn tentative_takes_are_refunded_unless_the_request_passed() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         for (ticket, terms) in [
@@ -291,7 +291,7 @@ async fn what_was_taken_on_trial_goes_back_unless_it_passed() {
 }
 
 #[tokio::test]
-async fn who_asks_and_leaves_takes_nothing() {
+async fn a_caller_that_leaves_takes_nothing() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 3)).collect();
         // Added and not sent; sent and not decided; decided and not read.
@@ -323,7 +323,7 @@ async fn who_asks_and_leaves_takes_nothing() {
 }
 
 #[tokio::test]
-async fn workers_that_end_leave_nobody_waiting() {
+async fn workers_that_end_answer_all_waiting_requests() {
     for (mut running, mut asking) in each(BOUNDS) {
         let twenty: Vec<_> = (0..20).map(|key| check(key, 10, 1)).collect();
         // The workers end with a request in their queue; later requests find them gone.
@@ -350,7 +350,7 @@ async fn workers_that_end_leave_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn workers_end_when_the_store_and_all_who_ask_are_gone() {
+async fn workers_end_when_the_store_and_all_clients_are_dropped() {
     for (running, mut asking) in each(BOUNDS) {
         let workers: Vec<_> = running.workers.into_iter().map(tokio::spawn).collect();
         add(&mut asking, 1, &[check(1, 10, 1)]).unwrap();
