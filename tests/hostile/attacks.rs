@@ -17,8 +17,8 @@ use crate::frames::{
     CONTINUATION, DATA, HEADERS, PING, QUESTION, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, call,
     frame, head, hello,
 };
-use crate::greetings;
 use crate::socket::Socket;
+use crate::tls_flood;
 
 /// Default number of attacking connections.
 const CONNECTIONS: usize = 8;
@@ -36,7 +36,7 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Type of the port's TLS key; none without TLS.
     pub(crate) tls: Option<Key>,
-    /// Arguments of the service; `WAIT` stands for a fifth of half a round.
+    /// Arguments of the service; `WAIT` is a fifth of half a round.
     pub(crate) arguments: &'static [&'static str],
     /// The counters that show it.
     pub(crate) counters: &'static [&'static str],
@@ -182,35 +182,35 @@ pub(crate) const ATTACKS: &[Attack] = &[
         tls: Some(Key::Ecdsa),
         arguments: &[],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
         name: "TLS handshakes, an RSA key",
         tls: Some(Key::Rsa),
         arguments: &[],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"closed\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
         name: "TLS handshakes beyond their share",
         tls: Some(Key::Rsa),
         arguments: &["--tls-handshakes-cpu-percent-max", "2"],
         counters: &["tollgate_tls_handshakes_paced_total{port=\"grpc\"}"],
-        make: |field| greetings::whole(field, 500),
+        make: |field| tls_flood::whole(field, 500),
     },
     Attack {
         name: "TLS handshakes cut off",
         tls: Some(Key::Ecdsa),
         arguments: &["--tls-handshake-timeout", "WAIT"],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_slow\"}"],
-        make: |field| greetings::halves(field, 500),
+        make: |field| tls_flood::halves(field, 500),
     },
     Attack {
         name: "TLS handshakes beyond the bound",
         tls: Some(Key::Ecdsa),
         arguments: &["--tls-handshakes-max", "2"],
         counters: &["tollgate_tls_handshake_failures_total{port=\"grpc\",reason=\"too_many\"}"],
-        make: |field| greetings::halves(field, 500),
+        make: |field| tls_flood::halves(field, 500),
     },
 ];
 

@@ -2,11 +2,11 @@
 //! counters show it.
 //!
 //! How: the real binary, one process for each attack (`attacks`). A client sends calls at a fixed
-//! rate, independent of the answers (`asking_on`): first alone, then during the attack, in turns;
-//! the median of the rounds counts. `cargo test` runs a short version without time bounds: each
-//! call is answered correctly, memory stays within its bound, the counters show the attack, and
-//! everything is released. `make test-hostile` runs long with an optimised build, and its output is
-//! in `docs/threat-model.md`.
+//! rate, independent of the answers (`measured_client`): first alone, then during the attack, in
+//! turns; the median of the rounds counts. `cargo test` runs a short version without time bounds:
+//! each call is answered correctly, memory stays within its bound, the counters show the attack,
+//! and everything is released. `make test-hostile` runs long with an optimised build, and its
+//! output is in `docs/threat-model.md`.
 //!
 //! - `HOSTILE_SECONDS=3` says how long each half of a round takes;
 //! - `HOSTILE_ROUNDS=5` how many there are;
@@ -29,13 +29,13 @@
     clippy::disallowed_methods // what is measured is the real time
 )]
 
-mod asking_on;
 mod attacks;
+mod byte_stream;
 mod frames;
-mod greetings;
-mod line;
+mod measured_client;
 mod processors;
 mod socket;
+mod tls_flood;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +47,8 @@ use tollgate_test_support::polling::{PATIENCE, wait_for};
 use tollgate_test_support::tls_client::TlsClient;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-use asking_on::{Asked, AskingOn};
 use attacks::{ATTACKS, Attack, Field, Key, Tally};
+use measured_client::{Asked, MeasuredClient};
 
 const RULES: &str = "
 domain: d
@@ -153,7 +153,7 @@ fn attacks_slow_down_only_the_attacker() {
         extent.rounds,
         extent.seconds,
         extent.seconds,
-        asking_on::PER_SECOND
+        measured_client::PER_SECOND
     );
     println!(
         "| attack | alone p50, p99 µs | under attack p50, p99 µs | p99, × | MiB before, at most, after | CPU: service, attacker | counters |"
@@ -187,8 +187,8 @@ fn look(attack: &Attack, extent: &Extent) {
         Tollgate::start(RULES, &arguments)
     });
     let client = secured.as_ref().map(|secured| &secured.client);
-    let greeting = client.map(greetings::recorded).unwrap_or_default();
-    let asking = AskingOn::connect(service.grpc, client);
+    let greeting = client.map(tls_flood::recorded).unwrap_or_default();
+    let asking = MeasuredClient::connect(service.grpc, client);
     asking.during(Duration::from_millis(200));
     let before = service.status_bytes("VmRSS");
     let mut at_most = before;
@@ -256,7 +256,7 @@ fn round(
     service: &Tollgate,
     attack: &Attack,
     (extent, field): (&Extent, &Field),
-    asking: &AskingOn,
+    asking: &MeasuredClient,
     at_most: &mut u64,
 ) -> Round {
     let seconds = Duration::from_secs_f64(extent.seconds);

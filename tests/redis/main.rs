@@ -15,11 +15,11 @@
 )]
 
 mod cluster;
+mod connections;
 mod exactness;
 mod failures;
 mod leased;
 mod memory;
-mod reaching;
 mod reference;
 mod sentinels;
 mod slow;

@@ -2,8 +2,8 @@
 //!
 //! Most tests run on every backend (`running`), Redis with a real server for each test. Tests that
 //! need a simulated clock, a worker in the test's hand or the memory store's limits run on memory
-//! (`idle`). `trial` tests tentative takes, `asking` the batch client, `flood` a full store.
-//! `tests/laws` tests the arithmetic of the algorithms.
+//! (`idle`). `tentative_takes` tests tentative takes, `batch_client` the batch client, `flood` a
+//! full store. `tests/laws` tests the arithmetic of the algorithms.
 // Tests: a panic is a failure.
 #![allow(
     missing_docs,
@@ -13,11 +13,11 @@
     clippy::indexing_slicing
 )]
 
-mod asking;
+mod batch_client;
 mod flood;
 mod leased;
 mod shared;
-mod trial;
+mod tentative_takes;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -155,7 +155,7 @@ planted! {
         "< only_at then" => "<= only_at then";
     anybodys_slots_are_freed in concurrency:
         "if cut(marks, place + 12, place + width - 1) == holder then" => "do";
-    a_look_renews_nobody in concurrency:
+    a_peek_renews_no_slot in concurrency:
         "if holder ~= '\\0\\0\\0\\0\\0\\0\\0\\0' and marks ~= '' then" => "if false then";
     a_look_renews_what_is_nobodys in concurrency:
         "if holder ~= '\\0\\0\\0\\0\\0\\0\\0\\0' and marks ~= '' then" => "if marks ~= '' then";

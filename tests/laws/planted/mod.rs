@@ -18,7 +18,7 @@
 //! | refund wraps below zero | agreement, laws |
 //! | reset a microsecond early; a microsecond late | agreement, laws |
 //! | gives hopeless hits a retry time | agreement, laws |
-//! | undoes a take of a window that has turned | agreement, undoing |
+//! | undoes a take of a window that has turned | agreement, undo |
 //! | `count_refused: all` without a bound on the debt | agreement, laws |
 //! | bounds the debt although the limit does not ask for it | agreement, laws |
 //! | counts windows from 1970 whatever its calendar | agreement, promise |
@@ -32,7 +32,7 @@
 //! | gives back to the previous window first | agreement |
 //! | reset at the next edge, whatever is in the present window | agreement, laws |
 //! | retry a microsecond early | agreement, laws |
-//! | undoes in the present window what was taken before it | agreement, undoing |
+//! | undoes in the present window what was taken before it | agreement, undo |
 //! | debt without a bound | agreement, laws |
 //! | **sliding window in segments** | |
 //! | segments as long as the window over n, rounded down | agreement, laws |
@@ -42,7 +42,7 @@
 //! | the oldest segment leaves gradually (interpolated) | agreement, promise |
 //! | only the present segment counts | agreement, promise |
 //! | slides smoothly | agreement, laws |
-//! | undoes what was to leave first | agreement, undoing |
+//! | undoes what was to leave first | agreement, undo |
 //! | waits for each hit to be a window old, with a mark each | agreement, laws |
 //! | **sliding log** | |
 //! | a hit still counts at exactly t + window | agreement, laws |
@@ -50,7 +50,7 @@
 //! | refunds the newest first | agreement |
 //! | counts time in whole milliseconds | agreement, promise |
 //! | counts what it refused | agreement, laws |
-//! | undoes the oldest hits, not those taken | agreement, undoing, promise |
+//! | undoes the oldest hits, not those taken | agreement, undo, promise |
 //! | never throws away what has run out | laws |
 //! | retry when the oldest hit leaves, however many are needed | agreement, laws |
 //! | reset when the oldest hit leaves | agreement, laws |
@@ -63,7 +63,7 @@
 //! | retry a microsecond early | agreement, laws |
 //! | reset a microsecond late | agreement, laws |
 //! | is forgotten after a window, though the burst takes longer to fill | laws |
-//! | undoes what has come back already | agreement, undoing |
+//! | undoes what has come back already | agreement, undo |
 //! | debt without a bound | agreement, laws |
 //! | debt of nothing: refused hits empty the bucket and no more | agreement, laws |
 //! | takes `count_refused: blocking` for `none` | agreement, laws |
@@ -74,12 +74,12 @@
 //! | is full at every edge, however much was missing | agreement, laws, promise |
 //! | one edge fills, however many were crossed | agreement, laws |
 //! | retry at the next edge, however many are needed | agreement, laws |
-//! | undoes what has come back already | agreement, undoing |
+//! | undoes what has come back already | agreement, undo |
 //! | **leaky bucket** | |
 //! | holds N whatever the burst | agreement, promise |
 //! | leaks whole hits only and forgets the rest | agreement, laws |
 //! | leaks at the edges of windows | agreement, promise |
-//! | undoes what has leaked already | agreement, undoing |
+//! | undoes what has leaked already | agreement, undo |
 //! | **concurrency** | |
 //! | a refund frees the oldest slot of any holder | agreement, promise |
 //! | a second refund of an id, or one of what was refused, frees another's slot | agreement, promise |
@@ -91,7 +91,7 @@
 //! | a take renews what its id holds already | agreement, laws |
 //! | a slot still counts at exactly t + its time | agreement, laws |
 //! | slots never run out | agreement, laws |
-//! | undoes the oldest take of an id, not the one meant | agreement, undoing, promise |
+//! | undoes the oldest take of an id, not the one meant | agreement, undo, promise |
 //! | refused hits take a slot | agreement, laws |
 //! | **any algorithm** | |
 //! | a peek costs a hit | agreement, laws |
@@ -102,8 +102,8 @@
 //! | brings back at exactly one window ahead, not only beyond | agreement |
 //! | counts retry and reset from the bucket's time, not the caller's | agreement, laws |
 //! | leaves marks in a future that did not come (law 2 forgets them) | agreement, laws |
-//! | undoes a take of a future that did not come | agreement, undoing |
-//! | does not undo at all | agreement, undoing |
+//! | undoes a take of a future that did not come | agreement, undo |
+//! | does not undo at all | agreement, undo |
 //!
 //! What it deliberately does not do: plant two bugs at once, or bugs that change no answer.
 

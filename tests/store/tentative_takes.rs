@@ -9,7 +9,7 @@ use tollgate_limiter::{CountRefused, Limit, Unit};
 use super::{BOUNDS, Check, NonZeroU32, Running, check, futures_poll, idle, running};
 
 /// Takes tentatively from buckets in several partitions.
-async fn on_trial(running: &Running, checks: Vec<Check>) -> StoreReply {
+async fn take_tentatively(running: &Running, checks: Vec<Check>) -> StoreReply {
     let applying = running
         .store
         .apply(checks, Deadline::NEVER, CommitMode::Tentative)
@@ -33,7 +33,7 @@ fn twenty(hits: u64) -> Vec<Check> {
 #[tokio::test]
 async fn takes_of_a_passed_request_stay() {
     for running in running().await {
-        on_trial(&running, twenty(3))
+        take_tentatively(&running, twenty(3))
             .await
             .tentative
             .unwrap()
@@ -46,13 +46,13 @@ async fn takes_of_a_passed_request_stay() {
 #[tokio::test]
 async fn takes_of_denied_and_dropped_requests_are_refunded() {
     for running in running().await {
-        on_trial(&running, twenty(3))
+        take_tentatively(&running, twenty(3))
             .await
             .tentative
             .unwrap()
             .roll_back();
         assert_eq!(left(&running, 0..20).await, [10; 20]);
-        drop(on_trial(&running, twenty(3)).await);
+        drop(take_tentatively(&running, twenty(3)).await);
         assert_eq!(left(&running, 0..20).await, [10; 20]);
         assert_eq!(running.metric("tollgate_given_back_total"), "40");
     }
@@ -65,7 +65,7 @@ async fn hits_denied_by_their_own_limit_are_not_refunded() {
         checks.push(check(0, 10, 9));
         // Three hits of the first bucket pass. Nine more are denied and counted, as a fixed window
         // does.
-        on_trial(&running, checks)
+        take_tentatively(&running, checks)
             .await
             .tentative
             .unwrap()
@@ -85,12 +85,12 @@ async fn limits_that_count_all_denied_hits_keep_them_except_of_callers_that_left
     for running in running().await {
         let mut checks = twenty(3);
         checks[4] = counting(checks[4].clone());
-        let applied = on_trial(&running, checks.clone()).await;
+        let applied = take_tentatively(&running, checks.clone()).await;
         applied.tentative.unwrap().roll_back();
         let mut expected = [10; 20];
         expected[4] = 7;
         assert_eq!(left(&running, 0..20).await, expected);
-        drop(on_trial(&running, checks).await);
+        drop(take_tentatively(&running, checks).await);
         assert_eq!(left(&running, 0..20).await, expected);
     }
 }
@@ -134,10 +134,13 @@ async fn a_caller_that_leaves_at_any_point_leaves_nothing_taken() {
 #[tokio::test]
 async fn a_refund_applies_only_to_the_window_of_its_take() {
     for running in idle(BOUNDS).map(Running::spawned) {
-        let trial = on_trial(&running, twenty(3)).await.tentative.unwrap();
+        let take = take_tentatively(&running, twenty(3))
+            .await
+            .tentative
+            .unwrap();
         running.clock.advance_us(3_600_000_000);
         running.ask(twenty(4)).await.unwrap();
-        trial.roll_back();
+        take.roll_back();
         assert_eq!(left(&running, 0..20).await, [6; 20]);
     }
 }
