@@ -72,7 +72,7 @@ test-fast: export SEEDS ?= 300
 test-fast:
 	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
 	  --test reference_variables --test tidy -- --skip schema::
-	$(CARGO) test --locked --test store -- asking:: flood:: leased::
+	$(CARGO) test --locked --test store -- batch_client:: flood:: leased::
 
 test-long: export PROPTEST_CASES ?= 100000
 test-long: export SEEDS ?= 100000

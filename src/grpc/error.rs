@@ -13,7 +13,7 @@ pub enum StartError {
         "--body-memory-max is {bytes} bytes, and the largest message needs {bytes_min}; raise it, or lower --message-size-max"
     )]
     BodyMemory {
-        /// What the setting says.
+        /// The value of the setting.
         bytes: u64,
         /// The least that it may say.
         bytes_min: u64,

@@ -267,14 +267,14 @@ const PANELS: [Panel; 3] = [
         marks: [(0, "0"), (5_000, "500"), (10_000, "1,000")],
     },
     Panel {
-        head: "fairness: held by others and not asked for when somebody is refused, per cent of the limit",
+        head: "fairness: unused hits held by other replicas at the first refusal, per cent of the limit",
         most: 200,
         of: |minute| minute.held,
         exact: 0,
         marks: [(0, "0"), (100, "1"), (200, "2")],
     },
     Panel {
-        head: "lateness: how long after the first refusal somebody else is still admitted, seconds",
+        head: "lateness: seconds from the first refusal to the last hit that another replica admits",
         most: 2_000,
         of: |minute| minute.late_ms,
         exact: 0,

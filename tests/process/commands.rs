@@ -236,7 +236,7 @@ fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
 }
 
 #[test]
-fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
+fn hit_prints_a_readable_answer_and_its_exit_code_agrees() {
     let running = Tollgate::start(RULES, &[]);
     let address = running.grpc.to_string();
     let hit = |more: &[&str]| tollgate(&[&["hit", &address, "shop"], more].concat());
@@ -285,7 +285,7 @@ fn hit_answers_as_a_person_would_and_its_exit_code_says_it_too() {
 }
 
 #[test]
-fn hit_says_what_to_do_when_no_service_answers() {
+fn hit_gives_advice_when_no_service_answers() {
     let nobody = format!("127.0.0.1:{}", tollgate_test_support::ports::free_port());
     let (code, _, stderr) = tollgate(&["hit", &nobody, "shop", "ten=a"]);
     assert_eq!(code, 4);

@@ -34,7 +34,7 @@ fn run(text: &str) -> String {
     let mut running = Tollgate::start(&rules, &[]);
     let mut printed = String::new();
     for command in commands(text) {
-        // `cargo run --release --` stands for the binary under test.
+        // `cargo run --release --` is replaced by the binary under test.
         let tollgate = command
             .strip_prefix("cargo run --release -- ")
             .or_else(|| command.strip_prefix("target/release/tollgate "));
