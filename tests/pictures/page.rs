@@ -1,4 +1,4 @@
-//! Compares docs/algorithms.md and the README's table with the algorithms.
+//! Compares docs/algorithms.md and its table with the algorithms.
 //!
 //! Names, promises and options are compared with the algorithms' own. What the page says of all
 //! algorithms is tested for all of them; what it says of one is tested by `tests/laws`, except for
@@ -97,11 +97,11 @@ fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
 }
 
 #[test]
-fn the_readme_has_the_overview_and_each_algorithms_promise() {
-    let readme = read("README.md");
-    assert!(readme.contains("](docs/pictures/algorithms.svg)"));
-    let (_, table) = readme
-        .split_once("| algorithm | promise | good for |")
+fn the_page_opens_with_the_overview_and_each_algorithms_promise() {
+    let page = read(PAGE);
+    assert!(page.contains("](pictures/algorithms.svg)"));
+    let (_, table) = page
+        .split_once("| algorithm | promise | use it for |")
         .unwrap();
     let rows: Vec<_> = table
         .lines()
