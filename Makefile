@@ -28,6 +28,7 @@
 # Generated files:
 # make readme           table of settings, chart schema and values, rules schema, known differences
 # make pictures         docs/pictures: what each algorithm does with the same requests
+# make docs-cli         shell completions and man pages, in target/cli-docs
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
 
 VENV := target/venv
@@ -54,7 +55,7 @@ FUZZ_SECONDS ?= 60
 # Many tests wait, for a process to end or a time-out to pass: four run at once even on fewer cores.
 export RUST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && echo "$$cores" || echo 4)
 
-.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures fuzz deps clean
+.PHONY: toolchains run test test-fast test-long test-servers test-reference test-memory test-hostile test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers baseline readme pictures docs-cli fuzz deps clean
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -196,6 +197,10 @@ readme:
 # The test that compares the pictures with the code writes them here.
 pictures:
 	WRITE_PICTURES=1 $(CARGO) test --locked --test pictures the_pictures_match
+
+# Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
+docs-cli:
+	$(CARGO) run --quiet --locked --example cli_docs -- target/cli-docs
 
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
