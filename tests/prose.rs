@@ -1,8 +1,8 @@
 //! The language of every text that a person reads.
 //!
 //! No banned phrase is in the pages, the chart, the examples, help, errors, logs or metric help. The
-//! list of phrases is `banned_phrases` of the support crate. `make lint` runs the prose linter on the
-//! pages; a test here holds that it finds what it is for.
+//! list of phrases is `banned_phrases` of the support crate. `make lint` runs the prose linter on
+//! the pages; tests here plant what it must find.
 //!
 //! Paths in `docs/lint/not_yet.txt` are not checked, neither here nor by the linter.
 // tests: a panic is how it says no.
@@ -223,7 +223,9 @@ fn the_linter_finds_a_long_sentence_in_wrapped_text() {
     let (short, cell) = (words(30).join("\n"), words(40).join(" "));
     let rest = words(28).join(" ");
     let table = format!("| head |\n| --- |\n| {cell} |");
-    let (passed, said) = linted(&format!("{short}.\nAnd {rest} `{cell}`.\n\n{table}\n"));
+    let after_number = format!("{rest} 4. With {rest}.");
+    let page = format!("{short}.\nAnd {rest} `{cell}`.\n\n{after_number}\n\n{table}\n");
+    let (passed, said) = linted(&page);
     assert!(passed, "{said}");
 }
 

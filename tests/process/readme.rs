@@ -225,6 +225,18 @@ fn every_readme_command_runs_and_the_quick_start_ends_over_limit() {
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
+/// `make test-memory` measures it for the page; the README repeats it.
+#[test]
+fn the_readme_has_the_measured_memory_of_a_key() {
+    let page = std::fs::read_to_string("docs/operating.md").unwrap();
+    let (_, row) = page.split_once("\n| 10,000,000 | ").unwrap();
+    let measured = row.split(" |").next().unwrap();
+    assert!(
+        readme().contains(&format!("[{measured}](docs/operating.md")),
+        "{measured}"
+    );
+}
+
 #[test]
 fn the_explain_output_in_the_rules_page_is_the_real_one() {
     let page = std::fs::read_to_string("docs/rules.md").unwrap();

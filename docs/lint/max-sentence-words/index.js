@@ -17,7 +17,10 @@ const flatten = (node) => {
 
 export default (context, { max = 30 } = {}) => {
   const check = (node) => {
-    const text = flatten(node).replace(/\s+/g, " ");
+    // The splitter takes "3. Next" for an item of a list: a letter behind the number prevents that.
+    const text = flatten(node)
+      .replace(/\s+/g, " ")
+      .replace(/(\d)\. (?=\p{Lu})/gu, "$1n. ");
     for (const { type, raw } of split(text)) {
       const words = type === "Sentence" ? raw.split(" ").filter(isWord) : [];
       if (words.length > max) {
