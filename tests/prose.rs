@@ -44,14 +44,16 @@ const HELP: &[&str] = &["src/settings", "src/cli"];
 /// Endings of files whose text is data or a licence.
 const DATA: &[&str] = &["svg", "lock", "tgz", "pyc", "LICENSE"];
 
-/// Every file below these paths, as paths from the repository, except those in `not_yet.txt`.
-fn files(paths: &[&str]) -> Vec<String> {
+/// Every file below these paths, as paths from the repository.
+fn walked(paths: &[&str]) -> Vec<String> {
     fn walk(path: &Path, files: &mut Vec<String>) {
         if path.is_dir() {
             let entries = fs::read_dir(path).unwrap();
             let mut entries: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
             entries.sort();
-            entries.iter().for_each(|entry| walk(entry, files));
+            for entry in &entries {
+                walk(entry, files);
+            }
         } else if path.exists() {
             let path = path.strip_prefix(repository()).unwrap();
             files.push(path.to_str().unwrap().to_owned());
@@ -61,6 +63,12 @@ fn files(paths: &[&str]) -> Vec<String> {
     for path in paths {
         walk(&repository().join(path), &mut files);
     }
+    files
+}
+
+/// The same, except for data and for paths in `not_yet.txt`.
+fn files(paths: &[&str]) -> Vec<String> {
+    let mut files = walked(paths);
     let not_yet = not_yet();
     let left_out = |file: &String| not_yet.iter().any(|entry| covers(entry, file));
     files.retain(|file| !left_out(file) && !DATA.iter().any(|ending| file.ends_with(ending)));
@@ -194,6 +202,73 @@ fn what_is_not_yet_checked_exists() {
             "docs/lint/not_yet.txt: {entry} does not exist"
         );
     }
+}
+
+/// Every page, whether it is clean or not.
+fn pages() -> Vec<String> {
+    let mut pages = walked(TEXTS);
+    pages.retain(|page| Path::new(page).extension().is_some_and(|is| is == "md"));
+    pages
+}
+
+/// The anchors of a page, as GitHub makes them from its headings. Code blocks have none.
+fn anchors(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join(page)).unwrap();
+    let outside_code = text.split("```").step_by(2);
+    let headings = outside_code
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with('#'));
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let anchor = |heading: &str| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        text.chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let mut wrong = Vec::new();
+    let mut links = 0;
+    for page in pages() {
+        let text = fs::read_to_string(repository().join(&page)).unwrap();
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") || link.contains(['"', ' ', '\n']) {
+                continue;
+            }
+            links += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => page.clone(),
+                _ => relative(&page, file),
+            };
+            if !repository().join(&target).exists() {
+                wrong.push(format!("{page}: {link}: no such file"));
+            } else if !anchor.is_empty() && !anchors(&target).iter().any(|one| one == anchor) {
+                wrong.push(format!("{page}: {link}: no such heading"));
+            }
+        }
+    }
+    assert!(links > 200, "only {links} links were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The path of a link from the repository.
+fn relative(page: &str, link: &str) -> String {
+    let mut parts: Vec<_> = page.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 /// The exit code and the output of the linter for a page of this text.

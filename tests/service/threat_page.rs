@@ -38,14 +38,14 @@ fn named(column: usize) -> Vec<(String, String)> {
 fn every_setting_on_the_page_is_one() {
     let cli = Cli::command();
     let serve = cli.find_subcommand("serve").unwrap();
-    let names = serve.get_arguments().flat_map(|setting| {
+    let flags_and_variables = serve.get_arguments().flat_map(|setting| {
         let flag = setting.get_long().map(|long| format!("--{long}"));
         let variable = setting
             .get_env()
             .map(|name| name.to_string_lossy().into_owned());
         flag.into_iter().chain(variable)
     });
-    let settings: BTreeSet<_> = names.collect();
+    let settings: BTreeSet<_> = flags_and_variables.collect();
     let named = named(2);
     assert!(named.len() >= 20, "{}", named.len());
     for (attack, setting) in named {
