@@ -96,7 +96,7 @@ test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
 
 # Pages of the prose linter. docs/lint/not_yet.txt lists those that still wait for it.
-PAGES := README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' 'docs/**/*.md' 'helm/**/*.md'
+PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' 'docs/**/*.md' 'helm/**/*.md'
 
 # Only checks of cargo-deny that need no network: their result depends on the lock file alone.
 lint: $(VENV)/.cargo-tools $(PROSE)/.done
