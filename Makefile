@@ -298,7 +298,8 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-# textlint. $(CRDS) installs Node.
+# textlint. $(CRDS) installs Node. After a change of package.json write the lock file, without a registry's host:
+# npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
 $(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | $(CRDS)/.done
 	rm -rf $(PROSE)
 	mkdir -p $(PROSE)
