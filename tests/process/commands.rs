@@ -63,6 +63,9 @@ fn check_reports_every_error_of_every_file_at_once() {
     );
     write(".hidden.yaml", "not: rules\n");
     write("backup.yaml~", "not: rules\n");
+    for suffix in ["new", "old", "dist", "tmp"] {
+        write(&format!("a.yaml.dpkg-{suffix}"), "not: rules\n");
+    }
     let path = directory.path().to_str().unwrap();
     let (code, stdout, stderr) = tollgate(&["check", path]);
     assert_eq!((code, stdout.as_str()), (1, ""));
