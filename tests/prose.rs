@@ -33,6 +33,7 @@ const TEXTS: &[&str] = &[
     "docs",
     "helm",
     "examples",
+    "packaging",
     "crates/http2/README.md",
     "crates/limiter/README.md",
 ];
