@@ -53,7 +53,6 @@ impl<'p> Operator<'p> {
         blocks.collect()
     }
 
-    /// Runs the commands under a heading, which must end with these exit codes. Returns the output of
     /// Runs the commands under a heading, which must end with these exit codes. Returns the output
     /// of the last one.
     fn follow(&mut self, heading: &str, codes: &[i32]) -> String {
