@@ -208,9 +208,9 @@ docs-cli:
 package: docs-cli target/cargo-deb/.$(CARGO_DEB)
 	packaging/debian/build.sh target/cargo-deb/bin/cargo-deb
 
-# Unoptimised: it packs a few files.
+# Unoptimised and without debug symbols: it packs a few files.
 target/cargo-deb/.$(CARGO_DEB):
-	$(CARGO) install --quiet --locked --debug --force --version =$(CARGO_DEB) --root target/cargo-deb cargo-deb
+	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug --force --version =$(CARGO_DEB) --root target/cargo-deb cargo-deb
 	touch $@
 
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
