@@ -32,7 +32,7 @@ const TEXT_SHOWN_MAX: usize = 80;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
 pub(super) struct Explain {
-    /// A rules file, or a directory of them
+    /// Rules file, or a directory of rules files
     rules: PathBuf,
 
     #[command(flatten)]
@@ -41,22 +41,22 @@ pub(super) struct Explain {
     #[command(flatten)]
     decision: DecisionSettings,
 
-    /// Whether to say what the bucket is called where replicas share it
+    /// Print the name of the bucket in a shared store
     #[arg(long)]
     key: bool,
 
     #[command(flatten)]
     naming: NamingSettings,
 
-    /// The domain
+    /// Domain of the request
     domain: String,
 
-    /// The descriptor, k=v,k=v
+    /// Descriptor, KEY=VALUE separated by commas
     #[arg(value_parser = parse_descriptor)]
     descriptor: DescriptorArgument,
 
-    /// A running service to look at, HOST:PORT; it should have these rules
-    #[arg(long)]
+    /// Running service with these rules, whose state is shown
+    #[arg(long, value_name = "HOST:PORT")]
     addr: Option<String>,
 
     #[command(flatten)]
