@@ -31,7 +31,8 @@ COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH
 ARG REVISION=""
-RUN TOLLGATE_COMMIT="$REVISION" image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"
+ENV TOLLGATE_COMMIT=$REVISION
+RUN image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"
 
 FROM scratch
 ARG REVISION=""
