@@ -77,7 +77,7 @@ enum Command {
     Check(check::Check),
     /// Show which rule applies to a descriptor, and why
     Explain(explain::Explain),
-    /// Send a request to a running service and print its decision
+    /// Send requests to a running service and print the answers
     Hit(hit::Hit),
     /// Print the JSON Schema of a rules file, for editors
     Schema,

@@ -23,15 +23,15 @@ pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
     group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))
 )]
 pub(super) struct TlsOptions {
-    /// Use TLS, with the system roots as CA bundle
+    /// Connect with TLS; trusts the system roots if --cacert is not set
     #[arg(long)]
     tls: bool,
 
-    /// Use TLS, with this CA bundle, PEM
+    /// CA bundle (PEM) for the service's certificate; implies --tls
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// Client certificate, for a service that requires one, PEM
+    /// Client certificate (PEM), for a service that requires one
     #[arg(
         long,
         value_name = "FILE",
@@ -40,11 +40,11 @@ pub(super) struct TlsOptions {
     )]
     client_cert: Option<PathBuf>,
 
-    /// Private key of the client certificate, PEM
+    /// Private key (PEM) of --client-cert
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 
-    /// Name in the service's certificate; default: host of the address
+    /// Name that the service's certificate must have; default: the host of the address
     #[arg(long, value_name = "NAME", requires = "by_tls")]
     server_name: Option<String>,
 }

@@ -45,6 +45,7 @@ pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::choices::{DeprecatedDoor, OnMemoryFull, Verdict};
 pub use self::environment::EnvironmentVariables;
 pub use self::logging::{LogFormat, LogLevel};
+pub(crate) use self::parse::nonzero_duration;
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub use self::response::{HeaderStyle, ResponseSettings};
 pub use self::rules::{DecisionSettings, RulesSettings};

@@ -14,6 +14,7 @@ mod cli_docs;
 mod commands;
 mod explain;
 mod help;
+mod hit;
 mod hostile_clients;
 mod load;
 mod readme;
