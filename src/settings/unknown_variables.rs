@@ -160,6 +160,8 @@ mod tests {
             "REDIS_URL",
             "REDIS_POOL_SIZE",
             "OTEL_BLRP_SCHEDULE_DELAY",
+            // Envoy Gateway sets it, and the reference does not read it.
+            "GRPC_SERVER_TLS_CA_CERT",
             "HOSTNAME",
             "HOME",
             "POST",
