@@ -30,6 +30,7 @@
 
 mod accepted;
 mod bounds;
+mod broken;
 mod files;
 mod fuzz;
 mod limits;

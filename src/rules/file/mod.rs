@@ -1,7 +1,7 @@
 //! Rules files: YAML text in, a [`RuleSet`](tollgate_limiter::RuleSet) or every diagnostic out.
 //!
-//! The grammar is that of Envoy's reference service. The first line of each message is the
-//! reference's; file, line, column, the path of the rule and what to do follow. A known name in a
+//! The grammar is that of Envoy's reference service. A message is the reference's, where it has
+//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in a
 //! wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
 //! all: a rule set is loaded whole or not at all.
 //!
@@ -21,6 +21,7 @@
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
+//! | `report`, `nearest` | the text of a report, with snippets; `did you mean` |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
@@ -37,9 +38,12 @@ mod grammar_field;
 mod loader;
 mod metadata;
 mod misplaced;
+mod nearest;
+mod node_kind;
 mod over_limit;
 mod patterns;
 mod rate_limit;
+mod report;
 mod schema;
 mod values;
 
@@ -51,6 +55,7 @@ pub use self::code::Code;
 pub use self::descriptor::LEVELS_MAX;
 pub use self::diagnostic::{Diagnostic, Edit, Label, Position, Severity, Span};
 pub use self::loader::{DIAGNOSTICS_MAX, LoadedRules, Options, TEXT_BYTES_MAX};
+pub use self::report::Report;
 pub use self::schema::schema;
 pub use self::values::LIST_ITEMS_MAX;
 
@@ -58,29 +63,26 @@ pub use self::values::LIST_ITEMS_MAX;
 ///
 /// # Errors
 ///
-/// Every error of every file, at most [`DIAGNOSTICS_MAX`].
-pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Vec<Diagnostic>> {
+/// Every error of every file, at most [`DIAGNOSTICS_MAX`], and the warnings.
+pub fn load(sources: &[Source], options: Options) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for source in sources {
-        loader.file(
-            &source.name,
-            loader::unfolding_budget(&source.text),
-            |loader| {
-                loader.text_document(&source.text);
-            },
-        );
+        let budget = loader::unfolding_budget(&source.text);
+        loader.file(&source.name, &source.text, budget);
+        loader.text_document();
     }
-    loader.finish()
+    loader.finish(sources)
 }
 
 /// Loads documents that are no text, each with its name. They have no aliases, so nothing unfolds.
 pub(crate) fn load_documents(
     documents: &[(String, Node)],
     options: Options,
-) -> Result<LoadedRules, Vec<Diagnostic>> {
+) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(options);
     for (name, root) in documents {
-        loader.file(name, usize::MAX, |loader| loader.document(root));
+        loader.file(name, "", usize::MAX);
+        loader.document(root);
     }
-    loader.finish()
+    loader.finish(&[])
 }
