@@ -88,6 +88,12 @@ impl Loader<'_> {
             "put the value in quotes; it begins with a character that YAML reserves"
         } else if error.message.contains("mapping values are not allowed") {
             "put the value in quotes if it has a `: `, or check the indentation of this line"
+        } else if error.message.contains("illegal placement of ':'") {
+            "check that every `[` and `{` before this place is closed"
+        } else if error.message.contains("expected '-'")
+            || error.message.contains("expected <block")
+        {
+            "check the indentation of this line"
         } else if error.message.contains("unknown anchor") {
             "define the anchor first: `&name`; put the value in quotes if the `*` is text"
         } else {

@@ -133,6 +133,10 @@ impl Loader<'_> {
         here: &Mapping,
         is_written: &dyn Fn(&str) -> bool,
     ) -> Option<&'static str> {
+        if self.only_counts() {
+            self.count_error();
+            return None;
+        }
         let name = key.text().unwrap_or_default();
         let message = format!("config error, unknown key '{}'", excerpt(name));
         let error = Diagnostic::error(Code::UnknownKey, key.span, message);
@@ -195,7 +199,7 @@ impl Loader<'_> {
                     float.filter(|float| float.fract() == 0.0 && range_holds(range, *float));
                 match whole {
                     Some(whole) => error
-                        .help(format!("write {whole}"))
+                        .help(format!("write `{whole}`"))
                         .edit(node.span, whole.to_string()),
                     None => error.help(format!("{name} is a whole number")),
                 }

@@ -33,6 +33,10 @@ impl Loader<'_> {
         if self.valid_regexes.contains(text) {
             return Some(Values::Regex(text.to_owned()));
         }
+        // Further errors are only counted, and to find these costs time.
+        if self.only_counts() {
+            return None;
+        }
         let (message, help) = match self.automata.check(text) {
             Ok(()) => {
                 self.valid_regexes.insert(text.to_owned());
@@ -63,7 +67,7 @@ impl Loader<'_> {
                     excerpt(text),
                     excerpt(&error.to_string())
                 ),
-                "put a `\\` before a character that stands for itself, and the expression in single quotes",
+                "fix the expression; a `\\` before a character makes it stand for itself",
             ),
         };
         self.error(Code::InvalidPattern, at, path, message, help);
