@@ -1,8 +1,8 @@
 //! Rules files: YAML text in, a [`RuleSet`](tollgate_limiter::RuleSet) or every diagnostic out.
 //!
 //! The grammar is that of Envoy's reference service. A message is the reference's, where it has
-//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in a
-//! wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
+//! one; file, line, column, a snippet, the path of the rule and what to do follow. A known name in
+//! a wrong place, which the reference ignores silently, is a warning. One invalid file rejects them
 //! all: a rule set is loaded whole or not at all.
 //!
 //! Each file is walked once. An error is recorded and the walk goes on, so that one run reports
