@@ -21,7 +21,9 @@
 //! | `rate_limit` | limits |
 //! | `over_limit`, `metadata` | the response on a refusal, and free-form metadata |
 //! | `diagnostic`, `code`, `field_path` | what is reported, and where |
-//! | `report`, `nearest` | the text of a report, with snippets; `did you mean` |
+//! | `report` | the text of a report, with snippets |
+//! | `nearest`, `corrections` | `did you mean`, and edits that correct a mistake |
+//! | `bounds`, `node_kind` | how much is reported; what a node is, in words |
 //!
 //! What it deliberately does not do: read files (`rules::path`), or compare rules of different
 //! domains.
@@ -29,6 +31,7 @@
 mod bounds;
 mod cidr;
 mod code;
+mod corrections;
 mod descriptor;
 mod diagnostic;
 mod document;
