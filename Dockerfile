@@ -1,4 +1,4 @@
-# An image with one static binary, the authorities it believes, and nothing else: no shell, no libc, no account but a number.
+# An image with one static binary and the CA bundle that it trusts: no shell, no libc, and no account but a number.
 #
 #   docker build -t tollgate:0.1.0 .
 #
@@ -17,6 +17,7 @@ FROM --platform=$BUILDPLATFORM rust:1.88-slim-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY .cargo .cargo
+COPY build build
 COPY proto proto
 COPY src src
 COPY crates crates
@@ -29,6 +30,8 @@ COPY tests/clients/main.rs tests/clients/main.rs
 COPY tests/support tests/support
 COPY image image
 ARG TARGETARCH
+ARG REVISION=""
+ENV TOLLGATE_COMMIT=$REVISION
 RUN image/build.sh /out "$(echo "$TARGETARCH" | sed 's/amd64/x86_64/; s/arm64/aarch64/')"
 
 FROM scratch

@@ -11,9 +11,15 @@
 )]
 
 mod check;
+mod cli_docs;
 mod commands;
 mod explain;
+mod help;
+mod hit;
 mod hostile_clients;
 mod load;
 mod readme;
+mod settings_page;
 mod signals;
+mod variables;
+mod version;

@@ -21,7 +21,7 @@ const QUEUE: u64 = 64;
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::disallowed_methods)] // how long it takes is what is asked
+#[allow(clippy::disallowed_methods)] // the duration is under test
 async fn an_unreachable_collector_delays_nothing_and_is_logged_once() {
     for protocol in PROTOCOLS {
         // Accepts connections in the kernel's queue and never answers.
