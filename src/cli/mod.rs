@@ -14,6 +14,8 @@ macro_rules! print_line {
 }
 
 mod check;
+mod check_format;
+mod check_schema;
 mod descriptor_argument;
 mod exit;
 mod explain;
@@ -79,8 +81,8 @@ enum Command {
     Explain(explain::Explain),
     /// Send requests to a running service and print the answers
     Hit(hit::Hit),
-    /// Print the JSON Schema of a rules file, for editors
-    Schema,
+    /// Print the JSON Schema of a rules file, for editors, or of a report of check
+    Schema(schema::Schema),
 }
 
 /// Prints a line. If stdout is closed (`tollgate hit … | head`), there is nothing left to do.
@@ -138,10 +140,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let run = match cli.command {
         Command::Serve(settings) => serve::run(*settings),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Hit(hit) => hit.run(),
-        Command::Schema => schema::run(),
+        Command::Schema(schema) => schema.run(),
     };
     run.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

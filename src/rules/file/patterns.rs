@@ -5,6 +5,8 @@
 //! Until then the loader records where each pattern was written.
 
 use crate::rules::excerpt::excerpt;
+use crate::rules::file::code::Code;
+use crate::rules::file::diagnostic::Diagnostic;
 use crate::rules::file::field_path::FieldPath;
 use crate::rules::file::fields::Fields;
 use crate::rules::file::loader::{Loader, PatternOrigin};
@@ -17,12 +19,12 @@ use tollgate_limiter::{Level, PatternError, Values};
 impl Loader<'_> {
     pub(super) fn regex(&mut self, fields: &Fields<'_>, path: &FieldPath<'_>) -> Option<Values> {
         let text = self.text(fields, path, "regex");
-        let at = fields.position_of("regex");
+        let at = fields.span_of("regex");
         // A value that is no text has been reported.
         fields.given("regex")?.text()?;
         if text.is_empty() {
-            let advice = "remove it to match any value, or write `^$` for an empty one";
-            self.error(at, path, "regex is empty".to_owned(), advice);
+            let help = "remove it to match any value, or write `^$` for an empty one";
+            self.error(Code::MissingKey, at, path, "regex is empty", help);
             return None;
         }
         if !self.check_length(text, at, path) {
@@ -31,7 +33,11 @@ impl Loader<'_> {
         if self.valid_regexes.contains(text) {
             return Some(Values::Regex(text.to_owned()));
         }
-        let (message, advice) = match self.automata.check(text) {
+        // Further errors are only counted, and to find these costs time.
+        if self.only_counts() {
+            return None;
+        }
+        let (message, help) = match self.automata.check(text) {
             Ok(()) => {
                 self.valid_regexes.insert(text.to_owned());
                 return Some(Values::Regex(text.to_owned()));
@@ -61,10 +67,10 @@ impl Loader<'_> {
                     excerpt(text),
                     excerpt(&error.to_string())
                 ),
-                "mend it; put a `\\` before a sign that stands for itself, and the whole in single quotes",
+                "fix the expression; a `\\` before a character makes it stand for itself",
             ),
         };
-        self.error(at, path, message, advice);
+        self.error(Code::InvalidPattern, at, path, message, help);
         None
     }
 
@@ -82,14 +88,14 @@ impl Loader<'_> {
             _ => false,
         };
         if is_pattern || level.key.contains('*') {
-            self.origins.push(PatternOrigin {
+            let span = match &*level.values {
+                Values::Any => fields.span_of("key"),
+                values => fields.span_of(name(values)),
+            };
+            self.patterns.push(PatternOrigin {
                 node,
                 key: level.key.clone(),
-                file: self.file.to_owned(),
-                at: match &*level.values {
-                    Values::Any => fields.position_of("key"),
-                    values => fields.position_of(name(values)),
-                },
+                place: self.place(span),
                 path: path.to_string(),
             });
         }
@@ -108,9 +114,10 @@ impl Loader<'_> {
             }
             // Origins were added in the order of their nodes.
             let origin = self
-                .origins
+                .patterns
                 .binary_search_by_key(&node, |origin| origin.node);
-            let Some(origin) = origin.ok().and_then(|index| self.origins.get(index)) else {
+            let origin = origin.ok().and_then(|index| self.patterns.get(index));
+            let Some(origin) = origin.cloned() else {
                 continue;
             };
             let key = excerpt(&origin.key);
@@ -131,11 +138,9 @@ impl Loader<'_> {
                     )
                 }
             };
-            self.error_at(
-                origin.clone(),
-                message,
-                "use fewer or shorter `*` and regexes; `values` and `cidr` may list many",
-            );
+            let error = Diagnostic::error(Code::InvalidPattern, origin.place.span, message);
+            let help = "use fewer or shorter patterns; `values` and `cidr` may list many values";
+            self.report_at(&origin, error.help(help));
         }
     }
 }
