@@ -31,7 +31,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 pub use self::exit::Exit;
-use crate::settings::Settings;
+use crate::settings::{LogFormat, Settings};
 
 /// A rate-limit decision service that speaks Envoy's protocol
 #[derive(Debug, Parser)]
@@ -72,8 +72,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     {
         args.push("serve".into());
     }
+    let log_format = logging::requested_format(&args);
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && log_format == LogFormat::Json => {
+            let text = error.render().to_string();
+            logging::report(log_format, "the command line is invalid", &text);
+            return Exit::Usage;
+        }
         Err(error) => {
             // A closed stdout cannot be reported, and --help is not a failure.
             let _ = error.print();
@@ -92,7 +98,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Schema => schema::run(),
     };
     run.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        let text = match log_format {
+            LogFormat::Text => format!("error: {error:#}"),
+            LogFormat::Json => format!("{error:#}"),
+        };
+        logging::report(log_format, "tollgate ended because of an error", &text);
         Exit::Failure
     })
 }

@@ -33,7 +33,7 @@ use crate::settings::parse::{
 
 pub use self::admin::{AdminSettings, PrometheusSettings};
 pub use self::environment::EnvironmentVariables;
-pub use self::logging::{LogFormat, LogLevel};
+pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub use self::rules::{DecisionSettings, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
@@ -122,11 +122,12 @@ pub struct Settings {
     #[command(flatten)]
     pub tracing: TracingSettings,
 
-    /// How much to log: trace, debug, info, warn, error or off
-    #[arg(long, env = "LOG_LEVEL", default_value = "warn", ignore_case = true)]
-    pub log_level: LogLevel,
+    /// Log level: trace, debug, info, warn, error or off; levels of modules may follow, such as
+    /// warn,tollgate::decisions=debug
+    #[arg(long, env = "LOG_LEVEL", default_value = "warn")]
+    pub log_level: LogFilter,
 
-    /// How to log
+    /// Format of log lines
     #[arg(long, env = "LOG_FORMAT", default_value = "text", ignore_case = true)]
     pub log_format: LogFormat,
 

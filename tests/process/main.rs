@@ -14,5 +14,6 @@ mod commands;
 mod explain;
 mod hostile_clients;
 mod load;
+mod logs;
 mod readme;
 mod signals;
